@@ -1,0 +1,45 @@
+# Each target sets up what it needs: a virtual environment in .venv and the packages of pyproject.toml.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+.DEFAULT_GOAL := help
+
+.PHONY: help demo test test-all bench format clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "latentbandits needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	@touch $@
+
+$(VENV)/bench: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --group bench
+	@touch $@
+
+demo: $(VENV)/ready  ## the paper's synthetic experiment, about a minute
+	$(BIN)/latentbandits reproduce synthetic --out out/synthetic
+
+test: $(VENV)/ready  ## format, lint, types, import contract and all tests but the slow ones
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --doctest-modules -m "not slow" -n 2
+
+test-all: test  ## and the slow tests
+	$(BIN)/python -m pytest -m slow -n 2
+
+bench: $(VENV)/bench  ## speed, side by side with the libraries people would pick instead
+	$(BIN)/python -m benchmarks
+
+format: $(VENV)/ready  ## put the code in its format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove the environment and all that was made
+	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What a session's history says about (latent state, parameters): pure functions on arrays."""

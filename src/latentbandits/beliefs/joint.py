@@ -1,0 +1,35 @@
+"""The joint posterior over states and parameters (mmTS, Algorithm 3), exact.
+
+P(s, theta) is proportional to P1(s) P1(theta) times the product over ALL rounds of
+p(r | a, x, s, theta) (erratum E1). The marginal of s multiplies the running one-step predictive
+densities (errata E2, E5); the conditional of theta given s is the model's own conjugate posterior.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.models.checks import FloatArray, IntArray, session_count
+from latentbandits.models.protocol import Context, Model, Parameters
+
+
+class JointBelief(NamedTuple):
+    """log P1(s) + log evidence of the session's rewards under s, and P(theta | s, rewards)."""
+
+    log_weights: FloatArray  # (n_sessions, n_states)
+    parameters: Parameters
+
+
+def prior(model: Model, n_sessions: int) -> JointBelief:
+    n = session_count(n_sessions, model.n_sessions)
+    weights = np.broadcast_to(model.log_state_prior, (n, model.n_states))
+    return JointBelief(weights, model.parameters(n))
+
+
+def condition(
+    model: Model, belief: JointBelief, context: Context, action: IntArray, reward: FloatArray
+) -> JointBelief:
+    log_predictive, parameters = model.condition(belief.parameters, context, action, reward)
+    return JointBelief(belief.log_weights + log_predictive, parameters)

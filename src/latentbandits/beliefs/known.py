@@ -1,0 +1,27 @@
+"""The posterior over states when the model is taken as true (mTS, Algorithm 2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.models.checks import FloatArray, IntArray, session_count
+from latentbandits.models.protocol import Context, KnownModel
+
+
+class KnownBelief(NamedTuple):
+    """log P1(s) + sum over ALL rounds of log p(r | a, x, s)."""
+
+    log_weights: FloatArray  # (n_sessions, n_states)
+
+
+def prior(model: KnownModel, n_sessions: int) -> KnownBelief:
+    n = session_count(n_sessions, model.n_sessions)
+    return KnownBelief(np.broadcast_to(model.log_state_prior, (n, model.n_states)))
+
+
+def condition(
+    model: KnownModel, belief: KnownBelief, context: Context, action: IntArray, reward: FloatArray
+) -> KnownBelief:
+    return KnownBelief(belief.log_weights + model.log_likelihood(context, action, reward))

@@ -1,0 +1,52 @@
+"""Distributions over latent states, kept as unnormalised log weights `(n_sessions, n_states)`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from latentbandits.models.checks import FloatArray, IntArray
+
+
+def probabilities(log_weights: FloatArray) -> FloatArray:
+    """P(s) from unnormalised log weights, safe at any magnitude.
+
+    >>> probabilities(np.array([[-1e6, -1e6]]))
+    array([[0.5, 0.5]])
+    """
+    weights: FloatArray = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights
+
+
+def log_total(log_weights: FloatArray) -> FloatArray:
+    """Log of the sum of the weights: a session's log evidence, `(n_sessions,)`.
+
+    >>> log_total(np.log(np.array([[0.5, 0.25]]))).round(6)
+    array([-0.287682])
+    """
+    top = log_weights.max(axis=-1)
+    total: FloatArray = top + np.log(np.exp(log_weights - top[:, None]).sum(axis=-1))
+    return total
+
+
+def sample(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
+    """One state per session: `(n_sessions,)`.
+
+    The first of exponential clocks of rates w(s) to ring is s with probability w(s) / sum(w), and
+    that is the largest of log w(s) - log E(s): exact, without normalising.
+    """
+    clocks = rng.standard_exponential(log_weights.shape)
+    np.log(clocks, out=clocks)
+    state: IntArray = np.subtract(log_weights, clocks, out=clocks).argmax(axis=-1)
+    return state
+
+
+def sample_many(log_weights: FloatArray, n_draws: int, rng: np.random.Generator) -> IntArray:
+    """`n_draws` states per session, `(n_sessions, n_draws)`, sorted: systematic sampling.
+
+    Each draw has the marginal P(s), and s is drawn n_draws * P(s) times to within one.
+    """
+    upper = probabilities(log_weights).cumsum(axis=-1)
+    points = (rng.random((len(upper), 1)) + np.arange(n_draws)) / n_draws
+    state: IntArray = (points[:, :, None] >= upper[:, None, :-1]).sum(axis=-1)
+    return state

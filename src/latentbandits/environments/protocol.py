@@ -1,0 +1,37 @@
+"""What an environment is: one class with one method, that starts independent runs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.protocol import Context, KnownModel
+
+
+class Round(NamedTuple):
+    """One round of every run: what there was to see and what every action would have paid."""
+
+    context: Context  # None, or (n_runs, n_actions, n_features)
+    means: FloatArray  # (n_runs, n_actions): true mean rewards
+    rewards: FloatArray  # (n_runs, n_actions): the reward that each action would bring
+    eligible: BoolArray | None = None  # (n_runs, n_actions); None: all are
+
+
+class Instances(Protocol):
+    """Runs under way: each its own problem, drawn once."""
+
+    @property
+    def model(self) -> KnownModel | None:
+        """What the policies are told: an estimate for every run, or one that all share."""
+
+    def round(self, t: int, rng: np.random.Generator) -> Round:
+        """Round `t`, from 0. All policies are given the same one: common random numbers."""
+
+
+class Environment(Protocol):
+    """A distribution over problems."""
+
+    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> Instances:
+        """Draw `n_runs` independent problems."""

@@ -1,0 +1,65 @@
+"""The paper's synthetic problem (Section 5.1): a fresh instance for every run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentbandits.environments.protocol import Round
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.gaussian_arms import GaussianArms
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Means Uniform(0, 1), redrawn per state until the best leads by `gap`; Gaussian rewards.
+
+    The policies are told the means with errors N(0, model_noise^2), and that they have them.
+
+    >>> instances = Synthetic(model_noise=0.2).start(3, horizon=10, rng=np.random.default_rng(0))
+    >>> instances.means.shape, instances.model.means.shape
+    ((3, 5, 10), (3, 5, 10))
+    """
+
+    model_noise: float
+    n_actions: int = 10
+    n_states: int = 5
+    noise: float = 0.5
+    gap: float = 0.1
+
+    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> SyntheticInstances:
+        means = separated_means(n_runs * self.n_states, self.n_actions, self.gap, rng)
+        means = means.reshape(n_runs, self.n_states, self.n_actions)
+        estimate = means + self.model_noise * rng.standard_normal(means.shape)
+        model = GaussianArms(estimate, self.noise, self.model_noise)
+        state = rng.integers(self.n_states, size=n_runs)
+        return SyntheticInstances(means, model, state, self.noise)
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticInstances:
+    """Runs of the synthetic problem: the true means and state of each, and what is told of them."""
+
+    means: FloatArray  # (n_runs, n_states, n_actions)
+    model: GaussianArms
+    state: IntArray  # (n_runs,)
+    noise: float
+
+    def round(self, t: int, rng: np.random.Generator) -> Round:
+        means = self.means[np.arange(len(self.state)), self.state]
+        return Round(None, means, means + self.noise * rng.standard_normal(means.shape))
+
+
+def separated_means(
+    n_rows: int, n_actions: int, gap: float, rng: np.random.Generator
+) -> FloatArray:
+    """Rows of Uniform(0, 1) whose best is at least `gap` above their second best, by rejection."""
+    means = rng.random((n_rows, n_actions))
+    while n_actions > 1:
+        top = np.partition(means, n_actions - 2, axis=1)[:, -2:]
+        rejected = top[:, 1] - top[:, 0] < gap
+        if not rejected.any():
+            break
+        means[rejected] = rng.random((int(rejected.sum()), n_actions))
+    return means

@@ -1,0 +1,17 @@
+"""What was learned offline: frozen values, each with its own uncertainty."""
+
+from latentbandits.models.artefacts import ArtefactError, load, save
+from latentbandits.models.gaussian_arms import GaussianArms
+from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.protocol import Context, KnownModel, Model
+
+__all__ = [
+    "ArtefactError",
+    "Context",
+    "GaussianArms",
+    "KnownModel",
+    "LinearGaussian",
+    "Model",
+    "load",
+    "save",
+]

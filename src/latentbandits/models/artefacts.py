@@ -1,0 +1,127 @@
+"""Models on disk: a folder with `arrays.safetensors` and a `manifest.json` that vouches for it.
+
+The manifest holds the kind of model, the schema version and the SHA-256 of the arrays, and a
+SHA-256 of itself: safetensors alone does not notice a flipped bit. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from latentbandits.models.gaussian_arms import GaussianArms
+from latentbandits.models.linear_gaussian import LinearGaussian
+
+SCHEMA_VERSION = 1
+FORMAT = "latentbandits-model"
+ARRAYS_FILE = "arrays.safetensors"
+MANIFEST_FILE = "manifest.json"
+
+KINDS: Mapping[str, type[GaussianArms] | type[LinearGaussian]] = {
+    "GaussianArms": GaussianArms,
+    "LinearGaussian": LinearGaussian,
+}
+
+
+class ArtefactError(ValueError):
+    """A file that is not a model, or no longer the model that was saved."""
+
+
+def save(model: GaussianArms | LinearGaussian, path: str | os.PathLike[str]) -> None:
+    """Write `model` to the folder `path`: all of it, or nothing.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(GaussianArms([[0.9, 0.1]], noise=0.5), folder + "/model")
+    ...     load(folder + "/model").means
+    array([[0.9, 0.1]])
+    """
+    kind = type(model).__name__
+    if KINDS.get(kind) is not type(model):
+        raise TypeError(f"cannot save a {kind}; the kinds that can be saved are {', '.join(KINDS)}")
+    target = Path(path)
+    if target.exists() and not (target / MANIFEST_FILE).is_file():
+        raise FileExistsError(f"{target} exists and is not a saved model: choose another path")
+    arrays = {f.name: np.asarray(getattr(model, f.name), np.float64) for f in fields(model)}
+    data = safetensors.numpy.save(arrays)
+    manifest = {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "kind": kind,
+        "arrays": {name: list(array.shape) for name, array in arrays.items()},
+        "arrays_sha256": hashlib.sha256(data).hexdigest(),
+    }
+    manifest["manifest_sha256"] = _digest(manifest)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+        fresh = Path(scratch) / "fresh"
+        fresh.mkdir()
+        (fresh / ARRAYS_FILE).write_bytes(data)
+        (fresh / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n")
+        if target.exists():
+            target.rename(Path(scratch) / "old")
+        fresh.rename(target)
+
+
+def load(path: str | os.PathLike[str]) -> GaussianArms | LinearGaussian:
+    """Read the model that `save` wrote; ArtefactError if it is not exactly that."""
+    folder = Path(path)
+    manifest = _read_manifest(folder)
+    try:
+        data = (folder / ARRAYS_FILE).read_bytes()
+    except OSError as error:
+        raise ArtefactError(f"{folder}: cannot read {ARRAYS_FILE}: {error.strerror}") from None
+    if hashlib.sha256(data).hexdigest() != manifest["arrays_sha256"]:
+        raise ArtefactError(
+            f"{folder / ARRAYS_FILE} is not the file that was saved (its SHA-256 differs from the "
+            "manifest's): it was truncated or altered; save the model again"
+        )
+    try:
+        arrays = safetensors.numpy.load(data)
+        return KINDS[manifest["kind"]](**{name: _scalar(a) for name, a in arrays.items()})
+    except (SafetensorError, TypeError, ValueError) as error:
+        raise ArtefactError(f"{folder} does not hold a {manifest['kind']}: {error}") from None
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST_FILE
+    if not path.is_file():
+        raise ArtefactError(f"{folder} is not a saved model: it has no {MANIFEST_FILE}")
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path} cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ArtefactError(f"{path} is not the manifest of a latentbandits model")
+    version = manifest.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ArtefactError(
+            f"{path} has schema version {version}; this latentbandits reads {SCHEMA_VERSION}: "
+            "upgrade latentbandits, or save the model again with this version"
+        )
+    if manifest.get("manifest_sha256") != _digest(manifest):
+        raise ArtefactError(f"{path} was altered: its SHA-256 is not the one it states")
+    if manifest["kind"] not in KINDS:
+        raise ArtefactError(
+            f"{path} holds a {manifest['kind']!r}; this latentbandits knows {', '.join(KINDS)}"
+        )
+    return manifest
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    content = {name: value for name, value in manifest.items() if name != "manifest_sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _scalar(array: np.ndarray[Any, np.dtype[Any]]) -> Any:
+    return array.item() if array.ndim == 0 else array

@@ -1,0 +1,180 @@
+"""Checks that every model and policy runs on what it is given, and the messages they raise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+_SUM_TOLERANCE = 1e-6
+_SYMMETRY_TOLERANCE = 1e-9
+
+
+def frozen(array: FloatArray) -> FloatArray:
+    """`array` made read-only, so that what many sessions share cannot change under them."""
+    array.flags.writeable = False
+    return array
+
+
+def finite_array(name: str, value: ArrayLike, dimensions: tuple[int, ...]) -> FloatArray:
+    """`value` as an own float64 array, refused if it is ragged, empty, or not finite."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from None
+    if array.ndim not in dimensions:
+        expected = " or ".join(str(d) for d in dimensions)
+        raise ValueError(
+            f"{name} must have {expected} dimensions; got {array.ndim}, of shape {array.shape}"
+        )
+    if array.size == 0:
+        raise ValueError(f"{name} is empty: its shape is {array.shape}")
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name} must be finite; {name}{list(where)} is {array[where]}")
+    return array
+
+
+def positive_number(name: str, value: Any) -> float:
+    """`value` as a float above zero."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number; got {value!r}") from None
+    if not math.isfinite(number) or number <= 0:
+        raise ValueError(f"{name} must be a finite number above zero; got {number}")
+    return number
+
+
+def positive_count(name: str, value: Any) -> int:
+    """`value` as a whole number of at least one."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
+    return int(value)
+
+
+def non_negative_array(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """`value` broadcast to `shape`, every entry at least zero."""
+    array = finite_array(name, value, tuple(range(len(shape) + 1)))
+    if (array < 0).any():
+        where = tuple(int(i) for i in np.argwhere(array < 0)[0])
+        entry = f"{name}{list(where)}" if where else name
+        raise ValueError(f"{name} must not be negative; {entry} is {array[where]}")
+    try:
+        return np.broadcast_to(array, shape).copy()
+    except ValueError:
+        raise ValueError(
+            f"{name} must be one number or of shape {shape}; got shape {array.shape}"
+        ) from None
+
+
+def state_prior(value: ArrayLike | None, arrays: FloatArray) -> FloatArray:
+    """P1(s) for a model whose arrays are `(n_states, ...)` or `(n_sessions, n_states, ...)`:
+    of shape `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
+    """
+    n_states = arrays.shape[-2]
+    if value is None:
+        return np.full(n_states, 1.0 / n_states)
+    array = finite_array("state_prior", value, (1, 2) if arrays.ndim == 3 else (1,))
+    if array.shape[-1] != n_states or (array.ndim == 2 and len(array) != len(arrays)):
+        expected = f"({n_states},)" + (f" or {arrays.shape[:2]}" if arrays.ndim == 3 else "")
+        raise ValueError(f"state_prior must be of shape {expected}; got {array.shape}")
+    if (array < 0).any():
+        raise ValueError(f"state_prior must not be negative; its smallest entry is {array.min()}")
+    totals = array.sum(axis=-1, keepdims=True)
+    if (np.abs(totals - 1) > _SUM_TOLERANCE).any():
+        worst = float(totals.ravel()[np.abs(totals - 1).argmax()])
+        raise ValueError(f"state_prior must sum to one; it sums to {worst}: divide it by its sum")
+    probabilities: FloatArray = array / totals
+    return probabilities
+
+
+def log_prior(prior: FloatArray) -> FloatArray:
+    """Log P1(s) as `(1 or n_sessions, n_states)`; a state of probability zero is -inf."""
+    with np.errstate(divide="ignore"):
+        return np.log(prior.reshape(-1, prior.shape[-1]))
+
+
+def covariances(name: str, value: ArrayLike | None, shape: tuple[int, ...]) -> FloatArray:
+    """Symmetric positive semi-definite matrices of `shape`; None is zero."""
+    if value is None:
+        return np.zeros(shape)
+    array = finite_array(name, value, (len(shape),))
+    if array.shape != shape:
+        raise ValueError(f"{name} must be of shape {shape}; got {array.shape}")
+    scale = np.abs(array).max()
+    skew = np.abs(array - array.swapaxes(-1, -2))
+    if skew.max() > _SYMMETRY_TOLERANCE * scale:
+        where = tuple(int(i) for i in np.unravel_index(skew.argmax(), skew.shape))
+        raise ValueError(f"{name} must be symmetric; {name}{list(where)} differs by {skew[where]}")
+    array = (array + array.swapaxes(-1, -2)) / 2
+    smallest = np.linalg.eigvalsh(array)[..., 0]
+    if smallest.min() < -_SYMMETRY_TOLERANCE * scale:
+        index = tuple(int(i) for i in np.unravel_index(smallest.argmin(), smallest.shape))
+        raise ValueError(
+            f"{name} must be positive semi-definite; {name}{list(index)} has the eigenvalue "
+            f"{smallest[index]}"
+        )
+    return array
+
+
+def set_fields(value: object, **fields: FloatArray | float) -> None:
+    """Fill a frozen value's fields, once, in its constructor; arrays become read-only."""
+    for name, field in fields.items():
+        if isinstance(field, np.ndarray):
+            frozen(field)
+        object.__setattr__(value, name, field)
+
+
+def session_count(n_sessions: int, model_sessions: int | None) -> int:
+    """A count of sessions that fits a model made for `model_sessions` (None: for any number)."""
+    n = positive_count("n_sessions", n_sessions)
+    if model_sessions is not None and n != model_sessions:
+        raise ValueError(
+            f"the model has one instance for each of {model_sessions} sessions; got {n_sessions}"
+        )
+    return n
+
+
+def no_context(kind: str, context: ArrayLike | None) -> None:
+    """Refuse a context where the model's actions have no features."""
+    if context is not None:
+        raise ValueError(
+            f"{kind} takes no context (its actions have no features): pass None; "
+            f"got an array of shape {np.shape(context)}"
+        )
+
+
+def features(context: ArrayLike | None, n_sessions: int, n_features: int) -> FloatArray:
+    """`context` as finite features `(n_sessions, n_actions, n_features)`."""
+    if context is None:
+        raise ValueError(
+            "this model needs a context: the features of every action, of shape "
+            f"(n_sessions={n_sessions}, n_actions, n_features={n_features}); got None"
+        )
+    array = np.asarray(context)
+    if array.dtype != np.float64:
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"context must be an array of numbers: {error}") from None
+    shape = array.shape
+    if len(shape) != 3 or shape[0] != n_sessions or shape[2] != n_features or shape[1] < 1:
+        raise ValueError(
+            f"context must be of shape (n_sessions={n_sessions}, n_actions, "
+            f"n_features={n_features}); got {shape}"
+        )
+    # A sum is finite if all its terms are, save for overflow: look closer only where it is not.
+    if not math.isfinite(array.sum()) and not np.isfinite(array).all():
+        session, action, feature = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(
+            f"context must be finite; session {session}, action {action}, feature {feature} "
+            f"is {array[session, action, feature]}"
+        )
+    return array

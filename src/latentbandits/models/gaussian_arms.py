@@ -1,0 +1,183 @@
+"""Independent actions with Gaussian rewards: the paper's non-contextual model (Algorithm 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.gaussian import log_normal_density
+from latentbandits.models.protocol import Context
+from latentbandits.models.quadrature import probability_largest
+
+
+class ArmStatistics(NamedTuple):
+    """Sufficient statistics of a session: the same for every state, so their order is free."""
+
+    counts: FloatArray  # (n_sessions, n_actions)
+    sums: FloatArray  # (n_sessions, n_actions), of rewards
+
+    def add(self, action: IntArray, reward: FloatArray) -> ArmStatistics:
+        counts, sums = self.counts.copy(), self.sums.copy()
+        session = np.arange(len(action))
+        counts[session, action] += 1
+        sums[session, action] += reward
+        return ArmStatistics(counts, sums)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class GaussianArms:
+    """Rewards N(theta[s, a], noise^2), with theta[s, a] ~ N(means[s, a], spread[s, a]^2).
+
+    `means` is `(n_states, n_actions)`, or `(n_sessions, n_states, n_actions)` where every session
+    has an instance of its own. `spread` is how unsure the offline data left us of each mean: one
+    number, or an array like `means`; 0 is certain. `state_prior` is P1(s); None is uniform.
+
+    >>> model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1)
+    >>> model.n_states, model.n_actions
+    (2, 2)
+    """
+
+    means: FloatArray
+    noise: float
+    spread: FloatArray
+    state_prior: FloatArray
+
+    def __init__(
+        self,
+        means: ArrayLike,
+        noise: float,
+        spread: ArrayLike = 0.0,
+        state_prior: ArrayLike | None = None,
+    ) -> None:
+        own = checks.finite_array("means", means, (2, 3))
+        checks.set_fields(
+            self,
+            means=own,
+            noise=checks.positive_number("noise", noise),
+            spread=checks.non_negative_array("spread", spread, own.shape),
+            state_prior=checks.state_prior(state_prior, own),
+        )
+
+    @property
+    def n_states(self) -> int:
+        return int(self.means.shape[-2])
+
+    @property
+    def n_actions(self) -> int:
+        return int(self.means.shape[-1])
+
+    @property
+    def n_sessions(self) -> int | None:
+        return self.means.shape[0] if self.means.ndim == 3 else None
+
+    @property
+    def spread_bound(self) -> float:
+        return float(self.spread.max())
+
+    @cached_property
+    def log_state_prior(self) -> FloatArray:
+        return checks.log_prior(self.state_prior)
+
+    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
+        checks.no_context("GaussianArms", context)
+        return None
+
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
+        if state is None:
+            return self._means
+        chosen: FloatArray = self._means[self._sessions(len(state)), state]
+        return chosen
+
+    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
+        means = self._means_by_action[self._sessions(len(action)), action]
+        return log_normal_density(reward[:, None] - means, self.noise**2)
+
+    def parameters(self, n_sessions: int) -> ArmStatistics:
+        shape = (checks.session_count(n_sessions, self.n_sessions), self.n_actions)
+        return ArmStatistics(np.zeros(shape), np.zeros(shape))
+
+    def condition(
+        self, parameters: ArmStatistics, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, ArmStatistics]:
+        session = np.arange(len(action))
+        played = self._sessions(len(action)), action
+        mean, variance = self._posterior(
+            self._means_by_action[played],
+            self._variances_by_action[played],
+            parameters.counts[session, action, None],
+            parameters.sums[session, action, None],
+        )
+        variance += self.noise**2
+        log_predictive = log_normal_density(reward[:, None] - mean, variance)
+        return log_predictive, parameters.add(action, reward)
+
+    def posterior_rewards(
+        self, parameters: ArmStatistics, context: Context
+    ) -> tuple[FloatArray, FloatArray]:
+        counts, sums = parameters.counts[:, None], parameters.sums[:, None]
+        return self._posterior(self._means, self._variances, counts, sums)
+
+    def sample_rewards(
+        self,
+        parameters: ArmStatistics,
+        context: Context,
+        state: IntArray,
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        session = self._sessions(len(state))
+        chosen = (session if isinstance(session, int) else session[:, None]), state
+        counts, sums = parameters.counts[:, None], parameters.sums[:, None]
+        mean, variance = self._posterior(self._means[chosen], self._variances[chosen], counts, sums)
+        draws = rng.standard_normal(mean.shape)
+        draws *= np.sqrt(variance, out=variance)
+        draws += mean
+        return draws
+
+    def probability_best(
+        self,
+        parameters: ArmStatistics,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> FloatArray:
+        mean, variance = self.posterior_rewards(parameters, context)
+        return probability_largest(mean, np.sqrt(variance), eligible, weights)
+
+    def _posterior(
+        self, mean: FloatArray, variance: FloatArray, count: FloatArray, total: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """K and M of Algorithm 4 over all rounds (erratum E1), free of 1/0 where variance is 0."""
+        noise = self.noise**2
+        scale = variance / (variance * count + noise)
+        posterior_mean = total - count * mean
+        posterior_mean *= scale
+        posterior_mean += mean
+        scale *= noise
+        return posterior_mean, scale
+
+    def _sessions(self, n_sessions: int) -> int | IntArray:
+        """The first index into arrays that start with 1 or n_sessions."""
+        return 0 if self.means.ndim == 2 else np.arange(n_sessions)
+
+    @cached_property
+    def _means(self) -> FloatArray:
+        return self.means.reshape(-1, self.n_states, self.n_actions)
+
+    @cached_property
+    def _variances(self) -> FloatArray:
+        variances: FloatArray = self.spread.reshape(self._means.shape) ** 2
+        return variances
+
+    @cached_property
+    def _means_by_action(self) -> FloatArray:
+        return np.ascontiguousarray(self._means.swapaxes(1, 2))
+
+    @cached_property
+    def _variances_by_action(self) -> FloatArray:
+        return np.ascontiguousarray(self._variances.swapaxes(1, 2))

@@ -1,0 +1,83 @@
+"""One user at a time: a small mutable object around a policy, for newcomers and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models.checks import FloatArray
+from latentbandits.policies.checked import CheckedPolicy
+from latentbandits.policies.decision import Decision
+from latentbandits.policies.protocol import AnyPolicy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """One decision for one session; give it back to `update` with its reward."""
+
+    action: int
+    state: int
+    propensity: float | None
+    session_id: Hashable
+    decision: Decision
+    context: FloatArray | None
+
+
+class Agent:
+    """Keeps a belief for every session id it has seen.
+
+    >>> from latentbandits import Agent, GaussianArms, mmTS
+    >>> agent = Agent(mmTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.1, spread=0.1)), seed=0)
+    >>> for _ in range(3):
+    ...     chosen = agent.decide("ann")
+    ...     agent.update(chosen, reward=0.9 if chosen.action == 0 else 0.1)
+    >>> agent.state_probabilities("ann").round(2)
+    array([1., 0.])
+    """
+
+    def __init__(self, policy: AnyPolicy, seed: int | np.random.Generator = 0) -> None:
+        self.policy = policy
+        self._rng = np.random.default_rng(seed)
+        self._beliefs: dict[Hashable, Any] = {}
+
+    def decide(
+        self,
+        session_id: Hashable,
+        context: ArrayLike | None = None,
+        eligible: ArrayLike | None = None,
+    ) -> Chosen:
+        """An action; `context` is `(n_actions, n_features)`, `eligible` a mask `(n_actions,)`."""
+        features = None if context is None else np.asarray(context, np.float64)[None]
+        mask = None if eligible is None else np.asarray(eligible)[None]
+        belief = self._belief(session_id)
+        decision = self.policy.decide(belief, features, self._rng, eligible=mask)
+        chance = None if decision.propensity is None else float(decision.propensity[0])
+        return Chosen(
+            int(decision.action[0]), int(decision.state[0]), chance, session_id, decision, features
+        )
+
+    def update(self, chosen: Chosen, reward: float) -> None:
+        """Learn from the reward of a decision, whenever it arrives."""
+        belief = self._belief(chosen.session_id)
+        self._beliefs[chosen.session_id] = self.policy.update(
+            belief, chosen.context, chosen.decision, [reward]
+        )
+
+    def state_probabilities(self, session_id: Hashable) -> FloatArray:
+        """P(s) for one session, `(n_states,)`."""
+        if not isinstance(self.policy, CheckedPolicy):
+            raise TypeError(f"{type(self.policy).__name__} keeps no probabilities of states")
+        probabilities: FloatArray = self.policy.state_probabilities(self._belief(session_id))[0]
+        return probabilities
+
+    def forget(self, session_id: Hashable) -> None:
+        """Drop what is known of a session."""
+        self._beliefs.pop(session_id, None)
+
+    def _belief(self, session_id: Hashable) -> Any:
+        known = self._beliefs.get(session_id)
+        return self.policy.init(1) if known is None else known

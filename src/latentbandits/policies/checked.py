@@ -1,0 +1,148 @@
+"""The frame of every policy here: inputs are checked once, before the maths, in one place."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import Context
+from latentbandits.policies import choice
+from latentbandits.policies.decision import (
+    ActionProbabilities,
+    Decision,
+    PropensityKind,
+    check_eligible,
+    check_outcome,
+)
+from latentbandits.policies.protocol import BeliefT
+
+
+class Choice(NamedTuple):
+    """What the maths of a policy chose, each `(n_sessions,)`."""
+
+    action: IntArray
+    state: IntArray
+    propensity: FloatArray | None
+    kind: PropensityKind
+
+
+class CheckedPolicy(ABC, Generic[BeliefT]):
+    """Subclasses give `_check_context`, `_choose`, `_learn` and `_probabilities`.
+
+    A belief is a NamedTuple whose first field is an array with sessions first.
+    """
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    @abstractmethod
+    def n_states(self) -> int: ...
+
+    @abstractmethod
+    def init(self, n_sessions: int = 1) -> BeliefT: ...
+
+    def decide(
+        self,
+        belief: BeliefT,
+        context: ArrayLike | None,
+        rng: np.random.Generator,
+        *,
+        eligible: ArrayLike | None = None,
+        propensity: bool = True,
+    ) -> Decision:
+        """An eligible action for every session; `propensity=False` saves its cost."""
+        n = _n_sessions(belief)
+        features, n_actions = self._check_context(context, n)
+        mask = check_eligible(eligible, n, n_actions)
+        chosen = self._choose(belief, features, mask, rng, propensity)
+        return Decision(*chosen, self.name, mask)
+
+    def update(
+        self, belief: BeliefT, context: ArrayLike | None, decision: Decision, reward: ArrayLike
+    ) -> BeliefT:
+        """What the sessions believe after these rewards; ValueError before anything changed."""
+        n = _n_sessions(belief)
+        features, n_actions = self._check_context(context, n)
+        action, rewards = check_outcome(self.name, decision, reward, n, n_actions)
+        return self._learn(belief, features, decision, action, rewards)
+
+    def action_probabilities(
+        self,
+        belief: BeliefT,
+        context: ArrayLike | None,
+        rng: np.random.Generator,
+        *,
+        eligible: ArrayLike | None = None,
+    ) -> ActionProbabilities:
+        """The distribution that `decide` draws from, over all actions.
+
+        `rng` is used only where the kind is "counted" or "conditional".
+        """
+        n = _n_sessions(belief)
+        features, n_actions = self._check_context(context, n)
+        mask = check_eligible(eligible, n, n_actions)
+        return self._probabilities(belief, features, mask, rng)
+
+    def state_probabilities(self, belief: BeliefT) -> FloatArray:
+        """P(s) given the session's rewards, `(n_sessions, n_states)`."""
+        return np.ones((_n_sessions(belief), 1))
+
+    @abstractmethod
+    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+        """The checked context and the number of actions."""
+
+    @abstractmethod
+    def _choose(
+        self,
+        belief: BeliefT,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice: ...
+
+    @abstractmethod
+    def _learn(
+        self,
+        belief: BeliefT,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> BeliefT: ...
+
+    @abstractmethod
+    def _probabilities(
+        self,
+        belief: BeliefT,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities: ...
+
+
+def choose_best(
+    scores: FloatArray,
+    eligible: BoolArray | None,
+    rng: np.random.Generator,
+    propensity: bool,
+    state: IntArray | None = None,
+) -> Choice:
+    """The choice of a policy that plays its best score, ties at random."""
+    mask = choice.best(choice.restrict(scores, eligible))
+    action = choice.pick(mask, rng)
+    if state is None:
+        state = np.zeros(len(action), np.int64)
+    if not propensity:
+        return Choice(action, state, None, "none")
+    return Choice(action, state, 1 / mask.sum(axis=1), "exact")
+
+
+def _n_sessions(belief: object) -> int:
+    return len(belief[0])  # type: ignore[index]

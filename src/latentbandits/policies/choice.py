@@ -1,0 +1,55 @@
+"""Choosing among actions: the best, ties at random, or from given probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+
+
+def restrict(scores: FloatArray, eligible: BoolArray | None) -> FloatArray:
+    """Scores `(..., n_actions)` with -inf where an action of the last axis is not eligible."""
+    return scores if eligible is None else np.where(eligible, scores, -np.inf)
+
+
+def best(scores: FloatArray) -> BoolArray:
+    """Where each row of the last axis has its largest score: more than one place at a tie.
+
+    >>> best(np.array([[0.1, 0.7, 0.7]]))
+    array([[False,  True,  True]])
+    """
+    mask: BoolArray = scores == scores.max(axis=-1, keepdims=True)
+    return mask
+
+
+def pick(mask: BoolArray, rng: np.random.Generator) -> IntArray:
+    """One of the marked places of each row, each equally likely; no draw where nothing ties."""
+    if np.count_nonzero(mask) > len(mask):
+        places: IntArray = (rng.random(mask.shape) * mask).argmax(axis=-1)
+    else:
+        places = mask.argmax(axis=-1)
+    return places
+
+
+def pick_best(scores: FloatArray, eligible: BoolArray | None, rng: np.random.Generator) -> IntArray:
+    """The eligible action of the largest score, ties at random: `(n_sessions,)`."""
+    return pick(best(restrict(scores, eligible)), rng)
+
+
+def shares(mask: BoolArray) -> FloatArray:
+    """The probability with which `pick` picks each place."""
+    weights: FloatArray = mask / mask.sum(axis=-1, keepdims=True)
+    return weights
+
+
+def draw(probabilities: FloatArray, rng: np.random.Generator) -> IntArray:
+    """One place per row, with the given probabilities; never one of probability zero."""
+    clocks = rng.standard_exponential(probabilities.shape)
+    with np.errstate(divide="ignore"):
+        places: IntArray = (probabilities / clocks).argmax(axis=-1)
+    return places
+
+
+def at(values: FloatArray, action: IntArray) -> FloatArray:
+    """Each row's value at its action."""
+    return values[np.arange(len(action)), action]

@@ -1,0 +1,117 @@
+"""What a policy answers, and the checks on what it is asked and told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+
+PropensityKind = Literal["exact", "quadrature", "counted", "conditional", "none"]
+"""How a propensity was found: in closed form; by a one-dimensional integral, to 1e-6; by counting
+draws; in closed form given the posterior draws that the decision was made from; not at all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """Actions for a batch of sessions, every field `(n_sessions,)`.
+
+    `state` is the latent state that was believed when the action was chosen, `propensity` the
+    probability with which the policy would choose this action, None where it was not asked for.
+    """
+
+    action: IntArray
+    state: IntArray
+    propensity: FloatArray | None
+    propensity_kind: PropensityKind
+    policy: str
+    eligible: BoolArray | None = None  # (n_sessions, n_actions); None: all were
+
+    @classmethod
+    def logged(
+        cls,
+        action: ArrayLike,
+        state: ArrayLike | None = None,
+        propensity: ArrayLike | None = None,
+    ) -> Decision:
+        """A decision that was made elsewhere, for a policy to learn from.
+
+        >>> Decision.logged([2]).action
+        array([2])
+        """
+        actions = np.atleast_1d(np.asarray(action, np.int64))
+        states = np.full(actions.shape, -1) if state is None else np.asarray(state, np.int64)
+        chances = None if propensity is None else np.asarray(propensity, np.float64)
+        return cls(actions, states, chances, "none" if chances is None else "exact", ANYONE)
+
+
+ANYONE = ""
+"""The policy of a logged decision: every policy may learn from it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ActionProbabilities:
+    """The probability of every action, `(n_sessions, n_actions)`, and how it was found."""
+
+    values: FloatArray
+    kind: PropensityKind
+
+
+def check_eligible(eligible: ArrayLike | None, n_sessions: int, n_actions: int) -> BoolArray | None:
+    """`eligible` as a mask with at least one action per session; None where all are."""
+    if eligible is None:
+        return None
+    mask = np.asarray(eligible)
+    if mask.dtype != np.bool_:
+        raise ValueError(f"eligible must be a boolean mask; got an array of {mask.dtype}")
+    if mask.shape != (n_sessions, n_actions):
+        raise ValueError(
+            f"eligible must be of shape (n_sessions={n_sessions}, n_actions={n_actions}); "
+            f"got {mask.shape}"
+        )
+    if not mask.any(axis=1).all():
+        session = int((~mask.any(axis=1)).argmax())
+        raise ValueError(f"session {session} has no eligible action")
+    return mask
+
+
+def check_outcome(
+    policy: str, decision: Decision, reward: ArrayLike, n_sessions: int, n_actions: int
+) -> tuple[IntArray, FloatArray]:
+    """The actions and rewards of a round, refused before anything has changed."""
+    if decision.policy != policy and decision.policy != ANYONE:
+        raise ValueError(
+            f"this decision was made by {decision.policy}, not by {policy}: update the policy "
+            "that decided, or wrap the action in Decision.logged(...)"
+        )
+    action = decision.action
+    if action.shape != (n_sessions,):
+        raise ValueError(f"the decision is for {len(action)} sessions, the belief for {n_sessions}")
+    if action.min() < 0 or action.max() >= n_actions:
+        bad = int(action[(action < 0) | (action >= n_actions)][0])
+        raise ValueError(f"action {bad} is out of range: there are {n_actions} actions")
+    try:
+        rewards = np.asarray(reward, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"reward must be a number per session: {error}") from None
+    if rewards.shape != (n_sessions,):
+        raise ValueError(f"reward must be of shape ({n_sessions},); got {rewards.shape}")
+    if not math.isfinite(rewards.sum()) and not np.isfinite(rewards).all():
+        session = int((~np.isfinite(rewards)).argmax())
+        raise ValueError(f"reward must be finite; session {session} has {rewards[session]}")
+    return action, rewards
+
+
+def check_state(decision: Decision, n_states: int) -> IntArray:
+    """The believed states of a decision, for the policies that learn from them."""
+    state = decision.state
+    if state.shape != decision.action.shape or state.min() < 0 or state.max() >= n_states:
+        raise ValueError(
+            f"this policy learns from the state that was believed, 0 to {n_states - 1}, in every "
+            f"session; the decision has {state}: pass it as Decision.logged(action, state=...)"
+        )
+    return state

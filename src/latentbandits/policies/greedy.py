@@ -1,0 +1,69 @@
+"""Posterior-mean greedy: no exploration of its own, a strong baseline where contexts vary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentbandits.beliefs import joint, states
+from latentbandits.beliefs.joint import JointBelief
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import Context, Model
+from latentbandits.policies import choice
+from latentbandits.policies.checked import Choice, choose_best
+from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.latent import PosteriorPolicy
+
+
+@dataclass(frozen=True, eq=False)
+class mmGreedy(PosteriorPolicy[JointBelief]):
+    """argmax_a of sum_s P(s) E[mu(a, x, s, theta) | s], on the joint belief of mmTS.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> policy = mmGreedy(GaussianArms([[0.9, 0.1], [0.2, 0.3]], noise=0.5, spread=0.1))
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).action
+    array([0])
+    """
+
+    model: Model
+
+    def init(self, n_sessions: int = 1) -> JointBelief:
+        return joint.prior(self.model, n_sessions)
+
+    def _mean(self, belief: JointBelief, context: Context) -> FloatArray:
+        weights = states.probabilities(belief.log_weights)
+        mean, _ = self.model.posterior_rewards(belief.parameters, context)
+        total: FloatArray = (weights[:, None, :] @ mean)[:, 0]
+        return total
+
+    def _choose(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        state = belief.log_weights.argmax(axis=1)
+        return choose_best(self._mean(belief, context), eligible, rng, propensity, state)
+
+    def _learn(
+        self,
+        belief: JointBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> JointBelief:
+        return joint.condition(self.model, belief, context, action, reward)
+
+    def _probabilities(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        mask = choice.best(choice.restrict(self._mean(belief, context), eligible))
+        return ActionProbabilities(choice.shares(mask), "exact")

@@ -1,0 +1,165 @@
+"""Information-directed sampling on the beliefs of mTS and mmTS (beyond the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentbandits.beliefs import joint, known, states
+from latentbandits.beliefs.information import minimal_ratio_mixture, regret_and_information
+from latentbandits.beliefs.joint import JointBelief
+from latentbandits.beliefs.known import KnownBelief
+from latentbandits.models import checks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import Context, KnownModel, Model
+from latentbandits.policies import choice
+from latentbandits.policies.checked import Choice
+from latentbandits.policies.decision import ActionProbabilities, Decision, PropensityKind
+from latentbandits.policies.latent import PosteriorPolicy
+
+
+@dataclass(frozen=True, eq=False)
+class mIDS(PosteriorPolicy[KnownBelief]):
+    """Information-directed sampling with a known model: the states are the scenarios, exactly.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> policy = mIDS(GaussianArms([[0.9, 0.1], [0.1, 0.9]], noise=0.5))
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity
+    array([0.5])
+    """
+
+    model: KnownModel
+
+    def init(self, n_sessions: int = 1) -> KnownBelief:
+        return known.prior(self.model, n_sessions)
+
+    def _choose(
+        self,
+        belief: KnownBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        probabilities = self._probabilities(belief, context, eligible, rng)
+        return _draw(probabilities, belief.log_weights, rng, propensity)
+
+    def _learn(
+        self,
+        belief: KnownBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> KnownBelief:
+        return known.condition(self.model, belief, context, action, reward)
+
+    def _probabilities(
+        self,
+        belief: KnownBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        weights = states.probabilities(belief.log_weights)
+        rewards = self.model.expected_rewards(context)
+        return ActionProbabilities(_mixture(rewards, weights, eligible), "exact")
+
+
+@dataclass(frozen=True, eq=False)
+class mmIDS(PosteriorPolicy[JointBelief]):
+    """Information-directed sampling with an uncertain model: `draws` of (s, theta) are scenarios.
+
+    The propensity is exact given those draws ("conditional"); with `propensity_draws` it is
+    the average over that many fresh sets of them ("counted").
+
+    >>> from latentbandits.models import GaussianArms
+    >>> policy = mmIDS(GaussianArms([[0.9, 0.1], [0.1, 0.9]], noise=0.5, spread=0.1))
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity_kind
+    'conditional'
+    """
+
+    model: Model
+    draws: int = 100
+    propensity_draws: int = 0
+
+    def __post_init__(self) -> None:
+        checks.positive_count("draws", self.draws)
+
+    def init(self, n_sessions: int = 1) -> JointBelief:
+        return joint.prior(self.model, n_sessions)
+
+    def _choose(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        conditional = ActionProbabilities(
+            self._scenario_mixture(belief, context, eligible, rng), "conditional"
+        )
+        chosen = _draw(conditional, belief.log_weights, rng, propensity)
+        if not propensity or self.propensity_draws < 1:
+            return chosen
+        counted = self._probabilities(belief, context, eligible, rng).values
+        assert chosen.propensity is not None
+        total = choice.at(counted, chosen.action) * self.propensity_draws + chosen.propensity
+        return chosen._replace(propensity=total / (self.propensity_draws + 1), kind="counted")
+
+    def _learn(
+        self,
+        belief: JointBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> JointBelief:
+        return joint.condition(self.model, belief, context, action, reward)
+
+    def _probabilities(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        kind: PropensityKind = "counted" if self.propensity_draws > 0 else "conditional"
+        sets = [
+            self._scenario_mixture(belief, context, eligible, rng)
+            for _ in range(max(1, self.propensity_draws))
+        ]
+        return ActionProbabilities(np.mean(sets, axis=0), kind)
+
+    def _scenario_mixture(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        state = states.sample_many(belief.log_weights, self.draws, rng)
+        rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
+        weights = np.full(state.shape, 1 / self.draws)
+        return _mixture(rewards, weights, eligible)
+
+
+def _mixture(rewards: FloatArray, weights: FloatArray, eligible: BoolArray | None) -> FloatArray:
+    masked = choice.restrict(rewards, None if eligible is None else eligible[:, None, :])
+    regret, information = regret_and_information(rewards, weights, choice.best(masked))
+    return minimal_ratio_mixture(regret, information, eligible)
+
+
+def _draw(
+    probabilities: ActionProbabilities,
+    log_weights: FloatArray,
+    rng: np.random.Generator,
+    propensity: bool,
+) -> Choice:
+    action = choice.draw(probabilities.values, rng)
+    state = log_weights.argmax(axis=1)
+    if not propensity:
+        return Choice(action, state, None, "none")
+    return Choice(action, state, choice.at(probabilities.values, action), probabilities.kind)

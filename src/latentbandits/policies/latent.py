@@ -1,0 +1,54 @@
+"""What the policies on a latent-state model share: the model says what a context is."""
+
+from __future__ import annotations
+
+from abc import ABC
+from typing import Protocol, TypeVar
+
+from numpy.typing import ArrayLike
+
+from latentbandits.beliefs import states
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.policies.checked import CheckedPolicy
+
+
+class HasLogWeights(Protocol):
+    @property
+    def log_weights(self) -> FloatArray: ...
+
+
+LatentBeliefT = TypeVar("LatentBeliefT")
+WeightedBeliefT = TypeVar("WeightedBeliefT", bound=HasLogWeights)
+
+
+def check_context(
+    model: KnownModel, context: ArrayLike | None, n_sessions: int
+) -> tuple[Context, int]:
+    """The checked context, and the number of actions of the model or of the context."""
+    features = model.check_context(context, n_sessions)
+    if model.n_actions is not None:
+        return features, model.n_actions
+    assert features is not None, "a model without n_actions takes them from the context"
+    return features, features.shape[1]
+
+
+class LatentPolicy(CheckedPolicy[LatentBeliefT], ABC):
+    """A policy that acts on a `model` of latent states."""
+
+    model: KnownModel
+
+    @property
+    def n_states(self) -> int:
+        return self.model.n_states
+
+    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+        return check_context(self.model, context, n_sessions)
+
+
+class PosteriorPolicy(LatentPolicy[WeightedBeliefT], ABC):
+    """A latent policy whose belief has a posterior over states."""
+
+    def state_probabilities(self, belief: WeightedBeliefT) -> FloatArray:
+        """P(s) given the session's rewards, `(n_sessions, n_states)`."""
+        return states.probabilities(belief.log_weights)

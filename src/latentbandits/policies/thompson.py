@@ -1,0 +1,195 @@
+"""Thompson sampling: draw what may be true from the belief, play what is best if it is."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from latentbandits.beliefs import joint, known, states
+from latentbandits.beliefs.joint import JointBelief
+from latentbandits.beliefs.known import KnownBelief
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.gaussian_arms import GaussianArms
+from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.protocol import Context, KnownModel, Model
+from latentbandits.policies import choice
+from latentbandits.policies.checked import Choice
+from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.latent import PosteriorPolicy
+
+
+@dataclass(frozen=True, eq=False)
+class mTS(PosteriorPolicy[KnownBelief]):
+    """Thompson sampling with a known model (Algorithm 2): B ~ P(s), argmax_a mu_hat(a, x, B).
+
+    >>> policy = mTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.1))
+    >>> belief, rng = policy.init(), np.random.default_rng(0)
+    >>> decision = policy.decide(belief, None, rng)
+    >>> belief = policy.update(belief, None, decision, [0.9])
+    >>> policy.state_probabilities(belief).round(3)
+    array([[1., 0.]])
+    """
+
+    model: KnownModel
+
+    def init(self, n_sessions: int = 1) -> KnownBelief:
+        return known.prior(self.model, n_sessions)
+
+    def _choose(
+        self,
+        belief: KnownBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        state = states.sample(belief.log_weights, rng)
+        rewards = self.model.expected_rewards(context, state)
+        action = choice.pick(choice.best(choice.restrict(rewards, eligible)), rng)
+        if not propensity:
+            return Choice(action, state, None, "none")
+        probabilities = self._probabilities(belief, context, eligible, rng)
+        return Choice(action, state, choice.at(probabilities.values, action), probabilities.kind)
+
+    def _learn(
+        self,
+        belief: KnownBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> KnownBelief:
+        return known.condition(self.model, belief, context, action, reward)
+
+    def _probabilities(
+        self,
+        belief: KnownBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        per_state = choice.restrict(
+            self.model.expected_rewards(context),
+            None if eligible is None else eligible[:, None, :],
+        )
+        shares = choice.shares(choice.best(per_state))
+        weights = states.probabilities(belief.log_weights)
+        return ActionProbabilities((weights[:, None, :] @ shares)[:, 0], "exact")
+
+
+class _JointThompson(PosteriorPolicy[JointBelief], ABC):
+    """Thompson sampling on the joint belief over state and parameters."""
+
+    model: Model
+    propensity_draws: int
+
+    def init(self, n_sessions: int = 1) -> JointBelief:
+        return joint.prior(self.model, n_sessions)
+
+    def _choose(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        state = states.sample(belief.log_weights, rng)
+        rewards = self.model.sample_rewards(belief.parameters, context, state[:, None], rng)
+        action = choice.pick(choice.best(choice.restrict(rewards[:, 0], eligible)), rng)
+        if not propensity:
+            return Choice(action, state, None, "none")
+        probabilities = self._probabilities(belief, context, eligible, rng)
+        if probabilities.kind == "none":
+            return Choice(action, state, None, "none")
+        chance = choice.at(probabilities.values, action)
+        if probabilities.kind == "counted":  # the decision is one more draw, so never zero
+            chance = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
+        return Choice(action, state, chance, probabilities.kind)
+
+    def _learn(
+        self,
+        belief: JointBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> JointBelief:
+        return joint.condition(self.model, belief, context, action, reward)
+
+    def _probabilities(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        weights = states.probabilities(belief.log_weights)
+        given_state = self.model.probability_best(belief.parameters, context, eligible, weights)
+        if given_state is not None:
+            return ActionProbabilities((weights[:, None, :] @ given_state)[:, 0], "quadrature")
+        if self.propensity_draws < 1:
+            n_actions = self._check_context(context, len(weights))[1]
+            return ActionProbabilities(np.full((len(weights), n_actions), np.nan), "none")
+        state = states.sample_many(belief.log_weights, self.propensity_draws, rng)
+        rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
+        restricted = choice.restrict(rewards, None if eligible is None else eligible[:, None, :])
+        return ActionProbabilities(choice.shares(choice.best(restricted)).mean(axis=1), "counted")
+
+
+@dataclass(frozen=True, eq=False)
+class mmTS(_JointThompson):
+    """Thompson sampling with an uncertain model (Algorithm 3), exact: s, then theta_s given s.
+
+    Propensities are by quadrature where actions are independent given the state, else by
+    `propensity_draws` counted draws, or none if that is 0.
+
+    >>> policy = mmTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1))
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity.round(2)
+    array([0.5])
+    """
+
+    model: Model
+    propensity_draws: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TS(_JointThompson):
+    """Gaussian Thompson sampling without a latent model: mmTS with one state.
+
+    >>> TS(n_actions=3, noise=0.5).init().log_weights
+    array([[0.]])
+    """
+
+    n_actions: int
+    noise: float = 1.0
+    prior_mean: float = 0.0
+    prior_spread: float = 1.0
+    propensity_draws: int = 0
+    model: Model = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        means = np.full((1, self.n_actions), float(self.prior_mean))
+        object.__setattr__(self, "model", GaussianArms(means, self.noise, self.prior_spread))
+
+
+@dataclass(frozen=True, eq=False)
+class LinTS(_JointThompson):
+    """Linear Thompson sampling without a latent model: mmTS with one state, prior N(0, v^2 I).
+
+    >>> LinTS(n_features=3, noise=0.5).init().parameters.mean.shape
+    (1, 1, 3)
+    """
+
+    n_features: int
+    noise: float = 1.0
+    prior_spread: float = 1.0
+    propensity_draws: int = 0
+    model: Model = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        covariance = np.eye(self.n_features)[None] * self.prior_spread**2
+        model = LinearGaussian(np.zeros((1, self.n_features)), self.noise, covariance)
+        object.__setattr__(self, "model", model)

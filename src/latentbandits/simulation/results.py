@@ -1,0 +1,150 @@
+"""What a simulation found: a typed value, with errors on every number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from latentbandits.models.checks import FloatArray
+
+if TYPE_CHECKING:
+    import polars
+
+Metric = Literal["regret", "reward", "first_rounds_reward", "last_rounds_reward"]
+
+
+class Estimate(NamedTuple):
+    """A mean over runs and its standard error.
+
+    >>> print(Estimate(28.41, 0.333))
+    28.41 ±0.33
+    """
+
+    mean: float
+    stderr: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g} ±{self.stderr:.2g}"
+
+    @classmethod
+    def of(cls, values: FloatArray) -> Estimate:
+        n = len(values)
+        spread = float(values.std(ddof=1)) if n > 1 else math.nan
+        return cls(float(values.mean()), spread / math.sqrt(n))
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyResult:
+    """One policy over all runs. Rewards are true mean rewards per round, regret is cumulative."""
+
+    policy: str
+    curve: FloatArray  # (horizon,), mean over runs of the reward of each round
+    curve_stderr: FloatArray
+    worst_curve: FloatArray  # (horizon,), the same over the runs that end in the lowest tenth
+    worst_curve_stderr: FloatArray
+    regrets: FloatArray  # (n_runs,)
+    rewards: FloatArray  # (n_runs,)
+    first_rewards: FloatArray  # (n_runs,), over the first 50 rounds
+    last_rewards: FloatArray  # (n_runs,), over the last 100 rounds
+
+    @property
+    def regret(self) -> Estimate:
+        return Estimate.of(self.regrets)
+
+    @property
+    def reward(self) -> Estimate:
+        return Estimate.of(self.rewards)
+
+    @property
+    def first_rounds_reward(self) -> Estimate:
+        return Estimate.of(self.first_rewards)
+
+    @property
+    def last_rounds_reward(self) -> Estimate:
+        return Estimate.of(self.last_rewards)
+
+    @property
+    def worst_decile_reward(self) -> Estimate:
+        """Mean reward of the tenth of runs that earned least: the expected shortfall.
+
+        Its error is that of q - E[(q - R)+] / p at the p-quantile q, which counts that the
+        runs in the tail are themselves chosen by their reward.
+        """
+        return lower_tail_mean(self.rewards)
+
+    def per_run(self, metric: Metric) -> FloatArray:
+        return {
+            "regret": self.regrets,
+            "reward": self.rewards,
+            "first_rounds_reward": self.first_rewards,
+            "last_rounds_reward": self.last_rewards,
+        }[metric]
+
+    def row(self) -> dict[str, float | str]:
+        """One flat row: what results.json holds of a policy."""
+        row: dict[str, float | str] = {"policy": self.policy}
+        for name in ("regret", "reward", "worst_decile_reward", "first_rounds_reward",
+                     "last_rounds_reward"):  # fmt: skip
+            estimate: Estimate = getattr(self, name)
+            row |= {name: estimate.mean, f"{name}_stderr": estimate.stderr}
+        return row
+
+
+def lower_tail_mean(values: FloatArray, share: float = 0.1) -> Estimate:
+    """Mean of the lowest `share` of the values.
+
+    >>> lower_tail_mean(np.arange(20.0)).mean
+    0.5
+    """
+    n_tail = math.ceil(share * len(values))
+    tail = np.sort(values)[:n_tail]
+    shortfall = np.maximum(tail[-1] - values, 0.0)
+    stderr = float(shortfall.std(ddof=1)) / share if len(values) > 1 else math.nan
+    return Estimate(float(tail.mean()), stderr / math.sqrt(len(values)))
+
+
+@dataclass(frozen=True, eq=False)
+class Results(Mapping[str, PolicyResult]):
+    """Policies by name, all on the same runs."""
+
+    policies: dict[str, PolicyResult]
+
+    def __getitem__(self, policy: str) -> PolicyResult:
+        return self.policies[policy]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.policies)
+
+    def __len__(self) -> int:
+        return len(self.policies)
+
+    def difference(self, policy: str, other: str, metric: Metric = "regret") -> Estimate:
+        """`policy` minus `other`, paired run by run: the problems and noise they share cancel."""
+        return Estimate.of(self[policy].per_run(metric) - self[other].per_run(metric))
+
+    def curves(self) -> polars.DataFrame:
+        """One row per policy and round: mean, stderr, worst_decile_mean."""
+        import polars
+
+        return polars.concat(
+            polars.DataFrame(
+                {
+                    "policy": [result.policy] * len(result.curve),
+                    "round": np.arange(1, len(result.curve) + 1),
+                    "mean": result.curve,
+                    "stderr": result.curve_stderr,
+                    "worst_decile_mean": result.worst_curve,
+                }
+            )
+            for result in self.values()
+        )
+
+    def frame(self) -> polars.DataFrame:
+        """One row per policy: every metric and its standard error."""
+        import polars
+
+        return polars.DataFrame([result.row() for result in self.values()])

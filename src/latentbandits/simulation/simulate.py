@@ -1,0 +1,140 @@
+"""Runs in chunks on the session axis: the same problems, contexts and noise for every policy."""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from latentbandits.environments.protocol import Environment, Round
+from latentbandits.models.checks import IntArray, positive_count
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Recorder
+from latentbandits.simulation.results import Results
+
+PolicyMaker: TypeAlias = Callable[[Any], AnyPolicy]
+"""From the model that an environment tells of its runs to a policy: often the policy's class."""
+
+CHUNK = 500
+"""Runs per chunk: it settles the random streams, so it is part of a result's identity."""
+
+_UNDER_WAY = 8  # chunks handed to an executor and not yet taken back
+
+
+@dataclass(frozen=True)
+class _Job:
+    """All that a worker process needs, and all that its numbers depend on."""
+
+    policies: Mapping[str, AnyPolicy | PolicyMaker]
+    environment: Environment
+    horizon: int
+    seed: int
+    chunk: int
+    n_runs: int
+
+    def stream(self, name: str) -> np.random.Generator:
+        """A stream of its own for everything that has a name: adding a policy changes no other."""
+        return np.random.default_rng([self.seed, self.chunk, zlib.crc32(name.encode())])
+
+
+def simulate(
+    policies: Mapping[str, AnyPolicy | PolicyMaker],
+    environment: Environment,
+    *,
+    n_runs: int,
+    horizon: int,
+    seed: int = 0,
+    executor: Executor | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Results:
+    """Play every policy in the same `n_runs` problems for `horizon` rounds.
+
+    A policy is given as a value, or as a callable that takes the model of the runs (`mTS`, or
+    `functools.partial(mUCB, horizon=500)`), so that every run can have a model of its own. The
+    numbers depend on `seed` and `n_runs`, not on the executor. `progress` is called with the
+    number of runs that have just finished.
+
+    >>> from latentbandits import UCB1, mTS
+    >>> from latentbandits.environments import Synthetic
+    >>> policies = {"mTS": mTS, "UCB1": UCB1(n_actions=10)}
+    >>> results = simulate(policies, Synthetic(model_noise=0.05), n_runs=100, horizon=50)
+    >>> results["mTS"].regret.mean < results["UCB1"].regret.mean
+    True
+    """
+    if not policies:
+        raise ValueError("give at least one policy to simulate")
+    positive_count("n_runs", n_runs)
+    positive_count("horizon", horizon)
+    jobs = [
+        _Job(dict(policies), environment, horizon, seed, chunk, min(CHUNK, n_runs - start))
+        for chunk, start in enumerate(range(0, n_runs, CHUNK))
+    ]
+    accumulator = Accumulator(list(policies), n_runs, horizon)
+    for chunk in _run(jobs, executor):
+        accumulator.add(chunk)
+        if progress is not None:
+            progress(chunk.n_runs)
+    return accumulator.finish()
+
+
+def _run(jobs: list[_Job], executor: Executor | None) -> Iterator[ChunkResult]:
+    """Chunk results in order, with only a few under way at once: memory stays bounded."""
+    if executor is None:
+        yield from map(_play, jobs)
+        return
+    under_way: deque[Future[ChunkResult]] = deque()
+    try:
+        for job in jobs:
+            under_way.append(executor.submit(_play, job))
+            if len(under_way) >= _UNDER_WAY:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        for future in under_way:
+            future.cancel()
+
+
+def _play(job: _Job) -> ChunkResult:
+    instances = job.environment.start(job.n_runs, job.horizon, job.stream("instances"))
+    rounds = job.stream("rounds")
+    players = [
+        _Player(name, _make(given, instances.model), job.n_runs, job.stream(f"policy {name}"))
+        for name, given in job.policies.items()
+    ]
+    recorder = Recorder([player.name for player in players], job.n_runs, job.horizon)
+    for t in range(job.horizon):
+        outcome = instances.round(t, rounds)
+        recorder.best(outcome)
+        for player in players:
+            recorder.reward(t, player.name, outcome, player.play(outcome))
+    return recorder.finish()
+
+
+def _make(given: AnyPolicy | PolicyMaker, model: Any) -> AnyPolicy:
+    if isinstance(given, type) or not hasattr(given, "decide"):
+        given = cast(PolicyMaker, given)(model)
+    return cast(AnyPolicy, given)
+
+
+class _Player:
+    """A policy with the beliefs and random stream of its chunk."""
+
+    def __init__(self, name: str, policy: AnyPolicy, n_runs: int, rng: np.random.Generator) -> None:
+        self.name = name
+        self._policy = policy
+        self._belief = policy.init(n_runs)
+        self._rng = rng
+
+    def play(self, outcome: Round) -> IntArray:
+        decision = self._policy.decide(
+            self._belief, outcome.context, self._rng, eligible=outcome.eligible, propensity=False
+        )
+        reward = outcome.rewards[np.arange(len(decision.action)), decision.action]
+        self._belief = self._policy.update(self._belief, outcome.context, decision, reward)
+        return decision.action
