@@ -1,0 +1,14 @@
+"""The paper's figures and claims, one small folder each: settings, claims, expected."""
+
+from latentbandits.experiments.errata import ErrataExperiment
+from latentbandits.experiments.experiment import Experiment
+from latentbandits.experiments.synthetic import SyntheticExperiment
+from latentbandits.experiments.theory import TheoryExperiment
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    SyntheticExperiment(),
+    ErrataExperiment(),
+    TheoryExperiment(),
+)
+
+__all__ = ["EXPERIMENTS", "Experiment"]

@@ -14,21 +14,27 @@ from latentbandits.models.checks import FloatArray
 if TYPE_CHECKING:
     import polars
 
-Metric = Literal["regret", "reward", "first_rounds_reward", "last_rounds_reward"]
+Metric = Literal[
+    "regret", "reward", "worst_decile_reward", "first_rounds_reward", "last_rounds_reward"
+]
 
 
 class Estimate(NamedTuple):
     """A mean over runs and its standard error.
 
-    >>> print(Estimate(28.41, 0.333))
-    28.41 ±0.33
+    >>> print(Estimate(28.414, 0.333), Estimate(1234.5, 21.0), sep=", ")
+    28.41 ±0.33, 1234 ±21
     """
 
     mean: float
     stderr: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.4g} ±{self.stderr:.2g}"
+        """As many digits as the error allows: two of its own."""
+        if not (math.isfinite(self.stderr) and self.stderr > 0):
+            return f"{self.mean:.4g}"
+        digits = max(0, 1 - math.floor(math.log10(self.stderr)))
+        return f"{self.mean:.{digits}f} ±{self.stderr:.{digits}f}"
 
     @classmethod
     def of(cls, values: FloatArray) -> Estimate:
@@ -69,17 +75,15 @@ class PolicyResult:
 
     @property
     def worst_decile_reward(self) -> Estimate:
-        """Mean reward of the tenth of runs that earned least: the expected shortfall.
-
-        Its error is that of q - E[(q - R)+] / p at the p-quantile q, which counts that the
-        runs in the tail are themselves chosen by their reward.
-        """
-        return lower_tail_mean(self.rewards)
+        """Mean reward of the tenth of runs that earned least."""
+        return Estimate.of(lower_tail_terms(self.rewards))
 
     def per_run(self, metric: Metric) -> FloatArray:
+        """One number per run whose mean over runs is the metric."""
         return {
             "regret": self.regrets,
             "reward": self.rewards,
+            "worst_decile_reward": lower_tail_terms(self.rewards),
             "first_rounds_reward": self.first_rewards,
             "last_rounds_reward": self.last_rewards,
         }[metric]
@@ -94,17 +98,20 @@ class PolicyResult:
         return row
 
 
-def lower_tail_mean(values: FloatArray, share: float = 0.1) -> Estimate:
-    """Mean of the lowest `share` of the values.
+def lower_tail_terms(values: FloatArray, share: float = 0.1) -> FloatArray:
+    """One term per value, whose mean is the mean of the lowest `share` of the values.
 
-    >>> lower_tail_mean(np.arange(20.0)).mean
+    With q the share-quantile, E[R | R <= q] = E[q - (q - R)+ / share]: an ordinary mean, so its
+    error, which counts that the tail is itself chosen by its rewards, and that of a paired
+    difference come like any other.
+
+    >>> float(lower_tail_terms(np.arange(20.0)).mean())
     0.5
     """
     n_tail = math.ceil(share * len(values))
-    tail = np.sort(values)[:n_tail]
-    shortfall = np.maximum(tail[-1] - values, 0.0)
-    stderr = float(shortfall.std(ddof=1)) / share if len(values) > 1 else math.nan
-    return Estimate(float(tail.mean()), stderr / math.sqrt(len(values)))
+    quantile = np.partition(values, n_tail - 1)[n_tail - 1]
+    terms: FloatArray = quantile - np.maximum(quantile - values, 0.0) * (len(values) / n_tail)
+    return terms
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,31 @@
+"""Where a command leaves its results: found usable before the work, filled all at once after it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class OutputFolder:
+    """A folder that exists and can be written, or ValueError."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ValueError(f"cannot write to --out {self.path}: {reason}") from None
+
+    @contextmanager
+    def replacing(self) -> Iterator[Path]:
+        """A scratch folder whose files move here when the block ends well, and vanish otherwise."""
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=self.path) as scratch:
+            yield Path(scratch)
+            for made in sorted(Path(scratch).iterdir()):
+                made.replace(self.path / made.name)

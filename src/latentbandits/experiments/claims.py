@@ -1,0 +1,149 @@
+"""Claims as data: an order of policies, a share of regret, a likeness; each knows its test.
+
+Policies are compared by paired differences: the same problems and noise for both. An order holds
+if every difference is on the right side of zero by two standard errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from latentbandits.experiments.experiment import Claim, all_positive
+from latentbandits.simulation.results import Estimate, Metric, Results
+
+BySetting = Mapping[str, Results]
+
+_WORDS: Mapping[Metric, str] = {
+    "regret": "regret",
+    "reward": "reward",
+    "worst_decile_reward": "reward of the worst 10%",
+    "first_rounds_reward": "reward of the first 50 rounds",
+    "last_rounds_reward": "reward of the last 100 rounds",
+}
+
+
+class Checkable(Protocol):
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Those that must have been played for the claim to be checked."""
+
+    def check(self, results: BySetting) -> Claim: ...
+
+
+def check_all(claims: Iterable[Checkable], results: BySetting) -> list[Claim]:
+    """Every claim whose policies were played."""
+    played = set.intersection(*(set(result) for result in results.values()))
+    return [claim.check(results) for claim in claims if played.issuperset(claim.policies)]
+
+
+@dataclass(frozen=True)
+class Order:
+    """In `setting`, each of `better` beats each of `worse`."""
+
+    id: str
+    claim: str
+    setting: str
+    metric: Metric
+    better: tuple[str, ...]
+    worse: tuple[str, ...]
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        return self.better + self.worse
+
+    def check(self, results: BySetting) -> Claim:
+        result = results[self.setting]
+        sign = -1 if self.metric == "regret" else 1
+        leads = {
+            (good, bad): _scaled(sign, result.difference(good, bad, self.metric))
+            for good in self.better
+            for bad in self.worse
+        }
+        (good, bad), smallest = min(leads.items(), key=lambda item: item[1].mean)
+        names = f"{', '.join(self.better)} {'<' if sign < 0 else '>'} {', '.join(self.worse)}"
+        measured = f"smallest lead {smallest} ({good} over {bad})"
+        predicted = f"{_WORDS[self.metric]} {names}, {self.setting}"
+        return Claim(self.id, self.claim, predicted, measured, all_positive(leads.values()))
+
+
+@dataclass(frozen=True)
+class Share:
+    """In `setting`, `policy` has at most `share` of the regret of `other`."""
+
+    id: str
+    claim: str
+    setting: str
+    policy: str
+    other: str
+    share: float
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        return self.policy, self.other
+
+    def check(self, results: BySetting) -> Claim:
+        """The ratio of two paired means, with the error of its linear expansion."""
+        result = results[self.setting]
+        mine, others = result[self.policy].regrets, result[self.other].regrets
+        ratio = float(mine.mean() / others.mean())
+        stderr = Estimate.of(mine - ratio * others).stderr / float(others.mean())
+        predicted = f"regret {self.policy} <= {self.share:g} x {self.other}, {self.setting}"
+        measured = f"{Estimate(ratio, stderr)} x"
+        return Claim(self.id, self.claim, predicted, measured, ratio <= self.share)
+
+
+@dataclass(frozen=True)
+class Degrades:
+    """Each of `policies` has more regret in the setting `worse` than in `better`."""
+
+    id: str
+    claim: str
+    better: str
+    worse: str
+    policies: tuple[str, ...]
+
+    def check(self, results: BySetting) -> Claim:
+        leads = {
+            name: _independent(results[self.worse][name].regret, results[self.better][name].regret)
+            for name in self.policies
+        }
+        measured = ", ".join(f"{name} +{lead}" for name, lead in leads.items())
+        predicted = f"regret at {self.worse} > at {self.better}"
+        return Claim(self.id, self.claim, predicted, measured, all_positive(leads.values()))
+
+
+@dataclass(frozen=True)
+class Alike:
+    """`policy` and `other` earn the same per round, to within `tolerance`, in every setting."""
+
+    id: str
+    claim: str
+    policy: str
+    other: str
+    tolerance: float
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        return self.policy, self.other
+
+    def check(self, results: BySetting) -> Claim:
+        gaps = {
+            setting: result.difference(self.policy, self.other, "reward")
+            for setting, result in results.items()
+        }
+        measured = ", ".join(f"{gap} at {setting}" for setting, gap in gaps.items())
+        predicted = f"|reward {self.policy} - {self.other}| < {self.tolerance:g} per round"
+        holds = all(abs(gap.mean) < self.tolerance for gap in gaps.values())
+        return Claim(self.id, self.claim, predicted, measured, holds)
+
+
+def _scaled(factor: float, estimate: Estimate) -> Estimate:
+    return Estimate(factor * estimate.mean, estimate.stderr)
+
+
+def _independent(a: Estimate, b: Estimate) -> Estimate:
+    """The difference of two estimates that share nothing."""
+    return Estimate(a.mean - b.mean, math.hypot(a.stderr, b.stderr))

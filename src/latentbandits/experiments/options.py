@@ -1,0 +1,50 @@
+"""Options that experiments and other commands share, and the checks on what they are given."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+def positive(text: str) -> int:
+    """An argparse type: a whole number of at least one."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return number
+
+
+def choose(kind: str, names: Sequence[str] | None, known: Iterable[str]) -> list[str]:
+    """`names`, each one of `known`; all where none are given; the nearest is suggested.
+
+    >>> choose("policy", ["mTS"], ["mTS", "mmTS"])
+    ['mTS']
+    >>> choose("policy", ["mmST"], ["mTS", "mmTS"])
+    Traceback (most recent call last):
+    ValueError: unknown policy 'mmST': did you mean 'mmTS'? There are mTS, mmTS
+    """
+    available = list(known)
+    if not names:
+        return available
+    lower = {name.lower(): name for name in available}
+    for name in names:
+        if name not in available:
+            near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.4)
+            hint = f": did you mean {lower[near[0]]!r}?" if near else "."
+            raise ValueError(f"unknown {kind} {name!r}{hint} There are {', '.join(available)}")
+    return [name for name in available if name in names]
+
+
+def add_simulation_options(parser: argparse.ArgumentParser, runs: int, horizon: int) -> None:
+    """--runs, --horizon, --policies."""
+    parser.add_argument("--runs", type=positive, default=runs, help=f"runs (default {runs})")
+    parser.add_argument(
+        "--horizon", type=positive, default=horizon, help=f"rounds per run (default {horizon})"
+    )
+    parser.add_argument(
+        "--policies", nargs="+", metavar="POLICY", help="only these (default: all of them)"
+    )

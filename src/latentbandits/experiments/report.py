@@ -1,0 +1,101 @@
+"""A report on disk (results.json, figures, frames) and on the terminal (tables)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from latentbandits.experiments.experiment import Claim, Report, Table
+from latentbandits.simulation.results import Estimate
+
+_VERDICTS = {True: "yes", False: "NO", None: "too few runs"}
+
+
+def write(report: Report, folder: Path) -> None:
+    """results.json, every frame as Parquet, every figure as PNG and SVG."""
+    for name, frame in report.frames.items():
+        frame.write_parquet(folder / f"{name}.parquet")
+    for name, figure in report.figures.items():
+        figure.savefig(folder / f"{name}.png", dpi=160)
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    results = {
+        "experiment": report.experiment,
+        "settings": dict(report.settings),
+        "seconds": round(report.seconds, 2),
+        "policies": report.policies,
+        "claims": [claim._asdict() for claim in report.claims],
+    }
+    text = json.dumps(_finite(results), indent=2, allow_nan=False)
+    (folder / "results.json").write_text(text + "\n")
+
+
+def show(report: Report, folder: Path | None = None) -> None:
+    """The tables of a report, its claims last."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=130)
+    tables = [*report.tables]
+    if report.claims:
+        tables.append(claims_table(report.claims))
+    for table in tables:
+        console.print(_rich(table))
+    held = sum(claim.holds is True for claim in report.claims)
+    parts = [f"{report.seconds:.0f} s"]
+    if report.claims:
+        parts.insert(0, f"{held} of {len(report.claims)} claims hold")
+    if folder is not None:
+        parts.append(f"results in {folder}")
+    console.print("; ".join(parts))
+
+
+def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
+    """Regret, mean reward and worst-decile reward per policy, each with its standard error."""
+    names = ("regret", "reward", "worst_decile_reward", "first_rounds_reward", "last_rounds_reward")
+    columns = ("policy", "regret", "reward", "worst 10%", "first 50", "last 100")
+    body = [
+        (
+            str(row["policy"]),
+            *(_error(row[name], row[f"{name}_stderr"], name) for name in names),
+        )
+        for row in rows
+    ]
+    return Table(title, columns, body)
+
+
+def claims_table(claims: Iterable[Claim]) -> Table:
+    body: list[tuple[str, ...]] = [
+        (c.id, c.claim, c.predicted, c.measured, _VERDICTS[c.holds]) for c in claims
+    ]
+    return Table("Claims", ("id", "claim", "predicts", "measured", "holds"), body)
+
+
+def _error(mean: float, stderr: float, name: str) -> str:
+    digits = 1 if name == "regret" else 3
+    return f"{mean:.{digits}f} ±{stderr:.{digits}f}" if math.isfinite(stderr) else f"{mean:.3f}"
+
+
+def _rich(table: Table) -> RichTable:
+    rich = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
+    for i, column in enumerate(table.columns):
+        rich.add_column(column, justify="left", no_wrap=i == 0)
+    for row in table.rows:
+        rich.add_row(*row, style="bold red" if row[-1] == "NO" else None)
+    return rich
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and not isinstance(value, Estimate):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

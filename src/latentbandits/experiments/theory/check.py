@@ -1,0 +1,133 @@
+"""Measured regret against the bounds, on a grid of problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from latentbandits.environments import Synthetic
+from latentbandits.experiments.experiment import Claim, ProgressBar
+from latentbandits.experiments.theory.bounds import regret_bound, tightest
+from latentbandits.policies import mmTS, mmUCB, mTS, mUCB
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.simulation import Estimate, simulate
+from latentbandits.simulation.simulate import PolicyMaker
+
+N_STATES = (2, 5, 10)
+N_ACTIONS = (5, 20)
+HORIZONS = (100, 500)
+NOISES = (0.2, 0.5, 1.0)
+MODEL_NOISE = 0.05
+RUNS = 200
+N_MODELS = 2000  # drawn to measure epsilon and delta
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One problem of the grid, with a true model (`model_noise` 0) or a noisy one."""
+
+    n_states: int
+    n_actions: int
+    horizon: int
+    noise: float
+    model_noise: float
+
+    @property
+    def environment(self) -> Synthetic:
+        return Synthetic(self.model_noise, self.n_actions, self.n_states, self.noise)
+
+    def misspecification(self, seed: int) -> tuple[float, float]:
+        """(epsilon, delta) of the noisy model, measured on fresh draws of it."""
+        if self.model_noise == 0:
+            return 0.0, 0.0
+        instances = self.environment.start(N_MODELS, self.horizon, np.random.default_rng(seed))
+        errors = np.abs(instances.model.means - instances.means).max(axis=(1, 2))
+        return tightest(errors, self.horizon)
+
+
+@dataclass(frozen=True)
+class BoundCheck:
+    """What one policy's regret was in one cell, and what the theorem allows."""
+
+    theorem: str
+    policy: str
+    cell: Cell
+    regret: Estimate
+    bound: float
+
+    @property
+    def share(self) -> float:
+        """Regret, two standard errors up, as a share of the bound."""
+        return (self.regret.mean + 2 * self.regret.stderr) / self.bound
+
+
+THEOREMS: Mapping[str, tuple[str, str, float]] = {
+    "mUCB": ("Theorem 1", "3S + 2 sigma sqrt(6 S n log n)", 0.0),
+    "mTS": ("Corollary 1", "3S + 2 sigma sqrt(6 S n log n)", 0.0),
+    "mmUCB": ("Theorem 2", "Theorem 1 + n delta + 2 n eps", MODEL_NOISE),
+    "mmTS": ("Corollary 2", "Theorem 1 + n delta + 2 n eps", MODEL_NOISE),
+}
+
+
+def check_bounds(
+    seed: int, executor: Executor | None, progress: ProgressBar, runs: int = RUNS
+) -> list[BoundCheck]:
+    """Every theorem in every cell of the grid."""
+    grid = list(product(N_STATES, N_ACTIONS, HORIZONS, NOISES, (0.0, MODEL_NOISE)))
+    progress.start("regret bounds", len(grid))
+    checks: list[BoundCheck] = []
+    play = partial(_check_cell, seed=seed, runs=runs)
+    cells = [Cell(*values) for values in grid]
+    for found in map(play, cells) if executor is None else executor.map(play, cells):
+        checks += found
+        progress.advance(1)
+    return checks
+
+
+def _check_cell(cell: Cell, seed: int, runs: int) -> list[BoundCheck]:
+    epsilon, delta = cell.misspecification(seed)
+    makers: Mapping[str, AnyPolicy | PolicyMaker] = {
+        "mUCB": partial(mUCB, horizon=cell.horizon),
+        "mTS": mTS,
+        "mmUCB": partial(mmUCB, slack=epsilon, horizon=cell.horizon),
+        "mmTS": mmTS,
+    }
+    names = [name for name, (_, _, noise) in THEOREMS.items() if noise == cell.model_noise]
+    results = simulate(
+        {name: makers[name] for name in names},
+        cell.environment,
+        n_runs=runs,
+        horizon=cell.horizon,
+        seed=seed,
+    )
+    bound = regret_bound(cell.n_states, cell.horizon, cell.noise, epsilon, delta)
+    return [
+        BoundCheck(THEOREMS[name][0], name, cell, results[name].regret, bound) for name in names
+    ]
+
+
+def claims(checks: list[BoundCheck]) -> list[Claim]:
+    """One claim per theorem: below the bound everywhere on the grid."""
+    return [_claim(name, [check for check in checks if check.policy == name]) for name in THEOREMS]
+
+
+def _claim(policy: str, checks: list[BoundCheck]) -> Claim:
+    theorem, bound, _ = THEOREMS[policy]
+    nearest = max(checks, key=lambda check: check.share)
+    cell = nearest.cell
+    measured = (
+        f"at most {nearest.share:.0%} of it in {len(checks)} problems "
+        f"(S={cell.n_states}, K={cell.n_actions}, n={cell.horizon}, sigma={cell.noise:g})"
+    )
+    return Claim(
+        id=theorem.replace("Theorem ", "T").replace("Corollary ", "C"),
+        claim=f"{theorem}: the regret of {policy} is bounded",
+        predicted=f"regret + 2 s.e. < {bound}",
+        measured=measured,
+        holds=nearest.share < 1,
+    )
