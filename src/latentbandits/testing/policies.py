@@ -1,0 +1,257 @@
+"""`check_policy`: what simulation, serving and evaluation rely on, for any policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.policies.decision import Decision
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.testing.trees import assert_same, leaves, rows, snapshot
+
+N_SESSIONS = 5
+N_ROUNDS = 6
+N_FREQUENCY = 20_000
+FREQUENCY_ERRORS = 6.0  # standard errors: a correct policy fails with probability below 1e-7
+
+Draw = Callable[[int, np.random.Generator], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A policy and a source of contexts and rewards for it."""
+
+    policy: AnyPolicy
+    n_actions: int
+    context: Draw
+    reward: Draw
+
+    def rng(self, seed: int = 0) -> np.random.Generator:
+        return np.random.default_rng([17, seed])
+
+    def play(self, n_sessions: int, n_rounds: int) -> tuple[Any, list[tuple[Any, Decision, Any]]]:
+        """Some rounds from the start: the belief after them, and the rounds."""
+        rng = self.rng()
+        belief = self.policy.init(n_sessions)
+        history = []
+        for _ in range(n_rounds):
+            context = self.context(n_sessions, rng)
+            decision = self.policy.decide(belief, context, rng)
+            reward = self.reward(n_sessions, rng)
+            belief = self.policy.update(belief, context, decision, reward)
+            history.append((context, decision, reward))
+        return belief, history
+
+
+def check_policy(
+    policy: AnyPolicy,
+    n_actions: int,
+    context: Draw | None = None,
+    reward: Draw | None = None,
+) -> None:
+    """AssertionError, saying which promise was broken, unless `policy` keeps them all.
+
+    `context(n_sessions, rng)` and `reward(n_sessions, rng)` draw inputs that the policy takes; by
+    default no context, and standard normal rewards. Probabilities of actions and states are
+    checked where the policy gives them.
+
+    >>> from latentbandits import LinUCB
+    >>> check_policy(LinUCB(2), 4, context=lambda n, rng: rng.normal(size=(n, 4, 2)))
+    """
+    case = _Case(
+        policy,
+        n_actions,
+        context or (lambda n, rng: None),
+        reward or (lambda n, rng: rng.standard_normal(n)),
+    )
+    for check in CHECKS:
+        check(case)
+
+
+def _shapes(case: _Case) -> None:
+    """Every field of a decision is `(n_sessions,)`, every array of a belief has sessions first."""
+    belief, history = case.play(N_SESSIONS, N_ROUNDS)
+    for leaf in leaves(belief):
+        assert leaf.shape[:1] == (N_SESSIONS,), f"a belief's array has shape {leaf.shape}"
+    for _, decision, _ in history:
+        assert decision.action.shape == decision.state.shape == (N_SESSIONS,), "decision's shape"
+        assert decision.action.dtype.kind == "i", f"actions are {decision.action.dtype}"
+        assert (decision.action >= 0).all(), f"actions {decision.action}"
+        assert (decision.action < case.n_actions).all(), f"actions {decision.action}"
+        if decision.propensity is not None:
+            assert decision.propensity.shape == (N_SESSIONS,), "propensity's shape"
+            assert (decision.propensity > 0).all(), "a chosen action has propensity zero"
+            assert (decision.propensity <= 1 + 1e-9).all(), "a propensity above one"
+
+
+def _deterministic(case: _Case) -> None:
+    """The same generator gives the same decisions; the policy keeps no randomness of its own."""
+    first, second = case.play(N_SESSIONS, N_ROUNDS), case.play(N_SESSIONS, N_ROUNDS)
+    assert_same(first[0], second[0], "the same rng, another belief")
+    for (_, a, _), (_, b, _) in zip(first[1], second[1], strict=True):
+        assert_same(a.action, b.action, "the same rng, other actions")
+
+
+def _pure(case: _Case) -> None:
+    """`decide` and `update` change nothing that they are given."""
+    belief, _ = case.play(N_SESSIONS, N_ROUNDS)
+    rng = case.rng(1)
+    context, reward = case.context(N_SESSIONS, rng), case.reward(N_SESSIONS, rng)
+    before = snapshot((belief, context, reward))
+    decision = case.policy.decide(belief, context, rng)
+    action = decision.action.copy()
+    case.policy.update(belief, context, decision, reward)
+    assert_same((belief, context, reward), before, "an input was changed")
+    assert_same(decision.action, action, "the decision was changed")
+
+
+def _sessions_are_independent(case: _Case) -> None:
+    """Learning in a batch is learning session by session, in any order of sessions."""
+    belief, history = case.play(N_SESSIONS, N_ROUNDS)
+    orders: list[NDArray[np.int64]] = [np.array([i]) for i in range(N_SESSIONS)]
+    for order in [*orders, np.arange(N_SESSIONS)[::-1]]:
+        alone = case.policy.init(len(order))
+        for context, decision, reward in history:
+            some = None if context is None else context[order]
+            alone = case.policy.update(alone, some, _decision_rows(decision, order), reward[order])
+        assert_same(alone, rows(belief, order), f"sessions {order} learn otherwise alone", 1e-9)
+
+
+def _order_of_rewards(case: _Case) -> None:
+    """What a session teaches does not depend on the order in which its rewards arrive."""
+    belief, history = case.play(N_SESSIONS, N_ROUNDS)
+    shuffled = case.policy.init(N_SESSIONS)
+    for context, decision, reward in reversed(history):
+        shuffled = case.policy.update(shuffled, context, decision, reward)
+    if hasattr(case.policy, "state_probabilities"):
+        assert_same(
+            case.policy.state_probabilities(shuffled),
+            case.policy.state_probabilities(belief),
+            "the order of rewards changed the state probabilities",
+            1e-9,
+        )
+    if hasattr(case.policy, "action_probabilities"):
+        context = case.context(N_SESSIONS, case.rng(2))
+        a, b = (
+            case.policy.action_probabilities(x, context, case.rng(3)) for x in (belief, shuffled)
+        )
+        if a.kind in ("exact", "quadrature"):
+            assert_same(b.values, a.values, "the order of rewards changed the actions", 1e-6)
+
+
+def _eligible(case: _Case) -> None:
+    """An action that is not eligible is never chosen, and has probability zero."""
+    belief, _ = case.play(N_SESSIONS, N_ROUNDS)
+    rng = case.rng(4)
+    for trial in range(20):
+        context = case.context(N_SESSIONS, rng)
+        mask = rng.random((N_SESSIONS, case.n_actions)) < 0.5
+        mask[np.arange(N_SESSIONS), rng.integers(case.n_actions, size=N_SESSIONS)] = True
+        decision = case.policy.decide(belief, context, rng, eligible=mask)
+        chosen = mask[np.arange(N_SESSIONS), decision.action]
+        assert chosen.all(), f"trial {trial}: an action that was not eligible was chosen"
+        _probabilities_add_up(case, belief, context, mask)
+    _probabilities_add_up(case, belief, context, None)
+
+
+def _probabilities_add_up(case: _Case, belief: Any, context: Any, mask: BoolArray | None) -> None:
+    if not hasattr(case.policy, "action_probabilities"):
+        return
+    found = case.policy.action_probabilities(belief, context, case.rng(5), eligible=mask)
+    if found.kind == "none":
+        return
+    np.testing.assert_allclose(found.values.sum(axis=1), 1, atol=1e-6, err_msg="propensities")
+    if mask is not None:
+        assert (found.values[~mask] == 0).all(), "an ineligible action has a positive propensity"
+
+
+def _states(case: _Case) -> None:
+    """Probabilities of states are probabilities."""
+    if not hasattr(case.policy, "state_probabilities"):
+        return
+    belief, _ = case.play(N_SESSIONS, N_ROUNDS)
+    states = case.policy.state_probabilities(belief)
+    assert states.shape[0] == N_SESSIONS, f"state probabilities of shape {states.shape}"
+    np.testing.assert_allclose(states.sum(axis=1), 1, atol=1e-9, err_msg="state probabilities")
+    assert (states >= 0).all(), "a negative state probability"
+
+
+def _frequencies(case: _Case) -> None:
+    """Actions are chosen as often as their propensities say, where these claim to be known."""
+    if not hasattr(case.policy, "action_probabilities"):
+        return
+    belief, _ = case.play(1, 3)
+    context = case.context(1, case.rng(6))
+    found = case.policy.action_probabilities(belief, context, case.rng(7))
+    if found.kind not in ("exact", "quadrature"):
+        return
+    many = np.zeros(N_FREQUENCY, np.int64)
+    wide = None if context is None else np.asarray(context)[many]
+    decision = case.policy.decide(rows(belief, many), wide, case.rng(8), propensity=False)
+    counts = np.bincount(decision.action, minlength=case.n_actions)
+    expected: FloatArray = found.values[0] * N_FREQUENCY
+    spread = np.sqrt(expected * (1 - found.values[0])) + 0.5
+    worst = np.abs((counts - expected) / spread).max()
+    assert worst < FREQUENCY_ERRORS, (
+        f"actions {counts} against expected {expected.round()}: {worst:.1f} standard errors"
+    )
+
+
+def _bad_input(case: _Case) -> None:
+    """What cannot be true is refused with a ValueError, and the belief stays as it was."""
+    belief, history = case.play(N_SESSIONS, N_ROUNDS)
+    context, decision, reward = history[-1]
+    before = snapshot(belief)
+    spoiled = np.array(reward, np.float64)
+    spoiled[1] = np.nan
+    attempts: dict[str, tuple[Any, Decision, Any]] = {
+        "a reward of NaN": (context, decision, spoiled),
+        "rewards for other sessions": (context, decision, reward[:-1]),
+        "an action out of range": (
+            context,
+            Decision.logged(
+                np.full(N_SESSIONS, case.n_actions), decision.state, decision.propensity
+            ),
+            reward,
+        ),
+        "a context of the wrong shape": (np.zeros((N_SESSIONS, 1)), decision, reward),
+    }
+    for what, attempt in attempts.items():
+        try:
+            case.policy.update(belief, *attempt)
+        except ValueError:
+            assert_same(belief, before, f"{what} changed the belief")
+        else:
+            raise AssertionError(f"{what} was taken without a ValueError")
+
+
+def _decision_rows(decision: Decision, order: NDArray[np.int64]) -> Decision:
+    def take(field: Any) -> Any:
+        return None if field is None else field[order]
+
+    return Decision(
+        decision.action[order],
+        decision.state[order],
+        take(decision.propensity),
+        decision.propensity_kind,
+        decision.policy,
+        take(decision.eligible),
+    )
+
+
+CHECKS: tuple[Callable[[_Case], None], ...] = (
+    _shapes,
+    _deterministic,
+    _pure,
+    _sessions_are_independent,
+    _order_of_rewards,
+    _eligible,
+    _states,
+    _frequencies,
+    _bad_input,
+)
