@@ -1,0 +1,88 @@
+"""Draws have the distribution they claim: chi-square tests that reject a correct sampler with
+probability 1e-6, each with a planted bug that the same test must reject.
+"""
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from latentbandits import GaussianArms, LinTS, mmTS, mTS
+from latentbandits.beliefs import states
+from latentbandits.policies import choice
+
+ALPHA = 1e-6
+N = 50_000
+
+
+def p_value(counts, probabilities):
+    kept = probabilities > 0
+    assert counts[~kept].sum() == 0
+    if kept.sum() == 1:
+        return 1.0
+    expected = probabilities[kept] / probabilities[kept].sum() * counts.sum()
+    return chisquare(counts[kept], expected).pvalue
+
+
+PROBABILITIES = np.array([0.4, 0.3, 0.2, 0.07, 0.03])
+
+
+def test_states_are_drawn_from_their_weights():
+    log_weights = np.broadcast_to(np.log(PROBABILITIES) - 1e6, (N, 5))
+    drawn = states.sample(log_weights, np.random.default_rng(0))
+    assert p_value(np.bincount(drawn, minlength=5), PROBABILITIES) > ALPHA
+
+
+def test_a_normal_in_place_of_an_exponential_clock_is_caught():
+    rng = np.random.default_rng(0)
+    drawn = (np.log(PROBABILITIES) + rng.standard_normal((N, 5))).argmax(axis=1)
+    assert p_value(np.bincount(drawn, minlength=5), PROBABILITIES) < ALPHA
+
+
+def test_systematic_draws_have_the_right_marginals():
+    log_weights = np.broadcast_to(np.log(PROBABILITIES), (N, 5))
+    drawn = states.sample_many(log_weights, 7, np.random.default_rng(1))
+    for column in drawn[:, [0, 6]].T:  # sorted, so one column alone is not a sample ...
+        assert column.min() >= 0
+    rng = np.random.default_rng(2)
+    picked = drawn[np.arange(N), rng.integers(7, size=N)]  # ... but a random one is
+    assert p_value(np.bincount(picked, minlength=5), PROBABILITIES) > ALPHA
+
+
+def test_actions_are_drawn_from_their_probabilities():
+    wide = np.broadcast_to(PROBABILITIES, (N, 5))
+    drawn = choice.draw(wide, np.random.default_rng(3))
+    assert p_value(np.bincount(drawn, minlength=5), PROBABILITIES) > ALPHA
+
+
+@pytest.mark.parametrize("make", [mTS, mmTS])
+def test_thompson_plays_actions_as_often_as_they_are_best(make):
+    model = GaussianArms([[0.5, 0.3, 0.1], [0.2, 0.6, 0.55]], 0.5, 0.2, [0.3, 0.7])
+    policy = make(model)
+    probabilities = policy.action_probabilities(policy.init(), None, np.random.default_rng(0))
+    decision = policy.decide(policy.init(N), None, np.random.default_rng(4), propensity=False)
+    counts = np.bincount(decision.action, minlength=3)
+    assert p_value(counts, probabilities.values[0]) > ALPHA
+    # Planted: the propensities of a policy that forgot the prior over states.
+    forgetful = make(GaussianArms(model.means, 0.5, 0.2))
+    wrong = forgetful.action_probabilities(forgetful.init(), None, np.random.default_rng(0))
+    assert p_value(counts, wrong.values[0]) < ALPHA
+
+
+def test_linear_draws_have_the_posterior_covariance():
+    """Variance of x'theta over draws, as a chi-square: within 5 standard errors."""
+    rng = np.random.default_rng(5)
+    policy = LinTS(3, noise=0.5)
+    belief = policy.init()
+    for _ in range(5):
+        context = rng.normal(size=(1, 4, 3))
+        decision = policy.decide(belief, context, rng)
+        belief = policy.update(belief, context, decision, rng.normal(size=1))
+    context = rng.normal(size=(1, 4, 3))
+    draws = policy.model.sample_rewards(
+        belief.parameters, context, np.zeros((1, N), np.int64), rng
+    )[0]
+    covariance = context[0] @ belief.parameters.covariance[0, 0] @ context[0].T
+    error = np.sqrt(2 / N) * np.diag(covariance)
+    assert (np.abs(draws.var(axis=0) - np.diag(covariance)) < 5 * error).all()
+    prior = np.einsum("kd,kd->k", context[0], context[0])
+    assert (np.abs(draws.var(axis=0) - prior) > 5 * error).any()  # planted: the prior's
