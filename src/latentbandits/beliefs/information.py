@@ -13,6 +13,7 @@ from latentbandits.models.checks import BoolArray, FloatArray
 
 _ROUNDING = 1e-12  # a regret below this share of the rewards is a difference of equal sums
 _LEAST_INFORMATION = 1e-300
+_LARGEST = np.finfo(np.float64).max
 
 
 def regret_and_information(
@@ -27,18 +28,18 @@ def regret_and_information(
     >>> regret_and_information(rewards, np.array([[0.5, 0.5]]), rewards == 1)
     (array([[0.5, 0.5]]), array([[0.25, 0.25]]))
     """
-    mean = (weights[:, None, :] @ rewards)[:, 0]
-    top = np.where(best, rewards, -np.inf).max(axis=2)
-    regret = (weights * top).sum(axis=1, keepdims=True) - mean
-    membership = weights[:, :, None] * best / best.sum(axis=2, keepdims=True)
+    membership = weights[:, :, None] * best
+    if np.count_nonzero(best) > best.shape[0] * best.shape[1]:
+        membership /= best.sum(axis=2, keepdims=True)
     chance = membership.sum(axis=1)  # P(a*)
     given = membership.swapaxes(1, 2) @ rewards  # P(a*) E[mu(a) | a*]
+    mean = given.sum(axis=1)
+    regret = np.einsum("naa->n", given)[:, None] - mean  # E[mu(a*)] - E[mu(a)]
+    regret[regret < _ROUNDING * np.abs(mean).max(axis=1, keepdims=True)] = 0.0
     given -= chance[:, :, None] * mean[:, None, :]
     given *= given
     information = (1 / np.maximum(chance, _LEAST_INFORMATION))[:, None, :] @ given
-    information = information[:, 0]
-    regret[regret < _ROUNDING * np.abs(mean).max(axis=1, keepdims=True)] = 0.0
-    return regret, information
+    return regret, information[:, 0]
 
 
 def minimal_ratio_mixture(
@@ -46,37 +47,30 @@ def minimal_ratio_mixture(
 ) -> FloatArray:
     """The distribution over actions, `(n, n_actions)`, that minimises D^2 / v.
 
-    A minimiser exists on two actions. For the pair (a, b) played with chances q and 1 - q the
-    ratio is (D_b + q (D_a - D_b))^2 / (v_b + q (v_a - v_b)), convex in q, and stationary at
-    q = D_b / (D_a - D_b) - 2 v_b / (v_a - v_b). Pairs that tie share equally.
+    A minimiser exists on one or two actions. Mixtures of a and b lie on the line D = c + g v
+    through (v_a, D_a) and (v_b, D_b), where the ratio is least at v* = c / g: there it is
+    4 c g = 4 g^2 v*. If v* is not between v_a and v_b, one of the two alone is better.
+    Minimisers that tie share equally.
 
     >>> minimal_ratio_mixture(np.array([[0.0, 0.5]]), np.array([[0.1, 0.2]]), None)
     array([[1., 0.]])
     """
-    n_actions = regret.shape[1]
-    a, b = np.triu_indices(n_actions)  # the diagonal is an action alone
-    regret_a, regret_b = regret[:, a], regret[:, b]
-    information_a, information_b = information[:, a], information[:, b]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        q = regret_b / (regret_a - regret_b)
-        q -= 2 * information_b / (information_a - information_b)
-    q = np.clip(np.nan_to_num(q), 0.0, 1.0)
-    ratio = _ratio(q * regret_a + (1 - q) * regret_b, q * information_a + (1 - q) * information_b)
-    alone = _ratio(regret, information)
-    alone_a, alone_b = alone[:, a], alone[:, b]
-    better = np.minimum(alone_a, alone_b) <= ratio  # then the minimum is at an end of [0, 1]
-    q = np.where(better, 0.5 * (1 + np.sign(alone_b - alone_a)), q)
-    ratio = np.where(better, np.minimum(alone_a, alone_b), ratio)
+    D, v = np.ascontiguousarray(regret.T), np.ascontiguousarray(information.T)  # sessions last
+    a, b = np.triu_indices(len(D), 1)
+    D_a, D_b, v_a, v_b = D[a], D[b], v[a], v[b]
+    with np.errstate(all="ignore"):  # parallel points have no v* in between
+        alone = np.minimum(D * D / np.maximum(v, _LEAST_INFORMATION), _LARGEST)
+        g = (D_a - D_b) / (v_a - v_b)
+        optimum = D_b / g - v_b  # v*
+        together = np.where((optimum - v_a) * (optimum - v_b) < 0, 4 * g * g * optimum, np.inf)
     if eligible is not None:
-        ratio[~(eligible[:, a] & eligible[:, b])] = np.inf
-    ties = ratio == ratio.min(axis=1, keepdims=True)
-    share = ties / ties.sum(axis=1, keepdims=True)
-    one_hot = np.eye(n_actions)
-    mixture: FloatArray = (share * q) @ one_hot[a] + (share * (1 - q)) @ one_hot[b]
-    return mixture
-
-
-def _ratio(regret: FloatArray, information: FloatArray) -> FloatArray:
-    """D^2 / v: zero where the regret is, however little is learned; never 0 / 0."""
-    ratio: FloatArray = regret**2 / np.maximum(information, _LEAST_INFORMATION)
-    return ratio
+        alone[~eligible.T] = np.inf
+        together[~(eligible.T[a] & eligible.T[b])] = np.inf
+    least = np.minimum(alone.min(axis=0), together.min(axis=0, initial=np.inf))
+    mixture = (alone == least).astype(np.float64)
+    pair, session = np.nonzero(together == least)
+    share = (optimum - v_b)[pair, session] / (v_a - v_b)[pair, session]
+    np.add.at(mixture, (a[pair], session), share)
+    np.add.at(mixture, (b[pair], session), 1 - share)
+    mixture /= mixture.sum(axis=0)
+    return mixture.T

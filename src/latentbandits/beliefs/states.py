@@ -46,7 +46,9 @@ def sample_many(log_weights: FloatArray, n_draws: int, rng: np.random.Generator)
 
     Each draw has the marginal P(s), and s is drawn n_draws * P(s) times to within one.
     """
-    upper = probabilities(log_weights).cumsum(axis=-1)
-    points = (rng.random((len(upper), 1)) + np.arange(n_draws)) / n_draws
-    state: IntArray = (points[:, :, None] >= upper[:, None, :-1]).sum(axis=-1)
-    return state
+    upper = n_draws * probabilities(log_weights).cumsum(axis=-1)
+    upper[:, -1] = n_draws
+    below = np.ceil(upper - rng.random((len(upper), 1))).astype(np.int64)  # draws of states up to s
+    times = np.diff(below, axis=-1, prepend=0)
+    states = np.broadcast_to(np.arange(upper.shape[1]), upper.shape)
+    return np.repeat(states.ravel(), times.ravel()).reshape(-1, n_draws)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
+from latentbandits.models.blocks import blocks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.gaussian import log_normal_density
 from latentbandits.models.protocol import Context
@@ -130,13 +131,24 @@ class GaussianArms:
         state: IntArray,
         rng: np.random.Generator,
     ) -> FloatArray:
-        session = self._sessions(len(state))
-        chosen = (session if isinstance(session, int) else session[:, None]), state
-        counts, sums = parameters.counts[:, None], parameters.sums[:, None]
-        mean, variance = self._posterior(self._means[chosen], self._variances[chosen], counts, sums)
-        draws = rng.standard_normal(mean.shape)
-        draws *= np.sqrt(variance, out=variance)
-        draws += mean
+        n, m = state.shape
+        draws = rng.standard_normal((n, m, self.n_actions))
+        if m <= self.n_states:
+            session = self._sessions(n)
+            chosen = (session if isinstance(session, int) else session[:, None]), state
+            counts, sums = parameters.counts[:, None], parameters.sums[:, None]
+            mean, variance = self._posterior(
+                self._means[chosen], self._variances[chosen], counts, sums
+            )
+            draws *= np.sqrt(variance, out=variance)
+            draws += mean
+        else:  # many draws: the posterior of every state is less work than one for every draw
+            mean, variance = self.posterior_rewards(parameters, context)
+            mean, deviation = (a.reshape(-1, self.n_actions) for a in (mean, np.sqrt(variance)))
+            row = state + self.n_states * np.arange(n)[:, None]
+            for block in blocks(n, m * self.n_actions):
+                draws[block] *= deviation.take(row[block], axis=0)
+                draws[block] += mean.take(row[block], axis=0)
         return draws
 
     def probability_best(

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
+from latentbandits.models.blocks import blocks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.gaussian import log_normal_density
 from latentbandits.models.protocol import Context
-
-_BLOCK_BYTES = 2**19  # sessions are conditioned in blocks that stay in the processor's cache
 
 
 class LinearPosterior(NamedTuple):
@@ -124,9 +123,7 @@ class LinearGaussian:
         x = context[np.arange(n), action]
         log_predictive = np.empty((n, self.n_states))
         mean, factor = np.empty(parameters.mean.shape), np.empty(parameters.factor.shape)
-        size = max(1, _BLOCK_BYTES // (8 * self.n_states * self.n_features**2))
-        for start in range(0, n, size):
-            block = slice(start, start + size)
+        for block in blocks(n, self.n_states * self.n_features**2):
             log_predictive[block] = _condition(
                 parameters.mean[block],
                 parameters.factor[block],

@@ -11,6 +11,7 @@ from latentbandits.beliefs.information import minimal_ratio_mixture, regret_and_
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.models import checks
+from latentbandits.models.blocks import blocks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
@@ -147,8 +148,17 @@ class mmIDS(PosteriorPolicy[JointBelief]):
 
 
 def _mixture(rewards: FloatArray, weights: FloatArray, eligible: BoolArray | None) -> FloatArray:
-    masked = choice.restrict(rewards, None if eligible is None else eligible[:, None, :])
-    regret, information = regret_and_information(rewards, weights, choice.best(masked))
+    """The mixture for each session; `rewards` is `(1 or n, m, n_actions)`, `weights` `(n, m)`."""
+    n, (m, n_actions) = len(weights), rewards.shape[1:]
+    regret, information = np.empty((n, n_actions)), np.empty((n, n_actions))
+    for block in blocks(n, m * n_actions):
+        part = rewards if len(rewards) == 1 else rewards[block]
+        # The scenarios of an action side by side in memory: what runs over actions is then fast.
+        part = np.ascontiguousarray(part.swapaxes(1, 2)).swapaxes(1, 2)
+        masked = choice.restrict(part, None if eligible is None else eligible[block, None, :])
+        regret[block], information[block] = regret_and_information(
+            part, weights[block], choice.best(masked)
+        )
     return minimal_ratio_mixture(regret, information, eligible)
 
 

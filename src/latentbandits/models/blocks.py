@@ -1,0 +1,18 @@
+"""Work on many sessions in blocks whose arrays stay in the processor's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_BLOCK_NUMBERS = 2**15  # float64: a quarter of a megabyte, so a few arrays fit into a core's cache
+
+
+def blocks(n_sessions: int, numbers_per_session: int) -> Iterator[slice]:
+    """Slices that cover all sessions, for work on arrays of so many numbers per session.
+
+    >>> list(blocks(5, 2**14))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
+    """
+    size = max(1, _BLOCK_NUMBERS // numbers_per_session)
+    for start in range(0, n_sessions, size):
+        yield slice(start, start + size)
