@@ -72,5 +72,5 @@ def minimal_ratio_mixture(
     share = (optimum - v_b)[pair, session] / (v_a - v_b)[pair, session]
     np.add.at(mixture, (a[pair], session), share)
     np.add.at(mixture, (b[pair], session), 1 - share)
-    mixture /= mixture.sum(axis=0)
-    return mixture.T
+    distribution: FloatArray = (mixture / mixture.sum(axis=0)).T
+    return distribution

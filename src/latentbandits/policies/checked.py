@@ -135,13 +135,13 @@ def choose_best(
     state: IntArray | None = None,
 ) -> Choice:
     """The choice of a policy that plays its best score, ties at random."""
-    mask = choice.best(choice.restrict(scores, eligible))
-    action = choice.pick(mask, rng)
+    action = choice.pick_best(scores, eligible, rng)
     if state is None:
         state = np.zeros(len(action), np.int64)
     if not propensity:
         return Choice(action, state, None, "none")
-    return Choice(action, state, 1 / mask.sum(axis=1), "exact")
+    ties = np.count_nonzero(choice.best(choice.restrict(scores, eligible)), axis=1)
+    return Choice(action, state, 1 / ties, "exact")
 
 
 def _n_sessions(belief: object) -> int:

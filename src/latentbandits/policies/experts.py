@@ -57,11 +57,10 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         shape = (session_count(n_sessions, self.model.n_sessions), self.model.n_states)
         return ExpertWeights(np.zeros(shape), np.zeros(shape), np.zeros(shape[0]))
 
-    def _advice(self, context: Context, eligible: BoolArray | None) -> FloatArray:
-        """The distribution over actions that each expert recommends, `(1 or n, S, K)`."""
+    def _advice(self, context: Context, eligible: BoolArray | None) -> BoolArray:
+        """The actions that each expert recommends, equally where they tie: `(1 or n, S, K)`."""
         mask = None if eligible is None else eligible[:, None, :]
-        rewards = self.model.expected_rewards(context)
-        return choice.shares(choice.best(choice.restrict(rewards, mask)))
+        return choice.best(choice.restrict(self.model.expected_rewards(context), mask))
 
     def _choose(
         self,
@@ -73,11 +72,10 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
     ) -> Choice:
         weights = states.probabilities(belief.log_weights)
         advice = self._advice(context, eligible)
-        chance = (weights[:, None, :] @ advice)[:, 0]
         expert = choice.draw(weights, rng)
-        session = 0 if len(advice) == 1 else np.arange(len(expert))
-        action = choice.draw(advice[session, expert], rng)
-        return Choice(action, expert, choice.at(chance, action), "exact")
+        action = choice.pick(advice[_sessions(advice), expert], rng)
+        chance = (weights * _share(advice, action)).sum(axis=1)
+        return Choice(action, expert, chance, "exact")
 
     def _learn(
         self,
@@ -93,10 +91,9 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
                 "Decision.logged(action, propensity=...)"
             )
         advice = self._advice(context, decision.eligible)
-        session = 0 if len(advice) == 1 else np.arange(len(action))
         low, high = self.reward_range
         loss = (high - reward) / (high - low) / decision.propensity
-        losses = belief.losses + advice[session, :, action] * loss[:, None]
+        losses = belief.losses + _share(advice, action) * loss[:, None]
         rounds = belief.rounds + 1
         rate = self._rate(rounds + 1, advice.shape[2])
         return ExpertWeights(-rate[:, None] * losses, losses, rounds)
@@ -116,5 +113,18 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         rng: np.random.Generator,
     ) -> ActionProbabilities:
         weights = states.probabilities(belief.log_weights)
-        advice = self._advice(context, eligible)
+        advice = choice.shares(self._advice(context, eligible))
         return ActionProbabilities((weights[:, None, :] @ advice)[:, 0], "exact")
+
+
+def _sessions(advice: BoolArray) -> int | IntArray:
+    """The first index into advice that all sessions share, or that each has of its own."""
+    return 0 if len(advice) == 1 else np.arange(len(advice))
+
+
+def _share(advice: BoolArray, action: IntArray) -> FloatArray:
+    """The probability with which each expert recommends the action that was played: `(n, S)`."""
+    played = advice[_sessions(advice), :, action]
+    ties = np.count_nonzero(advice) > advice.shape[0] * advice.shape[1]
+    share: FloatArray = played / (np.count_nonzero(advice, axis=2) if ties else 1)
+    return share

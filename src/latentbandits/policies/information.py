@@ -157,7 +157,7 @@ def _mixture(rewards: FloatArray, weights: FloatArray, eligible: BoolArray | Non
         part = np.ascontiguousarray(part.swapaxes(1, 2)).swapaxes(1, 2)
         masked = choice.restrict(part, None if eligible is None else eligible[block, None, :])
         regret[block], information[block] = regret_and_information(
-            part, weights[block], choice.best(masked)
+            part, weights[block], masked == masked.max(axis=2, keepdims=True)
         )
     return minimal_ratio_mixture(regret, information, eligible)
 

@@ -47,7 +47,7 @@ class mTS(PosteriorPolicy[KnownBelief]):
     ) -> Choice:
         state = states.sample(belief.log_weights, rng)
         rewards = self.model.expected_rewards(context, state)
-        action = choice.pick(choice.best(choice.restrict(rewards, eligible)), rng)
+        action = choice.pick_best(rewards, eligible, rng)
         if not propensity:
             return Choice(action, state, None, "none")
         probabilities = self._probabilities(belief, context, eligible, rng)
@@ -98,7 +98,7 @@ class _JointThompson(PosteriorPolicy[JointBelief], ABC):
     ) -> Choice:
         state = states.sample(belief.log_weights, rng)
         rewards = self.model.sample_rewards(belief.parameters, context, state[:, None], rng)
-        action = choice.pick(choice.best(choice.restrict(rewards[:, 0], eligible)), rng)
+        action = choice.pick_best(rewards[:, 0], eligible, rng)
         if not propensity:
             return Choice(action, state, None, "none")
         probabilities = self._probabilities(belief, context, eligible, rng)
