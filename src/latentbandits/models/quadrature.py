@@ -10,8 +10,9 @@ from latentbandits.models.checks import BoolArray, FloatArray
 
 _REACH = 7.5  # standard deviations: beyond them lies less than 1e-13
 _NEGLIGIBLE = 1e-10  # a problem of this weight cannot move the weighted answer
+_POINT = 1e-13
 _KNOTS = np.linspace(-_REACH, _REACH, 11)
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
 def probability_largest(
@@ -50,8 +51,9 @@ def _one_problem(mean: FloatArray, deviation: FloatArray) -> FloatArray:
     result = np.zeros(len(mean))
     floor = (mean - _REACH * deviation).max()  # the largest is almost surely above this
     alive = mean + _REACH * deviation >= floor
-    points = alive & (deviation == 0)
-    wide = np.flatnonzero(alive & (deviation > 0))
+    narrow = deviation <= _POINT * np.abs(mean).max()  # too narrow for a knot beside its mean
+    points = alive & narrow
+    wide = np.flatnonzero(alive & ~narrow)
     centre, scale = mean[wide], deviation[wide]
     if points.any():
         top = points & (mean == mean[points].max())
