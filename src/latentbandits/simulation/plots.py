@@ -48,7 +48,7 @@ def draw_curves(
         axes.plot(rounds, smooth, line, color=colour, label=result.policy, linewidth=1.4)
         axes.fill_between(rounds, smooth - band, smooth + band, color=colour, alpha=0.2, lw=0)
     axes.set_xlabel("round")
-    axes.set_xlim(1, None)
+    axes.margins(x=0)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -1,0 +1,5 @@
+import sys
+
+from latentbandits.cli import main
+
+sys.exit(main())

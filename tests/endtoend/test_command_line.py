@@ -1,0 +1,184 @@
+"""The command line as a user runs it: a process, its files, its words, its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars
+import pytest
+
+from latentbandits.cli.main import build_parser, main
+
+POLICIES = ("UCB1", "TS", "EXP4", "mUCB", "mmUCB", "mTS", "mmTS", "mIDS", "mmIDS", "mmGreedy")
+
+
+def run(*arguments, cwd, **environment):
+    command = [sys.executable, "-m", "latentbandits", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment}
+    )
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("synthetic")
+    options = ("--runs", 40, "--horizon", 120, "--jobs", 2, "--out", "results")
+    return folder / "results", run("reproduce", "synthetic", *options, cwd=folder)
+
+
+def test_reproduce_leaves_everything_it_promises(synthetic):
+    folder, done = synthetic
+    assert done.returncode == 0, done.stderr
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"results.json", "curves.parquet", "synthetic.png", "synthetic.svg"}
+    assert (folder / "synthetic.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (folder / "synthetic.svg").read_text()
+
+
+def test_results_json_has_the_documented_form(synthetic):
+    folder, _ = synthetic
+    results = json.loads((folder / "results.json").read_text())
+    assert results["experiment"] == "synthetic"
+    assert results["settings"]["runs"] == 40
+    assert results["seconds"] > 0
+    rows = {(row["policy"], row["setting"]): row for row in results["policies"]}
+    for policy in POLICIES:
+        for setting in ("sigma0=0.05", "sigma0=0.2"):
+            row = rows[policy, setting]
+            for name in ("regret", "reward", "worst_decile_reward", "first_rounds_reward",
+                         "last_rounds_reward"):  # fmt: skip
+                assert isinstance(row[name], float)
+                assert row[f"{name}_stderr"] >= 0
+    ids = [claim["id"] for claim in results["claims"]]
+    assert ids == ["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "B1", "B2",
+                   "T1", "C1", "T2", "C2"]  # fmt: skip
+    for claim in results["claims"]:
+        assert claim.keys() >= {"id", "claim", "measured", "holds"}
+    for bound in results["claims"][-4:]:
+        assert bound["holds"] is True, bound
+
+
+def test_curves(synthetic):
+    folder, _ = synthetic
+    curves = polars.read_parquet(folder / "curves.parquet")
+    assert curves.columns == ["policy", "sigma0", "round", "mean", "stderr", "worst_decile_mean"]
+    assert len(curves) == 2 * (len(POLICIES) + 1) * 120
+    assert curves["round"].max() == 120
+    assert set(curves["sigma0"]) == {0.05, 0.2}
+
+
+def test_tables_on_the_terminal(synthetic):
+    _, done = synthetic
+    for policy in POLICIES:
+        assert policy in done.stdout
+    for words in ("regret", "worst 10%", "Claims", "predicts", "measured", "holds"):
+        assert words in done.stdout
+    assert done.stderr == ""  # no progress bar where nobody watches
+
+
+def test_the_same_seed_gives_the_same_numbers_whatever_the_jobs(tmp_path):
+    options = ("--runs", 30, "--horizon", 10, "--policies", "mTS", "TS")
+    numbers = []
+    for jobs in (1, 3):
+        out = tmp_path / str(jobs)
+        assert (
+            run(
+                "reproduce", "synthetic", *options, "--jobs", jobs, "--out", out, cwd=tmp_path
+            ).returncode
+            == 0
+        )
+        found = json.loads((out / "results.json").read_text())
+        numbers.append((found["policies"], found["claims"]))
+    assert numbers[0] == numbers[1]
+
+
+def test_errata_and_theory(tmp_path, capsys):
+    out = str(tmp_path / "errata")
+    arguments = ["--runs", "200", "--horizon", "300", "--jobs", "1", "--out", out]
+    assert main(["reproduce", "errata", *arguments]) == 0
+    results = json.loads((tmp_path / "errata" / "results.json").read_text())
+    assert {claim["id"]: claim["holds"] for claim in results["claims"]}["E1 0.2"] is True
+    printed = capsys.readouterr().out
+    assert "as printed (E1 and E2)" in printed
+    out = str(tmp_path / "theory")
+    assert main(["reproduce", "theory", "--runs", "20", "--jobs", "2", "--out", out]) == 0
+    assert "4 of 4 claims hold" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--policies", "mmST"), "unknown policy 'mmST': did you mean 'mmTS'?"),
+        (("--policies", "mmts"), "did you mean 'mmTS'?"),
+        (("--out", "file/inside"), "cannot write to --out file/inside: Not a directory"),
+        (("--runs", "0"), "--runs: 0 is below 1"),
+        (("--runs", "many"), "--runs: 'many' is not a whole number"),
+        (("--seed", "-1"), "--seed"),
+        (("--colour", "red"), "unrecognized arguments"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(arguments, message, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run("reproduce", "synthetic", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_unwritable_folder_is_found_before_the_work(tmp_path):
+    out = Path("/proc/self/results")  # not even root can write there
+    done = run("reproduce", "synthetic", "--out", out, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"cannot write to --out {out}" in done.stderr
+
+
+def test_nothing_half_written_is_left(tmp_path, monkeypatch):
+    import latentbandits.experiments.report as report
+
+    def broken(*arguments):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(report, "write", broken)
+    arguments = ["--runs", "20", "--jobs", "1", "--out", str(tmp_path / "out")]
+    assert main(["reproduce", "theory", *arguments]) == 2
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_missing_extra_is_named(tmp_path):
+    blocked = tmp_path / "rich.py"
+    blocked.write_text("raise ModuleNotFoundError('No module named rich', name='rich')")
+    done = run("reproduce", "theory", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "pip install 'latentbandits[all]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_and_version(tmp_path):
+    assert "reproduce" in run("--help", cwd=tmp_path).stdout
+    assert run("--version", cwd=tmp_path).stdout.startswith("latentbandits ")
+    assert run(cwd=tmp_path).returncode == 2
+
+
+def test_importing_is_light(tmp_path):
+    heavy = ("matplotlib", "polars", "sklearn", "starlette", "rich", "pandas", "scipy.stats")
+    code = f"import sys, latentbandits; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_every_documented_command_parses():
+    """Each `latentbandits ...` line in README and docs is a command that exists."""
+    root = Path(__file__).parents[2]
+    parser = build_parser()
+    lines = [
+        line.split("#")[0].removeprefix("$").split()
+        for page in (root / "README.md", *(root / "docs").glob("*.md"))
+        for line in page.read_text().splitlines()
+        if line.startswith(("latentbandits ", "$ latentbandits "))
+    ]
+    assert lines
+    for words in lines:
+        parser.parse_args(words[1:])
