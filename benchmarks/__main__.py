@@ -1,0 +1,104 @@
+"""`python -m benchmarks [name ...]`: run the benchmarks, print their tables, write results.json."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import importlib.metadata
+import json
+import os
+import pkgutil
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import benchmarks
+from benchmarks.report import Report
+
+PACKAGES = ("latentbandits", "numpy", "scipy", "numba", "river", "mabwiser", "coba", "vowpalwabbit")
+
+
+def discover() -> dict[str, Callable[[], Report]]:
+    """The benchmarks by name: every module of this package that has a `main`."""
+    found = {}
+    for module in pkgutil.iter_modules(benchmarks.__path__):
+        if not module.name.startswith("_"):
+            main = getattr(importlib.import_module(f"benchmarks.{module.name}"), "main", None)
+            if main is not None:
+                found[module.name] = main
+    return found
+
+
+def machine() -> dict[str, Any]:
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "packages": versions,
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def main() -> int:
+    found = discover()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(found)}")
+    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder of results")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        if name not in found:
+            near = difflib.get_close_matches(name, found, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found)}"
+            parser.error(f"no benchmark is called {name!r}; {hint}")
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"cannot write to {arguments.out}: {error.strerror}")
+
+    console = Console()
+    about = machine()
+    console.print(
+        f"{about['processor']}, {about['cores']} cores, Python {about['python']}; "
+        + ", ".join(f"{name} {version}" for name, version in about["packages"].items())
+    )
+    reports = {}
+    for name in arguments.names or found:
+        start = time.perf_counter()
+        reports[name] = found[name]()
+        reports[name].show(console)
+        console.print(f"({name}: {time.perf_counter() - start:.0f} s)\n")
+
+    results = {
+        "experiment": "benchmarks",
+        "machine": about,
+        "benchmarks": {name: report.json() for name, report in reports.items()},
+    }
+    path = arguments.out / "results.json"
+    path.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    targets = [t for report in reports.values() for t in report.targets if t.bound != "-"]
+    met = sum(t.met is True for t in targets)
+    unmeasured = sum(t.measured is None for t in targets)
+    console.print(f"{met} of {len(targets)} targets met, {unmeasured} not measured; wrote {path}")
+    return 0 if met == len(targets) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

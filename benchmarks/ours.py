@@ -1,0 +1,42 @@
+"""This library as a contestant: a batch of sessions, or one session at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import Contestant
+from latentbandits.policies.protocol import AnyPolicy
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def contestant(
+    name: str,
+    policy: AnyPolicy,
+    rewards: Array,
+    contexts: Array | None = None,
+    *,
+    propensity: bool = False,
+) -> Contestant:
+    """Decide and update for all sessions of `rewards` (T, n, K), round after round."""
+    n_rounds, n_sessions, _ = rewards.shape
+    sessions = np.arange(n_sessions)
+
+    def prepare() -> Callable[[], object]:
+        rng, belief = np.random.default_rng(0), policy.init(n_sessions)
+
+        def play() -> object:
+            nonlocal belief
+            for t in range(n_rounds):
+                context = None if contexts is None else contexts[t]
+                decision = policy.decide(belief, context, rng, propensity=propensity)
+                reward = rewards[t][sessions, decision.action]
+                belief = policy.update(belief, context, decision, reward)
+            return belief
+
+        return play
+
+    return Contestant(name, n_rounds * n_sessions, prepare)
