@@ -23,12 +23,21 @@ class ArmStatistics(NamedTuple):
     counts: FloatArray  # (n_sessions, n_actions)
     sums: FloatArray  # (n_sessions, n_actions), of rewards
 
+    def of(self, action: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The count and the sum of one action per session, both `(n_sessions,)`."""
+        cell = self._cell(action)
+        return self.counts.take(cell), self.sums.take(cell)
+
     def add(self, action: IntArray, reward: FloatArray) -> ArmStatistics:
-        counts, sums = self.counts.copy(), self.sums.copy()
-        session = np.arange(len(action))
-        counts[session, action] += 1
-        sums[session, action] += reward
+        cell, (counts, sums) = self._cell(action), (self.counts.copy(), self.sums.copy())
+        counts.put(cell, counts.take(cell) + 1)
+        sums.put(cell, sums.take(cell) + reward)
         return ArmStatistics(counts, sums)
+
+    def _cell(self, action: IntArray) -> IntArray:
+        """Where each session's action lies in the flattened arrays."""
+        cell: IntArray = action + self.counts.shape[1] * np.arange(len(action))
+        return cell
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -92,11 +101,10 @@ class GaussianArms:
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         if state is None:
             return self._means
-        chosen: FloatArray = self._means[self._sessions(len(state)), state]
-        return chosen
+        return self._rows(self._means, state)
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
-        means = self._means_by_action[self._sessions(len(action)), action]
+        means = self._rows(self._means_by_action, action)
         return log_normal_density(reward[:, None] - means, self.noise**2)
 
     def parameters(self, n_sessions: int) -> ArmStatistics:
@@ -106,13 +114,12 @@ class GaussianArms:
     def condition(
         self, parameters: ArmStatistics, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, ArmStatistics]:
-        session = np.arange(len(action))
-        played = self._sessions(len(action)), action
+        count, total = parameters.of(action)
         mean, variance = self._posterior(
-            self._means_by_action[played],
-            self._variances_by_action[played],
-            parameters.counts[session, action, None],
-            parameters.sums[session, action, None],
+            self._rows(self._means_by_action, action),
+            self._rows(self._variances_by_action, action),
+            count[:, None],
+            total[:, None],
         )
         variance += self.noise**2
         log_predictive = log_normal_density(reward[:, None] - mean, variance)
@@ -134,21 +141,21 @@ class GaussianArms:
         n, m = state.shape
         draws = rng.standard_normal((n, m, self.n_actions))
         if m <= self.n_states:
-            session = self._sessions(n)
-            chosen = (session if isinstance(session, int) else session[:, None]), state
-            counts, sums = parameters.counts[:, None], parameters.sums[:, None]
             mean, variance = self._posterior(
-                self._means[chosen], self._variances[chosen], counts, sums
+                self._rows(self._means, state),
+                self._rows(self._variances, state),
+                parameters.counts[:, None],
+                parameters.sums[:, None],
             )
             draws *= np.sqrt(variance, out=variance)
             draws += mean
         else:  # many draws: the posterior of every state is less work than one for every draw
             mean, variance = self.posterior_rewards(parameters, context)
-            mean, deviation = (a.reshape(-1, self.n_actions) for a in (mean, np.sqrt(variance)))
+            deviation = np.sqrt(variance, out=variance)
             row = state + self.n_states * np.arange(n)[:, None]
             for block in blocks(n, m * self.n_actions):
-                draws[block] *= deviation.take(row[block], axis=0)
-                draws[block] += mean.take(row[block], axis=0)
+                draws[block] *= deviation.reshape(-1, self.n_actions).take(row[block], axis=0)
+                draws[block] += mean.reshape(-1, self.n_actions).take(row[block], axis=0)
         return draws
 
     def probability_best(
@@ -173,9 +180,15 @@ class GaussianArms:
         scale *= noise
         return posterior_mean, scale
 
-    def _sessions(self, n_sessions: int) -> int | IntArray:
-        """The first index into arrays that start with 1 or n_sessions."""
-        return 0 if self.means.ndim == 2 else np.arange(n_sessions)
+    def _rows(self, tables: FloatArray, index: IntArray) -> FloatArray:
+        """The rows `index` (n, ...) of each session's table: `(n, ..., width)`.
+
+        The same as tables[session, index], by `take`, which is several times faster.
+        """
+        n_tables, n_rows, width = tables.shape
+        if n_tables > 1:
+            index = (index.T + n_rows * np.arange(n_tables)).T
+        return tables.reshape(-1, width).take(index, axis=0)
 
     @cached_property
     def _means(self) -> FloatArray:
