@@ -72,8 +72,8 @@ class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
     ) -> tuple[FloatArray, FloatArray]:
         """K^-1 and M of the states in `chosen` (session, state)."""
         _, state = chosen
-        precision: FloatArray = np.linalg.inv(self.model.covariances)[state]
-        target: FloatArray = (precision @ self.model.weights[state][..., None])[..., 0]
+        precision = np.asarray(np.linalg.inv(self.model.covariances), np.float64)[state]
+        target = (precision @ self.model.weights[state][..., None])[..., 0]
         gram, moment = belief.grams[chosen], belief.moments[chosen]
         if self.repeated:
             times = belief.counts[chosen]
@@ -81,7 +81,8 @@ class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
             moment = times[:, None] * moment
         precision = precision + gram / self.model.noise**2
         target = target + moment / self.model.noise**2
-        return precision, np.linalg.solve(precision, target[..., None])[..., 0]
+        mean = np.linalg.solve(precision, target[..., None])[..., 0]
+        return precision, np.asarray(mean, np.float64)
 
     def _learn(
         self,
