@@ -1,0 +1,1 @@
+"""From logs to models: completion, clusters, mixtures, and how wrong they may be."""

@@ -1,0 +1,135 @@
+"""From completed users to a model: clusters of their vectors are the latent states (Section 5.2).
+
+The model of a state is N(mean, covariance) of the users in its cluster, and the state's prior
+probability is its cluster's share of the users.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentbandits.learning.completion import Completion
+from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
+from latentbandits.models.linear_gaussian import LinearGaussian
+
+SMALLEST_CLUSTER = 10
+LARGEST_CONDITION = 1e4
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Users by latent state, and the model that this makes."""
+
+    model: LinearGaussian
+    state: IntArray  # (n_users,), the cluster of each; -1 for a user without ratings
+    sizes: IntArray  # (n_states,)
+    shrinkage: FloatArray  # (n_states,), how far each covariance was moved towards a sphere
+
+
+def cluster_users(
+    completion: Completion,
+    n_states: int,
+    *,
+    noise: float | None = None,
+    smallest: int = SMALLEST_CLUSTER,
+    restarts: int = 10,
+    seed: int = 0,
+) -> Clusters:
+    """Cluster the users of a completion by k-means into the states of a LinearGaussian model.
+
+    `noise` None: as the completion's residuals have it. A state with fewer than `smallest` users
+    is refused. Users without ratings say nothing about anyone and are left out.
+
+    >>> from latentbandits.learning.generate import generate_ratings
+    >>> made = generate_ratings(n_users=200, n_actions=50, n_states=3, density=0.5, seed=0)
+    >>> fit = made.complete(rank=4)
+    >>> bool(cluster_users(fit, n_states=3).sizes.sum() == (fit.user_counts > 0).sum())
+    True
+    """
+    positive_count("n_states", n_states)
+    positive_count("smallest", smallest)
+    rated = np.flatnonzero(completion.user_counts > 0)
+    vectors = completion.user_vectors[rated]
+    if n_states > len(vectors):
+        raise ValueError(f"n_states is {n_states}, but only {len(vectors)} users have ratings")
+    label = _kmeans(vectors, n_states, restarts, seed)
+    sizes = np.bincount(label, minlength=n_states)
+    if sizes.min() < smallest:
+        raise ValueError(_too_many_states(vectors, n_states, sizes, smallest, restarts, seed))
+    means = np.stack([vectors[label == s].mean(axis=0) for s in range(n_states)])
+    shrunk = [usable_covariance(vectors[label == s]) for s in range(n_states)]
+    model = LinearGaussian(
+        means,
+        completion.noise if noise is None else positive_number("noise", noise),
+        np.stack([covariance for covariance, _ in shrunk]),
+        sizes / sizes.sum(),
+    )
+    state = np.full(len(completion.users), -1, np.int64)
+    state[rated] = label
+    return Clusters(model, state, sizes, np.array([amount for _, amount in shrunk]))
+
+
+def usable_covariance(
+    vectors: FloatArray, largest_condition: float = LARGEST_CONDITION
+) -> tuple[FloatArray, float]:
+    """The covariance of the rows, and the smallest shrinkage that makes it usable.
+
+    Fewer users than dimensions would leave directions in which a state is held for certain
+    merely because nobody was seen to differ. (1 - w) C + w (tr C / d) I with the least w that
+    brings the condition number to `largest_condition`; w is zero where it is there already.
+    Columns that are the same for everyone are known, and stay so.
+
+    >>> usable_covariance(np.array([[0.0, 1.0], [2.0, 3.0], [0.0, 3.0], [2.0, 1.0]]))[1]
+    0.0
+    """
+    d = vectors.shape[1]
+    covariance = np.zeros((d, d))
+    varying = np.flatnonzero(np.ptp(vectors, axis=0) > 0)
+    if len(varying) == 0:
+        return covariance, 0.0
+    seen = np.cov(vectors[:, varying], rowvar=False).reshape(len(varying), len(varying))
+    values = np.linalg.eigvalsh(seen)
+    level = float(values.mean())
+    missing = max(float(values[-1]) / largest_condition - float(values[0]), 0.0)
+    w = missing / (missing + level * (1 - 1 / largest_condition)) if missing > 0 else 0.0
+    seen = (1 - w) * seen + w * level * np.eye(len(varying))
+    covariance[np.ix_(varying, varying)] = seen
+    return covariance, w
+
+
+def _kmeans(vectors: FloatArray, n_states: int, restarts: int, seed: int) -> IntArray:
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():  # fewer distinct users than clusters: seen by their sizes
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit = KMeans(n_states, n_init=restarts, random_state=seed).fit(vectors)
+    label: IntArray = fit.labels_.astype(np.int64)
+    return label
+
+
+def _too_many_states(
+    vectors: FloatArray,
+    n_states: int,
+    sizes: IntArray,
+    smallest: int,
+    restarts: int,
+    seed: int,
+) -> str:
+    """The message that names the largest number of states that works."""
+    usable = 0
+    for fewer in range(min(n_states - 1, len(vectors) // smallest), 0, -1):
+        label = _kmeans(vectors, fewer, restarts, seed)
+        if np.bincount(label, minlength=fewer).min() >= smallest:
+            usable = fewer
+            break
+    message = (
+        f"with {n_states} states the smallest cluster has {sizes.min()} of {len(vectors)} users, "
+        f"and a covariance needs at least {smallest}"
+    )
+    if usable == 0:
+        return f"{message}: there are too few users for a single state"
+    return f"{message}: the largest usable number of states is {usable}"

@@ -1,0 +1,201 @@
+"""Matrix completion by regularised least squares (the paper's Section 5.2, after PMF).
+
+Alternating least squares on the objective
+
+    sum over ratings of (r - mean - b_u - c_a - u'v)^2
+        + reg (sum_u w_u (|u|^2 + b_u^2) + sum_a w_a (|v|^2 + c_a^2)),
+
+with weights w of one ("plain") or the number of ratings of the row ("counts"), and mean, b and c
+zero unless biases are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+
+from latentbandits.learning.ridge_rows import Factors, Rows, Weighting
+from latentbandits.models.checks import (
+    FloatArray,
+    IntArray,
+    finite_array,
+    positive_count,
+    positive_number,
+)
+
+
+class Sweep(NamedTuple):
+    """How the fit stood after one pass over both sides."""
+
+    number: int
+    rmse: float
+    objective: float
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """A completed matrix: rating(u, a) = mean + b_u + c_a + users[u]'actions[a].
+
+    A user or action without ratings has the minimiser of its penalty: zeros.
+    """
+
+    users: FloatArray  # (n_users, rank)
+    actions: FloatArray  # (n_actions, rank)
+    user_biases: FloatArray | None  # (n_users,)
+    action_biases: FloatArray | None  # (n_actions,)
+    mean: float
+    noise: float  # standard deviation of a rating around its true value, from the residuals
+    user_counts: IntArray  # (n_users,), the ratings that each row rests on
+    action_counts: IntArray  # (n_actions,)
+    history: tuple[Sweep, ...]
+
+    @property
+    def rank(self) -> int:
+        return int(self.users.shape[1])
+
+    @cached_property
+    def user_vectors(self) -> FloatArray:
+        """Rows whose products with `action_vectors` are the completed ratings, biases included."""
+        if self.user_biases is None:
+            return self.users
+        return np.column_stack([self.users, self.user_biases, np.ones(len(self.users))])
+
+    @cached_property
+    def action_vectors(self) -> FloatArray:
+        """The features of each action: what a linear model of rewards sees of it."""
+        if self.action_biases is None:
+            return self.actions
+        ones = np.ones(len(self.actions))
+        return np.column_stack([self.actions, ones, self.mean + self.action_biases])
+
+    def predict(self, users: ArrayLike, actions: ArrayLike) -> FloatArray:
+        """The completed ratings of pairs of user and action."""
+        pairs = self.user_vectors[np.asarray(users)], self.action_vectors[np.asarray(actions)]
+        ratings: FloatArray = np.einsum("...d,...d->...", *pairs)
+        return ratings
+
+
+def complete(
+    users: ArrayLike,
+    actions: ArrayLike,
+    rewards: ArrayLike,
+    *,
+    rank: int,
+    reg: float = 1.0,
+    weighting: Weighting = "plain",
+    biases: bool = False,
+    sweeps: int = 20,
+    tolerance: float = 0.0,
+    n_users: int | None = None,
+    n_actions: int | None = None,
+    seed: int = 0,
+    callback: Callable[[Sweep], None] | None = None,
+) -> Completion:
+    """Complete the user x action matrix of which `rewards` are the known entries.
+
+    `users` and `actions` number the rows and columns from 0; a pair that occurs twice counts
+    twice. At most `sweeps` passes, fewer once the objective falls by less than a share
+    `tolerance` of itself; `callback` hears of each. The same seed gives the same numbers.
+
+    >>> fit = complete([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [4, 2, 4, 2, 4], rank=1, reg=0.01)
+    >>> bool(abs(fit.predict(2, 1) - 2) < 0.1)
+    True
+    """
+    rank, sweeps = positive_count("rank", rank), positive_count("sweeps", sweeps)
+    reg = positive_number("reg", reg)
+    if weighting not in ("plain", "counts"):
+        raise ValueError(f"weighting must be 'plain' or 'counts'; got {weighting!r}")
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance must be a number of at least zero; got {tolerance}")
+    r = finite_array("rewards", rewards, (1,))
+    u = _codes("users", users, len(r), n_users)
+    a = _codes("actions", actions, len(r), n_actions)
+    shape = (n_users or int(u.max()) + 1, n_actions or int(a.max()) + 1)
+    if rank > min(shape):
+        raise ValueError(
+            f"rank {rank} is above what the data hold: the rank of {shape[0]} users x "
+            f"{shape[1]} actions is {min(shape)} at most"
+        )
+    mean = float(r.mean()) if biases else 0.0
+    by_user, by_action = _both_sides(u, a, r - mean, shape, reg, weighting)
+    vectors = np.random.default_rng(seed).standard_normal((shape[1], rank)) / math.sqrt(rank)
+    action_side = Factors(vectors, np.zeros(shape[1]) if biases else None)
+    history: list[Sweep] = []
+    while len(history) < sweeps:
+        user_side = by_user.solve(action_side).factors
+        action_side, squares, penalty = by_action.solve(user_side)
+        objective = squares + penalty + by_user.penalty(user_side)
+        rmse = math.sqrt(max(squares, 0.0) / len(r))
+        history.append(Sweep(len(history) + 1, rmse, objective))
+        if callback is not None:
+            callback(history[-1])
+        if len(history) > 1 and history[-2].objective - objective < tolerance * objective:
+            break
+    return Completion(
+        users=user_side.vectors,
+        actions=action_side.vectors,
+        user_biases=user_side.biases,
+        action_biases=action_side.biases,
+        mean=mean,
+        noise=_noise(by_user, by_action, user_side, action_side, history[-1].rmse),
+        user_counts=by_user.counts,
+        action_counts=by_action.counts,
+        history=tuple(history),
+    )
+
+
+def _codes(name: str, values: ArrayLike, n: int, size: int | None) -> IntArray:
+    """Row or column numbers: one for each of `n` rewards, from 0, below `size` if that is given."""
+    codes = np.asarray(values)
+    if codes.ndim != 1 or not np.issubdtype(codes.dtype, np.integer):
+        raise ValueError(
+            f"{name} must be a list of whole numbers from 0; got {codes.dtype} of shape "
+            f"{codes.shape}"
+        )
+    if len(codes) != n:
+        raise ValueError(f"there are {n} rewards but {len(codes)} {name}: give one for each")
+    if codes.min() < 0 or (size is not None and codes.max() >= size):
+        wrong = codes.min() if codes.min() < 0 else codes.max()
+        upper = "" if size is None else f" to {size - 1}"
+        raise ValueError(f"{name} must be numbered from 0{upper}; one of them is {wrong}")
+    return codes
+
+
+def _both_sides(
+    users: IntArray,
+    actions: IntArray,
+    rewards: FloatArray,
+    shape: tuple[int, int],
+    reg: float,
+    weighting: Weighting,
+) -> tuple[Rows, Rows]:
+    squares = float(rewards @ rewards)
+    narrow = users.astype(np.int32), actions.astype(np.int32)
+    pattern = sp.coo_array((np.ones(len(rewards)), narrow), shape).tocsr()
+    totals = sp.coo_array((rewards, narrow), shape).tocsr()
+    totals.indices, totals.indptr = pattern.indices, pattern.indptr  # equal: keep them once
+    return (
+        Rows.of(pattern, totals, squares, reg, weighting),
+        Rows.of(pattern.T.tocsr(), totals.T.tocsr(), squares, reg, weighting),
+    )
+
+
+def _noise(
+    by_user: Rows, by_action: Rows, user_side: Factors, action_side: Factors, rmse: float
+) -> float:
+    """The residuals' standard deviation, corrected for the noise that either side has fitted.
+
+    With h the share of the noise that one side's regressions absorb given the other's factors,
+    the residuals keep about (1 - h_users)(1 - h_actions) of its variance.
+    """
+    n = by_user.pattern.sum()
+    left_by_users = 1 - by_user.degrees_of_freedom(action_side) / n
+    left_by_actions = 1 - by_action.degrees_of_freedom(user_side) / n
+    return rmse / math.sqrt(left_by_users * left_by_actions)

@@ -1,0 +1,112 @@
+"""Ratings of any size whose truth is known: for tests, demonstrations and scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from latentbandits.learning.completion import Completion, complete
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
+from latentbandits.models.linear_gaussian import LinearGaussian
+
+_BLOCK = 2**20  # ratings made at a time: what they need in between stays small
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratedRatings:
+    """A log of ratings, and all that it was made from.
+
+    Ratings are N(user_vectors[u]'action_vectors[a], model.noise^2), and a user's vector is drawn
+    from `model` given the user's state.
+    """
+
+    users: IntArray  # (n_ratings,), each pair of user and action at most once
+    actions: IntArray  # (n_ratings,)
+    rewards: FloatArray  # (n_ratings,)
+    state: IntArray  # (n_users,)
+    user_vectors: FloatArray  # (n_users, n_features)
+    action_vectors: FloatArray  # (n_actions, n_features)
+    groups: BoolArray  # (n_actions, n_groups): every action is in at least one
+    model: LinearGaussian  # the truth about the states
+
+    def complete(self, **settings: Any) -> Completion:
+        """`learning.complete` on these ratings."""
+        sizes = {"n_users": len(self.state), "n_actions": len(self.action_vectors)}
+        return complete(self.users, self.actions, self.rewards, **(sizes | settings))
+
+
+def generate_ratings(
+    n_users: int,
+    n_actions: int,
+    n_states: int,
+    *,
+    density: float,
+    n_features: int = 4,
+    n_groups: int = 6,
+    level: float = 3.5,
+    separation: float = 1.0,
+    spread: float = 0.3,
+    noise: float = 0.5,
+    seed: int = 0,
+) -> GeneratedRatings:
+    """Ratings of about a share `density` of all pairs, around `level`.
+
+    The first feature of every action is one and of every user about `level`; the others are
+    tastes, whose means differ between states by `separation` and between users of one state by
+    `spread`, per unit of rating. Users rate unequally many actions, and actions are unequally
+    popular, as in real logs.
+
+    >>> made = generate_ratings(n_users=100, n_actions=40, n_states=3, density=0.2, seed=1)
+    >>> made.user_vectors.shape, made.action_vectors.shape
+    ((100, 4), (40, 4))
+    """
+    for name, count in (("n_users", n_users), ("n_actions", n_actions), ("n_groups", n_groups)):
+        positive_count(name, count)
+    positive_count("n_states", n_states)
+    if not 0 < density <= 0.5:
+        raise ValueError(f"density must be above 0 and at most 0.5; got {density}")
+    if n_features < 2:
+        raise ValueError(f"n_features must be at least 2; got {n_features}")
+    rng = np.random.default_rng(seed)
+    scale = 1 / np.sqrt(n_features - 1)  # so that tastes move a rating by about their size
+    centres = separation * rng.standard_normal((n_states, n_features))
+    centres[:, 0] = level + 0.3 * rng.standard_normal(n_states)
+    covariance = spread**2 * np.eye(n_features)
+    shares = rng.dirichlet(np.full(n_states, 20.0))
+    model = LinearGaussian(centres, noise, np.stack([covariance] * n_states), shares)
+    state = rng.choice(n_states, size=n_users, p=shares)
+    user_vectors = centres[state] + spread * rng.standard_normal((n_users, n_features))
+    action_vectors = scale * rng.standard_normal((n_actions, n_features))
+    action_vectors[:, 0] = 1.0
+    users, actions = _pairs(n_users, n_actions, density, rng)
+    rewards = np.empty(len(users))
+    for start in range(0, len(users), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        means = np.einsum("nd,nd->n", user_vectors[users[block]], action_vectors[actions[block]])
+        rewards[block] = means + noise * rng.standard_normal(len(means))
+    groups = rng.random((n_actions, n_groups)) < 1.5 / n_groups
+    groups[np.arange(n_actions), rng.integers(n_groups, size=n_actions)] = True
+    return GeneratedRatings(
+        users, actions, rewards, state, user_vectors, action_vectors, groups, model
+    )
+
+
+def _pairs(
+    n_users: int, n_actions: int, density: float, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """Distinct pairs: users of gamma activity choose among actions of gamma popularity.
+
+    Pairs are drawn with replacement and repeats dropped, so that no matrix of all pairs is made;
+    a share d of pairs is left of a rate -log(1 - d) where rates are equal.
+    """
+    activity = rng.gamma(2.0, size=n_users)
+    popularity = rng.gamma(2.0, size=n_actions)
+    rate = -np.log1p(-density) * n_users * n_actions
+    counts = rng.poisson(rate * activity / activity.sum())
+    users = np.repeat(np.arange(n_users), counts)
+    edges = np.cumsum(popularity / popularity.sum())
+    actions = np.minimum(np.searchsorted(edges, rng.random(len(users))), n_actions - 1)
+    pairs = np.unique(users * n_actions + actions)
+    return np.divmod(pairs, n_actions)

@@ -1,0 +1,130 @@
+"""Matrix completion against a hand-checked number and a textbook loop."""
+
+import numpy as np
+import pytest
+from tests.reference.completion import alternating_least_squares, objective
+
+from latentbandits.learning.completion import complete
+from latentbandits.learning.generate import generate_ratings
+
+
+def small_log(seed=0, n=60, n_users=9, n_actions=7):
+    rng = np.random.default_rng(seed)
+    pairs = rng.choice(n_users * n_actions, size=n, replace=False)
+    users, actions = np.divmod(pairs, n_actions)
+    return users, actions, rng.normal(3.5, 1.0, n)
+
+
+def test_one_rating_by_hand():
+    # r = 2, reg = 1: from v0 the user is u = 2 v0 / (v0^2 + 1), and then v = 2 u / (u^2 + 1).
+    v0 = np.random.default_rng(0).standard_normal()
+    u = 2 * v0 / (v0**2 + 1)
+    v = 2 * u / (u**2 + 1)
+    fit = complete([0], [0], [2.0], rank=1, reg=1.0, sweeps=1)
+    assert fit.users == pytest.approx(u)
+    assert fit.actions == pytest.approx(v)
+    assert fit.history[0].objective == pytest.approx((2 - u * v) ** 2 + u**2 + v**2)
+    assert fit.history[0].rmse == pytest.approx(abs(2 - u * v))
+
+
+def test_one_rating_converges_to_the_soft_threshold():
+    # min (r - uv)^2 + reg (u^2 + v^2) has uv = r - reg.
+    fit = complete([0], [0], [2.0], rank=1, reg=0.5, sweeps=200)
+    assert fit.predict(0, 0) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("weighting", ["plain", "counts"])
+@pytest.mark.parametrize("biases", [False, True])
+def test_every_sweep_is_the_textbook_loop(weighting, biases):
+    users, actions, rewards = small_log()
+    users[users == 4] = 3  # user 4 has no ratings
+    rank, sweeps, reg = 3, 4, 0.3
+    fit = complete(
+        users, actions, rewards, rank=rank, reg=reg, weighting=weighting, biases=biases,
+        sweeps=sweeps, n_users=10, n_actions=8, seed=5,
+    )  # fmt: skip
+    start = np.random.default_rng(5).standard_normal((8, rank)) / np.sqrt(rank)
+    expected = alternating_least_squares(
+        users, actions, rewards, 10, 8, start, reg, weighting, biases, sweeps
+    )
+    u, v, b, c, mean = expected
+    np.testing.assert_allclose(fit.users, u, atol=1e-9)
+    np.testing.assert_allclose(fit.actions, v, atol=1e-9)
+    full = mean + b[:, None] + c + u @ v.T
+    np.testing.assert_allclose(fit.user_vectors @ fit.action_vectors.T, full, atol=1e-9)
+    np.testing.assert_allclose(fit.predict(users, actions), full[users, actions], atol=1e-9)
+    assert fit.history[-1].objective == pytest.approx(
+        objective(users, actions, rewards, expected, reg, weighting)
+    )
+    residuals = rewards - full[users, actions]
+    assert fit.history[-1].rmse == pytest.approx(np.sqrt(np.mean(residuals**2)))
+
+
+def test_users_and_actions_without_ratings_are_zero_and_change_nobody():
+    users, actions, rewards = small_log()
+    fit = complete(users, actions, rewards, rank=2)
+    padded = complete(users, actions, rewards, rank=2, n_users=12, n_actions=7)
+    np.testing.assert_array_equal(padded.users[:9], fit.users)
+    np.testing.assert_array_equal(padded.users[9:], 0)
+    np.testing.assert_array_equal(padded.user_counts[9:], 0)
+    assert padded.noise == pytest.approx(fit.noise)
+
+
+def test_a_repeated_pair_counts_twice():
+    users, actions, rewards = small_log()
+    twice = complete(*(np.concatenate([x, x]) for x in (users, actions, rewards)), rank=2, reg=2.0)
+    once = complete(users, actions, rewards, rank=2, reg=1.0)
+    np.testing.assert_allclose(twice.users, once.users, atol=1e-9)
+    assert twice.user_counts.sum() == 120
+
+
+def test_blocks_of_rows_do_not_change_the_numbers(monkeypatch):
+    users, actions, rewards = small_log()
+    whole = complete(users, actions, rewards, rank=3, biases=True)
+    monkeypatch.setattr("latentbandits.learning.ridge_rows._BLOCK_BYTES", 8 * 16 * 2)
+    blocked = complete(users, actions, rewards, rank=3, biases=True)
+    np.testing.assert_allclose(blocked.users, whole.users, atol=1e-12)
+    assert blocked.noise == pytest.approx(whole.noise)
+
+
+def test_stops_when_it_has_converged_and_says_so_to_the_callback():
+    users, actions, rewards = small_log()
+    heard = []
+    fit = complete(
+        users, actions, rewards, rank=2, sweeps=500, tolerance=1e-6, callback=heard.append
+    )
+    assert tuple(heard) == fit.history
+    assert 2 < len(fit.history) < 500
+    last, before = fit.history[-1].objective, fit.history[-2].objective
+    assert before - last < 1e-6 * last
+
+
+def test_the_noise_is_that_of_the_truth():
+    made = generate_ratings(n_users=600, n_actions=200, n_states=4, density=0.3, noise=0.5)
+    for biases in (False, True):
+        fit = made.complete(rank=4, reg=0.2, biases=biases)
+        assert fit.noise == pytest.approx(0.5, rel=0.02)
+        assert fit.history[-1].rmse < 0.48  # what no correction would have said
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rank": 0}, "rank must be a whole number"),
+        ({"rank": 8}, "rank 8 is above what the data hold: the rank of 9 users x 7 actions is 7"),
+        ({"reg": 0.0}, "reg must be a finite number above zero"),
+        ({"weighting": "count"}, "weighting must be 'plain' or 'counts'; got 'count'"),
+        ({"tolerance": float("nan")}, "tolerance must be a number of at least zero"),
+        ({"rewards": [1.0, np.nan]}, r"rewards must be finite; rewards\[1\] is nan"),
+        ({"rewards": []}, "rewards is empty"),
+        ({"users": [0, 1]}, "there are 60 rewards but 2 users"),
+        ({"users": [0.5] * 60}, "users must be a list of whole numbers"),
+        ({"n_users": 5}, "users must be numbered from 0 to 4; one of them is 8"),
+        ({"actions": [-1] * 60}, "actions must be numbered from 0; one of them is -1"),
+    ],
+)
+def test_bad_input_is_named(changed, message):
+    users, actions, rewards = small_log()
+    given = {"users": users, "actions": actions, "rewards": rewards, "rank": 2} | changed
+    with pytest.raises(ValueError, match=message):
+        complete(given.pop("users"), given.pop("actions"), given.pop("rewards"), **given)
