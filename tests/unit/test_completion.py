@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from tests.reference.completion import alternating_least_squares, objective
 
 from latentbandits.learning.completion import complete
 from latentbandits.learning.generate import generate_ratings
+from tests.reference.completion import alternating_least_squares, objective
 
 
 def small_log(seed=0, n=60, n_users=9, n_actions=7):

@@ -1,6 +1,7 @@
 """Where contexts and rewards come from when we simulate."""
 
+from latentbandits.environments.grouped_ratings import GroupedRatings
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.environments.synthetic import Synthetic
 
-__all__ = ["Environment", "Instances", "Round", "Synthetic"]
+__all__ = ["Environment", "GroupedRatings", "Instances", "Round", "Synthetic"]

@@ -69,9 +69,7 @@ class GroupedRatings:
         if len(empty) > 0:
             raise ValueError(f"group {int(empty[0])} has no items: leave its column out")
 
-    def start(
-        self, n_runs: int, horizon: int, rng: np.random.Generator
-    ) -> GroupedRatingsInstances:
+    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> GroupedRatingsInstances:
         """Each run has a user, drawn uniformly and with replacement."""
         return GroupedRatingsInstances(self, rng.integers(len(self.users), size=n_runs))
 
@@ -87,11 +85,12 @@ class GroupedRatings:
         return np.nonzero(self.groups.T)[1]
 
     def draw(self, n_runs: int, rng: np.random.Generator) -> IntArray:
-        """The items of a round, `(n_runs, n_actions)`: groups with replacement, one item of each."""
+        """The items of a round, `(n_runs, n_actions)`: one of each group that was drawn."""
         shape = (n_runs, self.n_actions)
         group = rng.integers(len(self.sizes), size=shape)
         first = np.cumsum(self.sizes) - self.sizes
-        return self._members[first[group] + rng.integers(self.sizes[group])]
+        items: IntArray = self._members[first[group] + rng.integers(self.sizes[group])]
+        return items
 
 
 @dataclass(frozen=True, eq=False)

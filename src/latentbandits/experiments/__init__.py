@@ -2,11 +2,13 @@
 
 from latentbandits.experiments.errata import ErrataExperiment
 from latentbandits.experiments.experiment import Experiment
+from latentbandits.experiments.movielens import MovieLensExperiment
 from latentbandits.experiments.synthetic import SyntheticExperiment
 from latentbandits.experiments.theory import TheoryExperiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     SyntheticExperiment(),
+    MovieLensExperiment(),
     ErrataExperiment(),
     TheoryExperiment(),
 )

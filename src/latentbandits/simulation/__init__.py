@@ -1,6 +1,6 @@
 """Many policies x many runs, side by side."""
 
-from latentbandits.simulation.results import Estimate, PolicyResult, Results
+from latentbandits.simulation.results import Estimate, PolicyResult, Results, pool
 from latentbandits.simulation.simulate import simulate
 
-__all__ = ["Estimate", "PolicyResult", "Results", "simulate"]
+__all__ = ["Estimate", "PolicyResult", "Results", "pool", "simulate"]

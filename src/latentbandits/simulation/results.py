@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -37,10 +37,21 @@ class Estimate(NamedTuple):
         return f"{self.mean:.{digits}f} ±{self.stderr:.{digits}f}"
 
     @classmethod
-    def of(cls, values: FloatArray) -> Estimate:
-        n = len(values)
-        spread = float(values.std(ddof=1)) if n > 1 else math.nan
-        return cls(float(values.mean()), spread / math.sqrt(n))
+    def of(cls, values: FloatArray, n_groups: int = 1) -> Estimate:
+        """`values` come in `n_groups` of equal size, whose members share something.
+
+        Groups that differ by more than their members explain widen the error.
+
+        >>> print(Estimate.of(np.array([1.0, 2.0, 3.0, 4.0]), n_groups=2))
+        2.5 ±1.0
+        """
+        groups = values.reshape(n_groups, -1)
+        n = groups.shape[1]
+        within = float(groups.var(axis=1, ddof=1).mean()) / values.size if n > 1 else math.nan
+        if n_groups == 1:
+            return cls(float(values.mean()), math.sqrt(within))
+        between = float(groups.mean(axis=1).var(ddof=1)) / n_groups
+        return cls(float(values.mean()), math.sqrt(max(between, within) if n > 1 else between))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,34 +67,40 @@ class PolicyResult:
     rewards: FloatArray  # (n_runs,)
     first_rewards: FloatArray  # (n_runs,), over the first 50 rounds
     last_rewards: FloatArray  # (n_runs,), over the last 100 rounds
+    n_groups: int = 1  # runs come in this many equal groups, in order, that share something
 
     @property
     def regret(self) -> Estimate:
-        return Estimate.of(self.regrets)
+        return self.estimate("regret")
 
     @property
     def reward(self) -> Estimate:
-        return Estimate.of(self.rewards)
+        return self.estimate("reward")
 
     @property
     def first_rounds_reward(self) -> Estimate:
-        return Estimate.of(self.first_rewards)
+        return self.estimate("first_rounds_reward")
 
     @property
     def last_rounds_reward(self) -> Estimate:
-        return Estimate.of(self.last_rewards)
+        return self.estimate("last_rounds_reward")
 
     @property
     def worst_decile_reward(self) -> Estimate:
         """Mean reward of the tenth of runs that earned least."""
-        return Estimate.of(lower_tail_terms(self.rewards))
+        return self.estimate("worst_decile_reward")
+
+    def estimate(self, metric: Metric) -> Estimate:
+        return Estimate.of(self.per_run(metric), self.n_groups)
 
     def per_run(self, metric: Metric) -> FloatArray:
         """One number per run whose mean over runs is the metric."""
+        if metric == "worst_decile_reward":
+            groups = np.split(self.rewards, self.n_groups)
+            return np.concatenate([lower_tail_terms(group) for group in groups])
         return {
             "regret": self.regrets,
             "reward": self.rewards,
-            "worst_decile_reward": lower_tail_terms(self.rewards),
             "first_rounds_reward": self.first_rewards,
             "last_rounds_reward": self.last_rewards,
         }[metric]
@@ -131,7 +148,8 @@ class Results(Mapping[str, PolicyResult]):
 
     def difference(self, policy: str, other: str, metric: Metric = "regret") -> Estimate:
         """`policy` minus `other`, paired run by run: the problems and noise they share cancel."""
-        return Estimate.of(self[policy].per_run(metric) - self[other].per_run(metric))
+        mine, others = self[policy], self[other]
+        return Estimate.of(mine.per_run(metric) - others.per_run(metric), mine.n_groups)
 
     def curves(self) -> polars.DataFrame:
         """One row per policy and round: mean, stderr, worst_decile_mean."""
@@ -155,3 +173,32 @@ class Results(Mapping[str, PolicyResult]):
         import polars
 
         return polars.DataFrame([result.row() for result in self.values()])
+
+
+def pool(groups: Sequence[Results]) -> Results:
+    """Results of equally many runs each, as one: errors are then over groups and runs."""
+    return Results({name: _pool([group[name] for group in groups]) for name in groups[0]})
+
+
+def _pool(parts: Sequence[PolicyResult]) -> PolicyResult:
+    def together(field: str) -> FloatArray:
+        return np.concatenate([getattr(part, field) for part in parts])
+
+    def mean_and_stderr(field: str) -> tuple[FloatArray, FloatArray]:
+        means = np.stack([getattr(part, field) for part in parts])
+        within = np.stack([getattr(part, f"{field}_stderr") for part in parts])
+        variance = (within**2).mean(axis=0)
+        if len(parts) > 1:
+            variance = np.maximum(variance, means.var(axis=0, ddof=1))
+        return means.mean(axis=0), np.sqrt(variance / len(parts))
+
+    return PolicyResult(
+        parts[0].policy,
+        *mean_and_stderr("curve"),
+        *mean_and_stderr("worst_curve"),
+        regrets=together("regrets"),
+        rewards=together("rewards"),
+        first_rewards=together("first_rewards"),
+        last_rewards=together("last_rewards"),
+        n_groups=len(parts),
+    )
