@@ -27,7 +27,7 @@ def keep_active(data: Ratings, more_than: int) -> Ratings:
     users, user = np.unique(data.users[kept], return_inverse=True)
     movies, movie = np.unique(data.movies[kept], return_inverse=True)
     genres = data.genres[movies]
-    present: BoolArray = genres.any(axis=0)
+    present = np.flatnonzero(genres.any(axis=0))
     return Ratings(
         user,
         movie,
@@ -36,7 +36,7 @@ def keep_active(data: Ratings, more_than: int) -> Ratings:
         data.movie_ids[movies],
         tuple(data.titles[m] for m in movies),
         genres[:, present],
-        tuple(data.genre_names[g] for g in np.flatnonzero(present)),
+        tuple(data.genre_names[g] for g in present),
     )
 
 
