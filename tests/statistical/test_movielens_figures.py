@@ -1,0 +1,51 @@
+"""The real data against an independent implementation's figures (100 users, once)."""
+
+from dataclasses import replace
+
+import pytest
+
+from latentbandits.experiments.movielens.data import load
+from latentbandits.experiments.movielens.expected import RATING
+from latentbandits.experiments.movielens.filtering import keep_active
+from latentbandits.experiments.movielens.settings import Settings, policies
+from latentbandits.experiments.movielens.split import halves, learn
+from latentbandits.simulation import simulate
+from tests.reference.movielens_folder import REAL, needs_real_data
+
+SETTINGS = replace(Settings(), users=100)
+
+
+@pytest.fixture(scope="module")
+def results():
+    environment = learn(keep_active(load(REAL), 200), SETTINGS, 0).environment
+    chosen = {name: policies(environment, 500)[name] for name in RATING}
+    return simulate(chosen, environment, n_runs=SETTINGS.users, horizon=500, seed=SETTINGS.seed)
+
+
+@needs_real_data
+@pytest.mark.parametrize("policy", RATING)
+def test_figures_agree_within_their_errors(results, policy):
+    # Both sides have 100 users and a random split of their own, so a difference has the error of
+    # one times sqrt(2); beyond four of them by chance once in 16,000, and there are 18.
+    found, expected = results[policy], RATING[policy]
+    first_20 = found.curve[:20].mean()
+    error = found.first_rounds_reward.stderr * 2**0.5
+    assert abs(first_20 - expected.first_20) < 4 * error
+    last, worst = found.last_rounds_reward, found.worst_decile_reward
+    assert abs(last.mean - expected.last_100) < 4 * last.stderr * 2**0.5
+    assert abs(worst.mean - expected.worst_decile) < 4 * worst.stderr * 2**0.5
+
+
+@needs_real_data
+def test_the_figures_can_tell_policies_apart(results):
+    """The planted bug: had mTS been run for LinTS, the first rounds would say so."""
+    found = results["mTS"]
+    error = found.first_rounds_reward.stderr * 2**0.5
+    assert abs(found.curve[:20].mean() - RATING["LinTS"].first_20) > 4 * error
+
+
+def test_halves_are_disjoint_and_differ_between_splits():
+    train, test = halves(1001, seed=0, number=0)
+    assert (len(train), len(test)) == (500, 501)
+    assert set(train).isdisjoint(test)
+    assert set(halves(1001, 0, 1)[0]) != set(train)

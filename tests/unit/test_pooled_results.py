@@ -1,0 +1,39 @@
+"""Results of several splits as one: errors count what the runs of a split share."""
+
+import numpy as np
+import pytest
+
+from latentbandits import mTS, simulate
+from latentbandits.environments import Synthetic
+from latentbandits.simulation import Estimate, pool
+
+
+def test_an_error_over_groups_counts_what_their_members_share():
+    rng = np.random.default_rng(0)
+    shared = np.repeat(rng.normal(size=6), 50)
+    values = shared + rng.normal(size=300)
+    naive, grouped = Estimate.of(values), Estimate.of(values, n_groups=6)
+    assert grouped.mean == naive.mean
+    expected = values.reshape(6, 50).mean(axis=1).std(ddof=1) / np.sqrt(6)
+    assert grouped.stderr == pytest.approx(expected)
+    assert grouped.stderr > 2 * naive.stderr
+    alone = rng.normal(size=300)  # nothing shared: about the same error
+    assert Estimate.of(alone, n_groups=6).stderr == pytest.approx(1 / np.sqrt(300), rel=0.8)
+
+
+def test_pooled_results_are_those_of_all_runs():
+    environment = Synthetic(model_noise=0.2)
+    parts = [
+        simulate({"mTS": mTS}, environment, n_runs=40, horizon=20, seed=seed) for seed in (1, 2)
+    ]
+    both = pool(parts)["mTS"]
+    assert both.n_groups == 2
+    np.testing.assert_array_equal(
+        both.rewards, np.concatenate([part["mTS"].rewards for part in parts])
+    )
+    np.testing.assert_allclose(both.curve, np.mean([part["mTS"].curve for part in parts], axis=0))
+    worst = np.mean([part["mTS"].worst_decile_reward.mean for part in parts])
+    assert both.worst_decile_reward.mean == pytest.approx(worst)
+    alone = pool(parts[:1])["mTS"]
+    assert alone.row() == parts[0]["mTS"].row()
+    np.testing.assert_allclose(alone.curve_stderr, parts[0]["mTS"].curve_stderr)
