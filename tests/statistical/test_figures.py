@@ -10,7 +10,7 @@ import math
 import pytest
 
 from latentbandits import mmTS, simulate
-from latentbandits.experiments.errata.experiment import E2_WITH_INDICATOR, POLICIES, PRINTED
+from latentbandits.experiments.errata.variants import ARMS, E2_WITH_INDICATOR, PRINTED
 from latentbandits.experiments.synthetic.expected import REGRET, WORST_DECILE_REWARD
 from latentbandits.experiments.synthetic.settings import SETTINGS, policies
 from latentbandits.experiments.theory.bounds import regret_bound
@@ -57,7 +57,7 @@ def test_regret_is_below_the_bounds(played):
 
 def test_printed_errata_do_not_agree():
     setting = SETTINGS[-1]
-    variants = {name: POLICIES[name] for name in (PRINTED, E2_WITH_INDICATOR)}
+    variants = {name: ARMS[name] for name in (PRINTED, E2_WITH_INDICATOR)}
     results = simulate(
         variants | {"mmTS": mmTS}, setting.environment, n_runs=1000, horizon=HORIZON, seed=0
     )
