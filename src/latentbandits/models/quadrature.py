@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.blocks import blocks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
-_REACH = 7.5  # standard deviations: beyond them lies less than 1e-13
-_NEGLIGIBLE = 1e-10  # a problem of this weight cannot move the weighted answer
-_POINT = 1e-13
-_KNOTS = np.linspace(-_REACH, _REACH, 11)
+_REACH = 6.0  # standard deviations: beyond them lies 1e-9
+_STEP = 1.5  # standard deviations of the narrowest variable that is still at play
+_NEGLIGIBLE = 1e-8  # a problem of this weight cannot move the weighted answer
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
@@ -23,10 +23,10 @@ def probability_largest(
 ) -> FloatArray:
     """P(Y_a > Y_b for all b != a), Y_a ~ N(mean_a, deviation_a^2): `(n, m, k)` for inputs like it.
 
-    One integral per variable: of its density times the product of the others' distribution
-    functions, by Gauss-Legendre between knots that follow every variable's own scale, so that a
-    narrow variable among wide ones is seen. Variables of deviation zero are points: the largest
-    of them, or its ties in equal shares, wins where all others stay below it.
+    For each variable, the integral of its density times the others' distribution functions, by
+    Gauss-Legendre on pieces that follow the narrowest variable still at play, so that a narrow
+    one among wide ones is seen. Variables of deviation zero are points: the largest of them, or
+    its ties in equal shares, wins where all others stay below it.
     `eligible` is `(n, k)`; problems whose `weights` (n, m) are negligible are answered uniformly.
 
     >>> probability_largest(np.zeros((1, 1, 4)), np.ones((1, 1, 4))).round(6)
@@ -35,47 +35,65 @@ def probability_largest(
     n, m, k = mean.shape
     mask = np.ones((n, k), np.bool_) if eligible is None else eligible
     result = np.repeat((mask / mask.sum(axis=1, keepdims=True))[:, None], m, axis=1)
-    for i in range(n):
-        candidates = np.flatnonzero(mask[i])
-        for j in range(m):
-            if weights is None or weights[i, j] > _NEGLIGIBLE:
-                result[i, j, candidates] = _one_problem(
-                    mean[i, j, candidates], deviation[i, j, candidates]
-                )
+    session, problem = np.nonzero(np.ones((n, m)) if weights is None else weights > _NEGLIGIBLE)
+    for block in blocks(len(session), 100 * k):
+        chosen = session[block], problem[block]
+        result[chosen] = _solve(mean[chosen], deviation[chosen], mask[session[block]])
     return result
 
 
-def _one_problem(mean: FloatArray, deviation: FloatArray) -> FloatArray:
+def _solve(mean: FloatArray, deviation: FloatArray, eligible: BoolArray) -> FloatArray:
+    """The same for `(n, k)` arrays, every problem with eligible variables of its own."""
     from scipy.special import ndtr  # a tenth of a second that most imports need not spend
 
-    result = np.zeros(len(mean))
-    floor = (mean - _REACH * deviation).max()  # the largest is almost surely above this
-    alive = mean + _REACH * deviation >= floor
-    narrow = deviation <= _POINT * np.abs(mean).max()  # too narrow for a knot beside its mean
-    points = alive & narrow
-    wide = np.flatnonzero(alive & ~narrow)
-    centre, scale = mean[wide], deviation[wide]
-    if points.any():
-        top = points & (mean == mean[points].max())
-        floor = mean[points].max()
-        result[top] = np.prod(ndtr((floor - centre) / scale)) / top.sum()
-    if len(wide) == 0:
-        return result
-    knots = np.unique((centre[:, None] + scale[:, None] * _KNOTS).ravel())
-    knots = np.concatenate([[floor], knots[knots > floor]])
-    half = np.diff(knots) / 2
-    x = (knots[:-1] + half)[:, None] + half[:, None] * _NODES
-    z = (x.ravel()[:, None] - centre) / scale
-    below = ndtr(z)
-    density = np.exp(-0.5 * z * z) / (scale * math.sqrt(2 * math.pi))
-    others = _products_of_others(below)
-    result[wide] = (half[:, None] * _WEIGHTS).ravel() @ (density * others)
+    wide = eligible & (deviation >= np.finfo(np.float64).tiny)
+    points = eligible & ~wide
+    # Relative to where it is decided, so that deviations far below the rounding of a mean count.
+    lower = np.where(eligible, mean - _REACH * np.where(wide, deviation, 0.0), -np.inf)
+    place = mean - mean[np.arange(len(mean)), lower.argmax(axis=1), None]
+    centre = np.where(wide, place, -np.inf)  # what is not wide is always below
+    scale = np.where(wide, deviation, 1.0)
+    highest_point = np.where(points, place, -np.inf).max(axis=1, keepdims=True)
+    floor = np.maximum((centre - _REACH * scale).max(axis=1, keepdims=True), highest_point)
+
+    result = np.zeros(mean.shape)
+    top = points & (place == floor)
+    if top.any():
+        chance = ndtr((floor - centre) / scale).prod(axis=1, keepdims=True)
+        np.copyto(result, chance / np.maximum(top.sum(axis=1, keepdims=True), 1), where=top)
+
+    owner, left, width = _pieces(floor, centre, scale)
+    x = left[:, None] + width[:, None] * (1 + _NODES) / 2
+    with np.errstate(over="ignore"):  # far above a narrow variable
+        z = (x[:, :, None] - centre[owner, None]) / scale[owner, None]
+        density = np.exp(-0.5 * z * z)
+    below = ndtr(z)  # not zero: x is above the floor
+    density /= below
+    all_below = below.prod(axis=2) * (width[:, None] * _WEIGHTS / 2)
+    integrals = (all_below[:, None] @ density)[:, 0]
+    integrals /= scale[owner] * math.sqrt(2 * math.pi)
+    ends = np.searchsorted(owner, np.arange(len(mean) + 1))
+    sums = np.concatenate([np.zeros((1, mean.shape[1])), integrals.cumsum(axis=0)])
+    result += np.diff(sums[ends], axis=0)
+    result /= result.sum(axis=1, keepdims=True)
     return result
 
 
-def _products_of_others(values: FloatArray) -> FloatArray:
-    """Row-wise products that leave one column out, without dividing (a factor may be zero)."""
-    products = np.ones_like(values)
-    np.cumprod(values[:, :-1], axis=1, out=products[:, 1:])
-    products[:, :-1] *= np.cumprod(values[:, :0:-1], axis=1)[:, ::-1]
-    return products
+def _pieces(
+    floor: FloatArray, centre: FloatArray, scale: FloatArray
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """From the floor, below which no maximum lies, to the end of every variable's reach.
+
+    The narrowest variable settles the width of the pieces up to the end of its reach, then the
+    next narrowest up to its own, and so on. Each piece as its problem, its left end, its width.
+    """
+    order = scale.argsort(axis=1)
+    reach = np.take_along_axis(centre + _REACH * scale, order, axis=1)
+    end = np.maximum.accumulate(np.maximum(reach, floor), axis=1)
+    start = np.concatenate([floor, end[:, :-1]], axis=1)
+    step = _STEP * np.take_along_axis(scale, order, axis=1)
+    count = np.ceil((end - start) / step).astype(np.int64).ravel()
+    segment = np.repeat(np.arange(count.size), count)
+    width = ((end - start).ravel() / np.maximum(count, 1))[segment]
+    position = np.arange(len(segment)) - (count.cumsum() - count)[segment]
+    return segment // scale.shape[1], start.ravel()[segment] + position * width, width

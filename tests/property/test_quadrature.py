@@ -1,0 +1,52 @@
+"""What must hold for the probability of being the largest, whatever the means and deviations."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+from latentbandits.models.quadrature import probability_largest
+
+MEANS = st.floats(-1, 1)
+DEVIATIONS = st.one_of(st.just(0.0), st.floats(-12, 2).map(lambda power: 10.0**power))
+VARIABLES = st.lists(st.tuples(MEANS, DEVIATIONS), min_size=1, max_size=8)
+
+
+def solve(variables):
+    mean, deviation = np.array(variables).T
+    return probability_largest(mean[None, None], deviation[None, None])[0, 0]
+
+
+@given(VARIABLES)
+def test_probabilities_sum_to_one(variables):
+    found = solve(variables)
+    assert (found >= 0).all()
+    np.testing.assert_allclose(found.sum(), 1, atol=1e-12)
+
+
+@given(VARIABLES, st.randoms(use_true_random=False))
+def test_the_order_of_variables_does_not_matter(variables, random):
+    order = list(range(len(variables)))
+    random.shuffle(order)
+    shuffled = solve([variables[i] for i in order])
+    np.testing.assert_allclose(shuffled, solve(variables)[order], atol=1e-9)
+
+
+@given(st.tuples(MEANS, DEVIATIONS), st.tuples(MEANS, DEVIATIONS))
+def test_two_variables(first, second):
+    scale = np.hypot(first[1], second[1])
+    difference = first[0] - second[0]
+    expected = ndtr(difference / scale) if scale > 0 else (1 + np.sign(difference)) / 2
+    np.testing.assert_allclose(solve([first, second])[0], expected, atol=1e-7)
+
+
+@given(VARIABLES, st.sampled_from([-3, 8, 20]))
+def test_the_unit_does_not_matter(variables, power):
+    scaled = [(mean * 2.0**power, deviation * 2.0**power) for mean, deviation in variables]
+    np.testing.assert_allclose(solve(scaled), solve(variables), atol=1e-9)
+
+
+@given(VARIABLES)
+def test_one_more_variable_takes_from_all_others(variables):
+    fewer, more = solve(variables), solve([*variables, (0.0, 0.5)])
+    assert (more[:-1] <= fewer + 1e-7).all()
