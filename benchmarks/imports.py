@@ -1,0 +1,45 @@
+"""How long `import latentbandits` takes in a fresh process, and what it brings along."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+
+from benchmarks.report import Report, Table, Target
+
+REPEATS = 10
+HEAVY = ("matplotlib", "polars", "pandas", "sklearn", "starlette", "uvicorn", "rich")
+SCRIPT = """
+import sys, time, json
+start = time.perf_counter()
+import {package}
+print(json.dumps([time.perf_counter() - start, sorted(set(sys.modules) & set({heavy}))]))
+"""
+
+
+def main() -> Report:
+    seconds: dict[str, list[float]] = {"latentbandits": [], "numpy": []}
+    brought: list[str] = []
+    for _ in range(REPEATS + 1):  # the first one fills the file cache and is not counted
+        for package in seconds:
+            script = SCRIPT.format(package=package, heavy=HEAVY)
+            done = subprocess.run(
+                [sys.executable, "-c", script], capture_output=True, text=True, check=True
+            )
+            elapsed, heavy = json.loads(done.stdout)
+            seconds[package].append(elapsed)
+            brought = heavy if package == "latentbandits" else brought
+    counted = {package: values[1:] for package, values in seconds.items()}
+    table = Table(
+        "seconds to import in a fresh process",
+        ("package", "best", "median"),
+        tuple((name, min(v), statistics.median(v)) for name, v in counted.items()),
+    )
+    targets = (
+        Target("import latentbandits", min(counted["latentbandits"]), at_most=0.25, unit="s"),
+        Target(f"modules it brings of {', '.join(HEAVY)}", float(len(brought)), at_most=0, unit=""),
+    )
+    notes = (f"import latentbandits brings {', '.join(brought)}",) if brought else ()
+    return Report("import time", (table,), targets, notes)
