@@ -159,10 +159,11 @@ class LinearGaussian:
             theta += parameters.mean[chosen]
         else:  # many draws: one product per state is less work than a factor for every draw
             theta = np.empty_like(draws)
-            for s in range(self.n_states):
-                given_s = draws @ parameters.factor[:, s].swapaxes(1, 2)
-                given_s += parameters.mean[:, s, None]
-                np.copyto(theta, given_s, where=(state == s)[..., None])
+            for block in blocks(n, m * self.n_features):
+                for s in range(self.n_states):
+                    given_s = draws[block] @ parameters.factor[block, s].swapaxes(1, 2)
+                    given_s += parameters.mean[block, s, None]
+                    np.copyto(theta[block], given_s, where=(state[block] == s)[..., None])
         return theta @ context.swapaxes(1, 2)
 
     def probability_best(
