@@ -81,8 +81,13 @@ def test_a_repeated_pair_counts_twice():
 def test_blocks_of_rows_do_not_change_the_numbers(monkeypatch):
     users, actions, rewards = small_log()
     whole = complete(users, actions, rewards, rank=3, biases=True)
-    monkeypatch.setattr("latentbandits.learning.ridge_rows._BLOCK_BYTES", 8 * 16 * 2)
-    blocked = complete(users, actions, rewards, rank=3, biases=True)
+    monkeypatch.setattr("latentbandits.learning.ridge_rows._BLOCK_ENTRIES", 20)
+    monkeypatch.setattr("latentbandits.learning.ridge_rows._BLOCKS_PER_TASK", 2)
+    blocked = complete(users, actions, rewards, rank=3, biases=True, threads=1)
+    threaded = complete(users, actions, rewards, rank=3, biases=True, threads=4)
+    np.testing.assert_array_equal(threaded.users, blocked.users)
+    assert threaded.history == blocked.history
+    assert threaded.noise == blocked.noise
     np.testing.assert_allclose(blocked.users, whole.users, atol=1e-12)
     assert blocked.noise == pytest.approx(whole.noise)
 
@@ -117,6 +122,7 @@ def test_the_noise_is_that_of_the_truth():
         ({"tolerance": float("nan")}, "tolerance must be a number of at least zero"),
         ({"rewards": [1.0, np.nan]}, r"rewards must be finite; rewards\[1\] is nan"),
         ({"rewards": []}, "rewards is empty"),
+        ({"threads": 0}, "threads must be a whole number"),
         ({"users": [0, 1]}, "there are 60 rewards but 2 users"),
         ({"users": [0.5] * 60}, "users must be a list of whole numbers"),
         ({"n_users": 5}, "users must be numbered from 0 to 4; one of them is 8"),

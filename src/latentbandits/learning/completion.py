@@ -12,13 +12,14 @@ zero unless biases are asked for.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from latentbandits.learning.ridge_rows import Factors, Rows, Weighting
@@ -96,13 +97,15 @@ def complete(
     n_users: int | None = None,
     n_actions: int | None = None,
     seed: int = 0,
+    threads: int | None = None,
     callback: Callable[[Sweep], None] | None = None,
 ) -> Completion:
     """Complete the user x action matrix of which `rewards` are the known entries.
 
     `users` and `actions` number the rows and columns from 0; a pair that occurs twice counts
     twice. At most `sweeps` passes, fewer once the objective falls by less than a share
-    `tolerance` of itself; `callback` hears of each. The same seed gives the same numbers.
+    `tolerance` of itself; `callback` hears of each. The same seed gives the same numbers, on any
+    number of `threads` (None: one per core).
 
     >>> fit = complete([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [4, 2, 4, 2, 4], rank=1, reg=0.01)
     >>> bool(abs(fit.predict(2, 1) - 2) < 0.1)
@@ -114,6 +117,7 @@ def complete(
         raise ValueError(f"weighting must be 'plain' or 'counts'; got {weighting!r}")
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be a number of at least zero; got {tolerance}")
+    workers = _cores() if threads is None else positive_count("threads", threads)
     r = finite_array("rewards", rewards, (1,))
     u = _codes("users", users, len(r), n_users)
     a = _codes("actions", actions, len(r), n_actions)
@@ -124,27 +128,34 @@ def complete(
             f"{shape[1]} actions is {min(shape)} at most"
         )
     mean = float(r.mean()) if biases else 0.0
-    by_user, by_action = _both_sides(u, a, r - mean, shape, reg, weighting)
+    centred = r - mean if biases else r
+    by_user = Rows.of(u, a, centred, shape, reg, weighting)
+    by_action = Rows.of(a, u, centred, shape[::-1], reg, weighting)
     vectors = np.random.default_rng(seed).standard_normal((shape[1], rank)) / math.sqrt(rank)
     action_side = Factors(vectors, np.zeros(shape[1]) if biases else None)
     history: list[Sweep] = []
-    while len(history) < sweeps:
-        user_side = by_user.solve(action_side).factors
-        action_side, squares, penalty = by_action.solve(user_side)
-        objective = squares + penalty + by_user.penalty(user_side)
-        rmse = math.sqrt(max(squares, 0.0) / len(r))
-        history.append(Sweep(len(history) + 1, rmse, objective))
-        if callback is not None:
-            callback(history[-1])
-        if len(history) > 1 and history[-2].objective - objective < tolerance * objective:
-            break
+    with ThreadPoolExecutor(workers) as pool:  # numpy lets go of the interpreter's lock
+        while len(history) < sweeps:
+            user_side, _, user_penalty = by_user.solve(action_side, pool.map)
+            action_side, squares, penalty = by_action.solve(user_side, pool.map)
+            objective = squares + penalty + user_penalty
+            rmse = math.sqrt(max(squares, 0.0) / len(r))
+            history.append(Sweep(len(history) + 1, rmse, objective))
+            if callback is not None:
+                callback(history[-1])
+            if len(history) > 1 and history[-2].objective - objective < tolerance * objective:
+                break
+        # Of the noise that is in the ratings, the fits of each side leave about this much.
+        left = (1 - by_user.degrees_of_freedom(action_side, pool.map) / len(r)) * (
+            1 - by_action.degrees_of_freedom(user_side, pool.map) / len(r)
+        )
     return Completion(
         users=user_side.vectors,
         actions=action_side.vectors,
         user_biases=user_side.biases,
         action_biases=action_side.biases,
         mean=mean,
-        noise=_noise(by_user, by_action, user_side, action_side, history[-1].rmse),
+        noise=history[-1].rmse / math.sqrt(left),
         user_counts=by_user.counts,
         action_counts=by_action.counts,
         history=tuple(history),
@@ -168,34 +179,5 @@ def _codes(name: str, values: ArrayLike, n: int, size: int | None) -> IntArray:
     return codes
 
 
-def _both_sides(
-    users: IntArray,
-    actions: IntArray,
-    rewards: FloatArray,
-    shape: tuple[int, int],
-    reg: float,
-    weighting: Weighting,
-) -> tuple[Rows, Rows]:
-    squares = float(rewards @ rewards)
-    narrow = users.astype(np.int32), actions.astype(np.int32)
-    pattern = sp.coo_array((np.ones(len(rewards)), narrow), shape).tocsr()
-    totals = sp.coo_array((rewards, narrow), shape).tocsr()
-    totals.indices, totals.indptr = pattern.indices, pattern.indptr  # equal: keep them once
-    return (
-        Rows.of(pattern, totals, squares, reg, weighting),
-        Rows.of(pattern.T.tocsr(), totals.T.tocsr(), squares, reg, weighting),
-    )
-
-
-def _noise(
-    by_user: Rows, by_action: Rows, user_side: Factors, action_side: Factors, rmse: float
-) -> float:
-    """The residuals' standard deviation, corrected for the noise that either side has fitted.
-
-    With h the share of the noise that one side's regressions absorb given the other's factors,
-    the residuals keep about (1 - h_users)(1 - h_actions) of its variance.
-    """
-    n = by_user.pattern.sum()
-    left_by_users = 1 - by_user.degrees_of_freedom(action_side) / n
-    left_by_actions = 1 - by_action.degrees_of_freedom(user_side) / n
-    return rmse / math.sqrt(left_by_users * left_by_actions)
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -108,5 +108,6 @@ def _pairs(
     users = np.repeat(np.arange(n_users), counts)
     edges = np.cumsum(popularity / popularity.sum())
     actions = np.minimum(np.searchsorted(edges, rng.random(len(users))), n_actions - 1)
-    pairs = np.unique(users * n_actions + actions)
-    return np.divmod(pairs, n_actions)
+    pairs = np.sort(users * n_actions + actions)
+    distinct = np.append(True, pairs[1:] != pairs[:-1])
+    return np.divmod(pairs[distinct], n_actions)

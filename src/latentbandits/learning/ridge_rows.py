@@ -1,19 +1,27 @@
-"""One side of a matrix completion: a ridge regression for every row, all in a few products."""
+"""One side of a matrix completion: a ridge regression for every row, many rows in one product.
+
+Rows with about equally many ratings lie together in a block, padded to the longest of them with
+entries of a zero vector. The Gram matrices of a block are then one batched product.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 
 from latentbandits.models.checks import FloatArray, IntArray
 
 Weighting = Literal["plain", "counts"]
 
-_BLOCK_BYTES = 2**24  # rows are solved in blocks whose Gram matrices take this much
+Blocks: TypeAlias = "tuple[_Block, ...]"
+Each: TypeAlias = Callable[[Callable[[Blocks], Any], Iterable[Blocks]], Iterable[Any]]
+"""Maps a function over groups of blocks, in order: `map`, or that of a pool of threads."""
+
+_BLOCK_ENTRIES = 2**13  # a block and the vectors that it gathers stay in the processor's cache
+_BLOCKS_PER_TASK = 16  # of about 0.1 ms each: worth a thread's while
 
 
 class Factors(NamedTuple):
@@ -22,104 +30,122 @@ class Factors(NamedTuple):
     vectors: FloatArray  # (n_rows, rank)
     biases: FloatArray | None  # (n_rows,)
 
-    @property
-    def features(self) -> FloatArray:
-        """What the rows of the other side are regressed on; its own bias is their intercept."""
-        if self.biases is None:
-            return self.vectors
-        return np.column_stack([self.vectors, np.ones(len(self.vectors))])
-
-    @property
-    def solution(self) -> FloatArray:
-        """The coefficients of those regressions that made this side."""
-        if self.biases is None:
-            return self.vectors
-        return np.column_stack([self.vectors, self.biases])
-
 
 class Fit(NamedTuple):
     factors: Factors
     squares: float  # sum over ratings of the squared residual
-    penalty: float  # reg times the weighted squares of the coefficients
+    penalty: float  # reg times the weighted squares of these factors
+
+
+class _Block(NamedTuple):
+    rows: IntArray  # (n,)
+    columns: IntArray  # (n, length): of their ratings; beyond them the zero vector's
+    ratings: FloatArray  # (n, length): less their mean; beyond them zero
+
+
+class _Equations(NamedTuple):
+    """(gram + ridge I) z = target for the rows of a block."""
+
+    rows: IntArray
+    gram: FloatArray  # (n, d, d)
+    target: FloatArray  # (n, d)
+    ridge: FloatArray  # (n,)
+    squares: float  # sum of all squared left-hand sides
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        ridged = self.gram + self.ridge[:, None, None] * np.eye(self.gram.shape[1])
+        return np.asarray(np.linalg.solve(ridged, right), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The ratings of each row of the matrix (its users, or its actions), less their mean."""
+    """The ratings of each row of the matrix: of its users, or of its actions."""
 
-    pattern: sp.csr_array  # how often each entry was rated
-    totals: sp.csr_array  # the sum of its ratings
-    squares: float  # the sum of all squared ratings
-    ridge: FloatArray  # (n_rows,): reg times the weight of each row
+    tasks: tuple[Blocks, ...]
+    counts: IntArray  # (n_rows,): how many ratings each has
+    ridge: FloatArray  # (n_rows,): reg times the weight of each
 
     @classmethod
     def of(
         cls,
-        pattern: sp.csr_array,
-        totals: sp.csr_array,
-        squares: float,
+        rows: IntArray,
+        columns: IntArray,
+        ratings: FloatArray,
+        shape: tuple[int, int],
         reg: float,
         weighting: Weighting,
     ) -> Rows:
-        counts = np.asarray(pattern.sum(axis=1), np.float64)
-        # A row without ratings is held at zero by any ridge: one keeps its equations solvable.
-        weights = np.ones_like(counts) if weighting == "plain" else np.maximum(counts, 1.0)
-        return cls(pattern, totals, squares, reg * weights)
+        counts = np.bincount(rows, minlength=shape[0])
+        weights = np.ones(shape[0]) if weighting == "plain" else counts.astype(np.float64)
+        order = np.argsort(rows, kind="stable")
+        blocks = tuple(_pad(counts, columns[order], ratings[order], shape[1]))
+        starts = range(0, len(blocks), _BLOCKS_PER_TASK)
+        tasks = tuple(blocks[start : start + _BLOCKS_PER_TASK] for start in starts)
+        return cls(tasks, counts, reg * weights)
 
-    @property
-    def counts(self) -> IntArray:
-        counts: IntArray = self.pattern.sum(axis=1).astype(np.int64)
-        return counts
+    def solve(self, others: Factors, each: Each = map) -> Fit:
+        """The factors of these rows that minimise the objective, given the other side's.
 
-    def solve(self, others: Factors) -> Fit:
-        """The factors of these rows that minimise the objective, given the other side's."""
-        features = others.features
-        solution = np.empty((len(self.ridge), features.shape[1]))
-        squares = self.squares
-        if others.biases is not None:
-            squares -= 2 * float((self.totals @ others.biases).sum())
-            squares += float((self.pattern @ others.biases**2).sum())
-        for rows, gram, target in self._equations(others):
-            ridged = gram + self.ridge[rows, None, None] * np.eye(gram.shape[1])
-            block = np.linalg.solve(ridged, target[..., None])[..., 0]
-            solution[rows] = block
-            squares += float(np.einsum("nd,nde,ne->", block, gram, block, optimize=True))
-            squares -= 2 * float(np.einsum("nd,nd->", block, target))
-        penalty = float(self.ridge @ np.einsum("nd,nd->n", solution, solution))
-        if others.biases is None:
-            return Fit(Factors(solution, None), squares, penalty)
-        return Fit(Factors(solution[:, :-1].copy(), solution[:, -1].copy()), squares, penalty)
-
-    def degrees_of_freedom(self, others: Factors) -> float:
-        """The trace of the hat matrices of all rows: how much of the noise they have fitted."""
-        total = 0.0
-        for rows, gram, _ in self._equations(others):
-            ridged = gram + self.ridge[rows, None, None] * np.eye(gram.shape[1])
-            total += float(np.trace(np.linalg.solve(ridged, gram), axis1=1, axis2=2).sum())
-        return total
-
-    def penalty(self, factors: Factors) -> float:
-        solution = factors.solution
-        return float(self.ridge @ np.einsum("nd,nd->n", solution, solution))
-
-    def _equations(self, others: Factors) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-        """Blocks of rows with their Gram matrices `(n, d, d)` and right-hand sides `(n, d)`.
-
-        A row's Gram matrix is the sum over its ratings of x x': one sparse product with the
-        upper triangles of all x x'.
+        At the minimum z of |y - X z|^2 + ridge |z|^2 the residual squares are
+        |y|^2 - z'X'y - ridge |z|^2, so the ratings need not be visited again. A row without
+        ratings has its penalty's minimum, zero.
         """
-        x = others.features
-        d = x.shape[1]
-        upper = np.triu_indices(d)
-        place = np.empty((d, d), np.intp)
-        place[upper] = place.T[upper] = np.arange(len(upper[0]))
-        products = x[:, upper[0]] * x[:, upper[1]]
-        offsets = None if others.biases is None else others.biases[:, None] * x
-        size = max(1, _BLOCK_BYTES // (8 * d * d))
-        for start in range(0, len(self.ridge), size):
-            rows = slice(start, min(start + size, len(self.ridge)))
-            pattern = self.pattern[rows]
-            target: Any = self.totals[rows] @ x
-            if offsets is not None:
-                target -= pattern @ offsets
-            yield rows, (pattern @ products)[:, place], target
+        z = np.zeros((len(self.ridge), others.vectors.shape[1] + (others.biases is not None)))
+
+        def work(equations: _Equations) -> float:
+            block = equations.solve(equations.target[..., None])[..., 0]
+            z[equations.rows] = block
+            return equations.squares - float(np.einsum("nd,nd->", block, equations.target))
+
+        squares = sum(self._map(others, work, each))
+        penalty = float(self.ridge @ np.einsum("nd,nd->n", z, z))
+        factors = Factors(z, None) if others.biases is None else Factors(z[:, :-1], z[:, -1])
+        return Fit(factors, squares - penalty, penalty)
+
+    def degrees_of_freedom(self, others: Factors, each: Each = map) -> float:
+        """The trace of the hat matrices of all rows: how much of the noise they have fitted."""
+
+        def work(equations: _Equations) -> float:
+            hat = equations.solve(equations.gram)
+            return float(np.trace(hat, axis1=1, axis2=2).sum())
+
+        return sum(self._map(others, work, each))
+
+    def _map(
+        self, others: Factors, work: Callable[[_Equations], float], each: Each
+    ) -> Iterable[float]:
+        """`work` on the equations of every block, summed by task."""
+        n, rank = others.vectors.shape
+        features = np.zeros((n + 1, rank + (others.biases is not None)))  # the last: zero vector
+        features[:n, :rank] = others.vectors
+        offsets = None
+        if others.biases is not None:
+            features[:n, rank] = 1.0  # the intercept: these rows' own biases
+            offsets = np.append(others.biases, 0.0)
+
+        def equations(block: _Block) -> _Equations:
+            x = features.take(block.columns, axis=0)
+            y = block.ratings if offsets is None else block.ratings - offsets.take(block.columns)
+            gram = x.transpose(0, 2, 1) @ x
+            target = (y[:, None, :] @ x)[:, 0]
+            squares = float(np.einsum("nl,nl->", y, y))
+            return _Equations(block.rows, gram, target, self.ridge[block.rows], squares)
+
+        return each(lambda task: sum(work(equations(block)) for block in task), self.tasks)
+
+
+def _pad(counts: IntArray, columns: IntArray, ratings: FloatArray, zero: int) -> Iterator[_Block]:
+    """Blocks of ratings that are sorted by row: the rows with most of them first."""
+    starts = np.cumsum(counts) - counts
+    by_count = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    first = 0
+    while first < len(by_count):
+        length = int(counts[by_count[first]])
+        rows = by_count[first : first + max(1, _BLOCK_ENTRIES // length)]
+        entry = np.arange(length)
+        there = entry < counts[rows, None]
+        where = np.where(there, starts[rows, None] + entry, 0)
+        yield _Block(
+            rows, np.where(there, columns[where], zero), np.where(there, ratings[where], 0.0)
+        )
+        first += len(rows)
