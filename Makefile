@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Two processes of tests, each with one thread: more only wait for each other on two cores.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 .DEFAULT_GOAL := help
 
 .PHONY: help demo test test-all bench format clean
@@ -29,10 +31,10 @@ test: $(VENV)/ready  ## format, lint, types, import contract and all tests but t
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --doctest-modules -m "not slow" -n 2
+	$(PYTEST) --doctest-modules -m "not slow"
 
 test-all: test  ## and the slow tests
-	$(BIN)/python -m pytest -m slow -n 2
+	$(PYTEST) -m slow
 
 bench: $(VENV)/bench  ## speed, side by side with the libraries people would pick instead
 	$(BIN)/python -m benchmarks
