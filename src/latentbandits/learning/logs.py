@@ -1,0 +1,200 @@
+"""A log of interactions: who was shown what and what it paid, as typed, frozen arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from latentbandits.learning.tables import LogError, Table, TableSource, read_table
+from latentbandits.models.checks import FloatArray, IntArray
+
+Duplicates = Literal["keep", "mean", "last"]
+"""What is done with several rewards of one user for one action."""
+
+DUPLICATES: dict[Duplicates, str] = {
+    "keep": "each is kept as a reward of its own",
+    "mean": "their mean stands for them, in the place of the first",
+    "last": "the last one stands for them",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """Interactions, the users' one after the other, each user's in the order they happened.
+
+    >>> log = read_log({"u": ["b", "a", "b"], "a": [7, 7, 9], "r": [1, 0, 0]}, "u", "a", "r")
+    >>> log.users, log.actions, log.rewards
+    (array([0, 1, 1]), array([0, 0, 1]), array([0., 1., 0.]))
+    >>> log.user_ids, log.action_ids
+    (('a', 'b'), ('7', '9'))
+    """
+
+    users: IntArray  # (n_events,), into user_ids; ascending
+    actions: IntArray  # (n_events,), into action_ids
+    rewards: FloatArray  # (n_events,)
+    user_ids: tuple[str, ...]
+    action_ids: tuple[str, ...]
+    n_duplicates: int = 0  # rows beyond the first of their (user, action) pair
+
+    def __post_init__(self) -> None:
+        for array in (self.users, self.actions, self.rewards):
+            array.flags.writeable = False
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_ids)
+
+    @property
+    def n_actions(self) -> int:
+        return len(self.action_ids)
+
+    @property
+    def n_events(self) -> int:
+        return len(self.users)
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Where each user's events begin, and the last one's end: `(n_users + 1,)`."""
+        return np.searchsorted(self.users, np.arange(self.n_users + 1))
+
+    def of_users(self, chosen: IntArray) -> Log:
+        """The log of `chosen` users, in that order; one who is chosen twice counts as two."""
+        starts, lengths = self.starts[chosen], np.diff(self.starts)[chosen]
+        ends = np.cumsum(lengths)
+        events = np.arange(ends[-1]) - np.repeat(ends - lengths - starts, lengths)
+        return Log(
+            np.repeat(np.arange(len(chosen)), lengths),
+            self.actions[events],
+            self.rewards[events],
+            tuple(self.user_ids[u] for u in chosen),
+            self.action_ids,
+        )
+
+    def of_events(self, chosen: NDArray[np.bool_]) -> Log:
+        """The log of the events marked in `chosen`; users and actions stay the same."""
+        return Log(
+            self.users[chosen],
+            self.actions[chosen],
+            self.rewards[chosen],
+            self.user_ids,
+            self.action_ids,
+        )
+
+    def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
+        """Two logs: of the users that are kept, and of a random `share` of users held out."""
+        n_held_out = min(max(round(share * self.n_users), 1), self.n_users - 1)
+        shuffled = rng.permutation(self.n_users)
+        held_out, kept = np.sort(shuffled[:n_held_out]), np.sort(shuffled[n_held_out:])
+        return self.of_users(kept), self.of_users(held_out)
+
+
+def read_log(
+    source: TableSource,
+    user: str,
+    action: str,
+    reward: str,
+    *,
+    order: str | None = None,
+    duplicates: Duplicates = "keep",
+) -> Log:
+    """A table of interactions as a `Log`; LogError says what is wrong with a table that is none.
+
+    Events of a user are in the order of the column `order`, or of the rows where that is None.
+    """
+    if duplicates not in get_args(Duplicates):
+        raise LogError(
+            f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}"
+        )
+    columns = [user, action, reward] + ([order] if order is not None else [])
+    if len(set(columns)) < len(columns):
+        raise LogError(f"user, action, reward and order are different columns; got {columns}")
+    table = read_table(source, columns, text=(user, action, reward))
+    rewards = _rewards(table, reward)
+    users, user_ids = _encode(table, user)
+    actions, action_ids = _encode(table, action)
+    for noun, ids in (("user", user_ids), ("action", action_ids)):
+        if len(ids) < 2:
+            raise LogError(
+                f"the log has one {noun} only ({ids[0]!r}): there is nothing to tell apart; is "
+                f"{user if noun == 'user' else action!r} the right column?"
+            )
+    frame = pl.DataFrame({"user": users, "action": actions, "reward": rewards})
+    keys = ["user"]
+    if order is not None:
+        _refuse(table, order, table.frame[order].is_null(), "has no value")
+        frame, keys = frame.with_columns(table.frame[order].alias("order")), ["user", "order"]
+    frame = frame.sort(keys, maintain_order=True)
+    n_duplicates = len(frame) - frame.select(pl.struct("user", "action").n_unique()).item()
+    if n_duplicates and duplicates != "keep":
+        frame = _merge(frame, duplicates)
+    return Log(
+        frame["user"].to_numpy().astype(np.int64),
+        frame["action"].to_numpy().astype(np.int64),
+        frame["reward"].to_numpy().astype(np.float64),
+        user_ids,
+        action_ids,
+        int(n_duplicates),
+    )
+
+
+def read_names(source: TableSource, action: str, name: str) -> dict[str, str]:
+    """Names by action id, from a table with one row (or more, alike) for an action.
+
+    >>> read_names({"item": [1, 2], "title": ["one", "two"]}, "item", "title")
+    {'1': 'one', '2': 'two'}
+    """
+    frame = read_table(source, [action, name], text=(action, name)).frame
+    ids, names = _text(frame[action]), frame[name].cast(pl.String)
+    return {i: n for i, n in zip(ids, names, strict=True) if i is not None and n is not None}
+
+
+def _merge(frame: pl.DataFrame, duplicates: Duplicates) -> pl.DataFrame:
+    if duplicates == "last":
+        return frame.unique(["user", "action"], keep="last", maintain_order=True)
+    return frame.group_by(["user", "action"], maintain_order=True).agg(pl.col("reward").mean())
+
+
+def _rewards(table: Table, column: str) -> pl.Series:
+    given = table.frame[column]
+    try:
+        numbers = given.cast(pl.Float64, strict=False)
+    except pl.exceptions.PolarsError:
+        raise LogError(f"{column} must hold numbers; it holds {given.dtype}") from None
+    _refuse(table, column, numbers.is_null() | ~numbers.is_finite(), "is not a finite number")
+    return numbers
+
+
+def _refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
+    marked = bad.fill_null(True)
+    if marked.any():
+        row = int(marked.arg_max() or 0)
+        raise LogError(
+            f"{column} {what} in {marked.sum():,} of {len(marked):,} rows; the first is "
+            f"{table.where(row)}: {table.frame[column][row]!r}. Mend or drop those rows"
+        )
+
+
+def _text(column: pl.Series) -> pl.Series:
+    """Ids as text. A frame's whole floats are the integers they were before a value was missing."""
+    if column.dtype.is_float():
+        whole = column.cast(pl.Int64, strict=False)
+        if (whole == column).all():
+            column = whole
+    return column.cast(pl.String)
+
+
+def _encode(table: Table, name: str) -> tuple[pl.Series, tuple[str, ...]]:
+    """Each row's index into the ids, and the ids: by number where all are whole numbers."""
+    _refuse(table, name, table.frame[name].is_null(), "has no value")
+    text = _text(table.frame[name])
+    ids = text.unique()
+    numbers = ids.cast(pl.Int64, strict=False)
+    by_number = numbers.null_count() == 0 and (numbers.cast(pl.String) == ids).all()
+    ids = ids.gather(numbers.arg_sort()) if by_number else ids.sort()
+    codes = text.cast(pl.Enum(ids)).to_physical().cast(pl.Int64)
+    return codes, tuple(ids)
