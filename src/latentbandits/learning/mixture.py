@@ -95,7 +95,7 @@ def fit_mixture(
     array([[0. , 1.2],
            [1. , 0. ]])
     """
-    _check_size(log, n_states)
+    check_size(log, n_states)
     statistics = UserStatistics.of(log)
     prior = _mean_prior(statistics)
     rng = np.random.default_rng(seed)
@@ -179,7 +179,7 @@ def posterior_spread(
     return spread.reshape(means.shape)
 
 
-def _check_size(log: Log, n_states: int) -> None:
+def check_size(log: Log, n_states: int) -> None:
     positive_count("states", n_states)
     if n_states > log.n_users:
         raise LogError(

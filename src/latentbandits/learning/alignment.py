@@ -1,0 +1,24 @@
+"""Which state of one fit is which state of another: labels are arbitrary, what states pay is not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from latentbandits.models.checks import FloatArray, IntArray
+
+
+def align(rewards: FloatArray, reference: FloatArray, weights: FloatArray | None = None) -> IntArray:
+    """The state of `rewards` (n_states, n_actions) that is each state of `reference`.
+
+    The assignment whose squared distance is least in all; `weights` says how much an action counts.
+
+    >>> align(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([[0.9, 0.1], [0.1, 0.9]]))
+    array([1, 0])
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    scale = np.ones(rewards.shape[1]) if weights is None else np.sqrt(weights)
+    a, b = reference * scale, rewards * scale
+    distance = (a**2).sum(axis=1)[:, None] - 2 * a @ b.T + (b**2).sum(axis=1)
+    state: IntArray = linear_sum_assignment(distance)[1]
+    return state

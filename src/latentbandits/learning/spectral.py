@@ -1,0 +1,202 @@
+"""A mixture of arms by the method of moments: three views, whitening, tensor power iterations.
+
+Three different rounds of one user are three views of the user's hidden state that are independent
+given it (Anandkumar, Ge, Hsu, Kakade & Telgarsky 2014, "Tensor decompositions for learning latent
+variable models", sections 3.1 and 5). With mu[s] the means of state s and p its share,
+
+    M2 = sum_s p[s] mu[s] (x) mu[s],    M3 = sum_s p[s] mu[s] (x) mu[s] (x) mu[s]
+
+are averages of products of two and three views, and their decomposition is the model: no
+likelihood, no local optimum, and an error that falls with the data as n^-1/2.
+
+What was played must not depend on the hidden state (expectation-maximisation has no such need).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.learning.logs import Log
+from latentbandits.learning.mixture import MixtureFit, check_size, fit_mixture
+from latentbandits.learning.tables import LogError
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.gaussian_arms import GaussianArms
+
+LARGEST = 60
+"""Actions: the third moment has their number cubed entries."""
+
+_STARTS = 64
+_ITERATIONS = 60
+_BLOCK = 2**22  # entries of pairs of actions that are held at once
+
+
+class Moments(NamedTuple):
+    """Mean rewards of one, two and three different rounds of a user of hidden state."""
+
+    first: FloatArray  # (n_actions,)
+    second: FloatArray  # (n_actions, n_actions)
+    third: FloatArray  # (n_actions, n_actions, n_actions)
+    square: FloatArray  # (n_actions,): of a reward with itself, which also holds the noise
+
+
+class Decomposition(NamedTuple):
+    """What the moments say: no likelihood was asked."""
+
+    means: FloatArray  # (n_states, n_actions)
+    shares: FloatArray  # (n_states,)
+    noise: float
+
+
+def fit_spectral(
+    log: Log, n_states: int, *, noise: float | None = None, seed: int = 0
+) -> MixtureFit:
+    """The moments' mixture, then climbed to the nearest peak of the posterior density.
+
+    Moments alone lose a part of what the data tell; expectation-maximisation from where they
+    arrive loses nothing and needs no restarts (Zhang, Chen, Zhou & Jordan 2014).
+
+    >>> from latentbandits.learning.generate_arms import generate_arms
+    >>> truth = generate_arms(n_users=500, n_rounds=30, n_states=2, n_actions=3, seed=0)
+    >>> fit = fit_spectral(truth.log, 2)
+    >>> bool(abs(np.sort(fit.model.means, axis=0) - np.sort(truth.means, axis=0)).max() < 0.1)
+    True
+    """
+    found = decompose(moments(log), n_states, seed=seed)
+    sigma = found.noise if noise is None else noise
+    start = GaussianArms(found.means, sigma, 0.0, found.shares)
+    return fit_mixture(log, n_states, noise=noise, n_restarts=0, start=start, seed=seed)
+
+
+def moments(log: Log) -> Moments:
+    """Averages over all ordered pairs and triples of different rounds of a user.
+
+    Every choice of three rounds serves as the three views, which loses nothing to how a log is
+    split. Each user weighs the same however long their log is, and each entry is divided by how
+    often its actions were played together, so that the choice of actions cancels.
+    """
+    check_size(log, 1)
+    if log.n_actions > LARGEST:
+        raise LogError(
+            f"the spectral method takes at most {LARGEST} actions (its third moment has their "
+            f"number cubed entries); the log has {log.n_actions:,}: use --method em"
+        )
+    n_rounds = np.diff(log.starts)
+    if (n_rounds >= 3).sum() < 2:
+        raise LogError(
+            "the spectral method needs users with at least 3 rewards, which give three views of "
+            f"their state; {int((n_rounds >= 3).sum())} of {log.n_users} have them: use --method em"
+        )
+    log = log.of_users(np.flatnonzero(n_rounds >= 3))
+    weight = np.diff(log.starts).astype(np.float64)
+    cell = log.users * log.n_actions + log.actions
+    powers = [_totals(log, cell, log.rewards**k) for k in range(4)]
+    paid = _distinct(powers[1], powers[2], powers[3], weight)
+    played = _distinct(powers[0], powers[0], powers[0], weight)
+    for count, noun in ((played[1], "pair"), (played[2], "triple")):
+        if (count <= 0).any():
+            names = ", ".join(log.action_ids[i] for i in np.argwhere(count <= 0)[0])
+            raise LogError(
+                f"no user has a {noun} of rewards for the actions {names}, which the spectral "
+                "method needs of every action with every other: use --method em"
+            )
+    first, second, third = (a / b for a, b in zip(paid, played, strict=True))
+    square = (powers[2] / weight[:, None]).sum(axis=0) / played[0]
+    return Moments(first, second, third, square)
+
+
+def decompose(moments: Moments, n_states: int, *, seed: int = 0) -> Decomposition:
+    """The means and shares whose moments these are.
+
+    Whitening: with M2 = E D E' on its `n_states` largest eigenvalues and W = E D^-1/2, the tensor
+    M3(W, W, W) is a sum of p[s]^-1/2 v[s] (x) v[s] (x) v[s] over orthonormal v[s], which the power
+    method finds; then mu[s] = p[s]^-1/2 E D^1/2 v[s].
+    """
+    values, vectors = np.linalg.eigh(moments.second)
+    values, vectors = values[::-1][:n_states], vectors[:, ::-1][:, :n_states]
+    if len(values) < n_states or values[-1] <= 0:
+        usable = int((values > 0).sum())
+        raise LogError(
+            f"the log's second moments tell at most {usable} states apart, not {n_states}: ask "
+            f"for at most {usable}, or use --method em"
+        )
+    whiten = vectors / np.sqrt(values)
+    tensor = np.einsum("abc,ai,bj,ck->ijk", moments.third, whiten, whiten, whiten, optimize=True)
+    weights, directions = orthogonal_components(tensor, np.random.default_rng(seed))
+    means = weights[:, None] * (directions @ (vectors * np.sqrt(values)).T)
+    shares = weights**-2 / (weights**-2).sum()
+    played = moments.square - shares @ means**2
+    noise = float(np.sqrt(max(played.mean(), 1e-12 * moments.square.mean())))
+    return Decomposition(means, shares, noise)
+
+
+def orthogonal_components(
+    tensor: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Weights `(n,)` and orthonormal directions `(n, n)` of a symmetric tensor that has them.
+
+    Algorithm 1 of Anandkumar et al.: v <- T(I, v, v) from many starts, the best start further,
+    then the component is taken out of the tensor.
+
+    >>> weights, v = orthogonal_components(np.eye(2)[:, :, None] * np.eye(2)[:, None] * [2.0, 3.0],
+    ...                                    np.random.default_rng(0))
+    >>> weights.round(6), v.round(6)
+    (array([3., 2.]), array([[0., 1.],
+           [1., 0.]]))
+    """
+    n = len(tensor)
+    weights, directions = np.empty(n), np.empty((n, n))
+    for i in range(n):
+        v = rng.standard_normal((_STARTS, n))
+        v = _power(tensor, v, _ITERATIONS)
+        v = _power(tensor, v[[_value(tensor, v).argmax()]], _ITERATIONS)
+        weights[i], directions[i] = _value(tensor, v)[0], v[0]
+        tensor = tensor - weights[i] * np.einsum("i,j,k->ijk", v[0], v[0], v[0])
+    return np.maximum(weights, 1e-6), directions
+
+
+def _power(tensor: FloatArray, v: FloatArray, iterations: int) -> FloatArray:
+    for _ in range(iterations):
+        v = np.einsum("ijk,lj,lk->li", tensor, v, v, optimize=True)
+        v = v / np.linalg.norm(v, axis=1, keepdims=True)
+    return v
+
+
+def _value(tensor: FloatArray, v: FloatArray) -> FloatArray:
+    value: FloatArray = np.einsum("ijk,li,lj,lk->l", tensor, v, v, v, optimize=True)
+    return value
+
+
+def _totals(log: Log, cell: FloatArray, values: FloatArray) -> FloatArray:
+    total = np.bincount(cell, values, minlength=log.n_users * log.n_actions)
+    return total.reshape(log.n_users, log.n_actions)
+
+
+def _distinct(
+    one: FloatArray, two: FloatArray, three: FloatArray, n_rounds: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sums over users of the mean of x_i, x_i x_j, x_i x_j x_k over different rounds i, j, k.
+
+    From the users' sums of x, x^2 and x^3 by action, by inclusion and exclusion: all triples, less
+    those in which two rounds are the same, of which those with all three the same went twice.
+    """
+    n_actions = one.shape[1]
+    second = one.T @ (one / (n_rounds * (n_rounds - 1))[:, None])
+    diagonal = np.arange(n_actions)
+    second[diagonal, diagonal] -= (two / (n_rounds * (n_rounds - 1))[:, None]).sum(axis=0)
+    weight = 1 / (n_rounds * (n_rounds - 1) * (n_rounds - 2))
+    third = np.zeros((n_actions, n_actions * n_actions))
+    size = max(1, _BLOCK // n_actions**2)
+    for start in range(0, len(one), size):
+        block = slice(start, start + size)
+        x = one[block]
+        pairs = (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)
+        third += (x * weight[block, None]).T @ pairs
+    tensor = third.reshape(n_actions, n_actions, n_actions)
+    same = two.T @ (one * weight[:, None])  # x_i^2 of one action with x_k of another
+    tensor[diagonal, diagonal, :] -= same
+    tensor[diagonal, :, diagonal] -= same
+    tensor[:, diagonal, diagonal] -= same.T
+    tensor[diagonal, diagonal, diagonal] += 2 * (three * weight[:, None]).sum(axis=0)
+    return (one / n_rounds[:, None]).sum(axis=0), second, tensor
