@@ -1,0 +1,98 @@
+"""How well a model foresees users it was not learned from, reward by reward.
+
+Each held-out user is a new session: before every one of their rewards the model says how likely
+it is, given those before it (`beliefs.joint`); the product is the evidence of the whole sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from latentbandits.beliefs import joint, states
+from latentbandits.beliefs.joint import JointBelief
+from latentbandits.learning.logs import Log
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.gaussian_arms import GaussianArms
+from latentbandits.models.linear_gaussian import LinearGaussian
+
+MOST_ROUNDS = 200
+"""A user's first rewards are judged, up to this many: a cold start is over by then."""
+
+MOST_USERS = 2_000
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """One entry per judged reward, in the order of rounds."""
+
+    user: IntArray  # which of the held-out users
+    round: IntArray  # from 0
+    log_density: FloatArray  # of the reward, given the user's earlier ones
+    error: FloatArray  # reward less its predictive mean
+    uniform: FloatArray  # predictive distribution function at the reward: uniform if calibrated
+
+    @property
+    def evidence(self) -> float:
+        """Mean log density of a reward, in nats."""
+        return float(self.log_density.mean())
+
+    @property
+    def rmse(self) -> float:
+        return float(np.sqrt(np.mean(self.error**2)))
+
+    def by_user(self) -> FloatArray:
+        """The log evidence of every user's sequence, for those who have one."""
+        users, index = np.unique(self.user, return_inverse=True)
+        return np.bincount(index, self.log_density, minlength=len(users))
+
+    def coverage(self, level: float) -> float:
+        """The share of rewards inside their central predictive interval of probability `level`."""
+        return float(np.mean(np.abs(self.uniform - 0.5) <= level / 2))
+
+
+def score(
+    model: GaussianArms | LinearGaussian, log: Log, features: FloatArray | None = None
+) -> HeldOut:
+    """Play the users of `log` through the model. `features` are those of every action.
+
+    >>> from latentbandits.learning.logs import read_log
+    >>> log = read_log({"u": [1, 1, 2], "a": [0, 1, 0], "r": [0.9, 0.8, 0.1]}, "u", "a", "r")
+    >>> score(GaussianArms([[0.9, 0.9], [0.1, 0.1]], noise=0.1), log).error.round(2)
+    array([ 0.4, -0.4, -0.1])
+    """
+    from scipy.special import ndtr
+
+    lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
+    order = np.argsort(-lengths, kind="stable")  # who is still there in round t comes first
+    belief = joint.prior(model, log.n_users)
+    parts: list[tuple[FloatArray, ...]] = []
+    for t in range(int(lengths.max())):
+        n = int((lengths > t).sum())
+        belief = _first(belief, n)
+        event = log.starts[order[:n]] + t
+        reward, action = log.rewards[event], log.actions[event]
+        context = None
+        if features is not None:
+            context, action = features[action][:, None], np.zeros(n, np.int64)
+        mean, variance = model.posterior_rewards(belief.parameters, context)
+        chosen = np.arange(n), slice(None), action
+        mean = np.broadcast_to(mean, (n, *mean.shape[1:]))[chosen]
+        deviation = np.sqrt(np.broadcast_to(variance, (n, *variance.shape[1:]))[chosen] + model.noise**2)
+        weights = states.probabilities(belief.log_weights)
+        before = states.log_total(belief.log_weights)
+        belief = joint.condition(model, belief, context, action, reward)
+        log_density = states.log_total(belief.log_weights) - before
+        error = reward - (weights * mean).sum(axis=1)
+        uniform = (weights * ndtr((reward[:, None] - mean) / deviation)).sum(axis=1)
+        parts.append((order[:n], np.full(n, t), log_density, error, uniform))
+    return HeldOut(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _first(belief: JointBelief, n: int) -> JointBelief:
+    """The belief of the first `n` sessions."""
+    parameters = belief.parameters
+    return JointBelief(
+        belief.log_weights[:n], type(parameters)(*(part[:n] for part in parameters))
+    )
