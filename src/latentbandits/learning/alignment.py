@@ -7,7 +7,9 @@ import numpy as np
 from latentbandits.models.checks import FloatArray, IntArray
 
 
-def align(rewards: FloatArray, reference: FloatArray, weights: FloatArray | None = None) -> IntArray:
+def align(
+    rewards: FloatArray, reference: FloatArray, weights: FloatArray | None = None
+) -> IntArray:
     """The state of `rewards` (n_states, n_actions) that is each state of `reference`.
 
     The assignment whose squared distance is least in all; `weights` says how much an action counts.

@@ -9,11 +9,10 @@ import numpy as np
 
 from latentbandits.learning.clusters import cluster_users
 from latentbandits.learning.completion import Completion, complete
-from latentbandits.learning.logs import Duplicates, Log
+from latentbandits.learning.logs import Log
 from latentbandits.learning.mixture import check_size, fit_mixture
 from latentbandits.learning.ridge_rows import Weighting
 from latentbandits.learning.spectral import fit_spectral
-from latentbandits.learning.tables import LogError
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.gaussian_arms import GaussianArms
 from latentbandits.models.linear_gaussian import LinearGaussian
@@ -42,9 +41,6 @@ class Learned:
 class Learner(Protocol):
     """A kind of model. `prepare` does what does not depend on the number of states."""
 
-    @property
-    def duplicates(self) -> Duplicates: ...
-
     def ranks(self, log: Log) -> tuple[int | None, ...]:
         """Those that are worth trying."""
 
@@ -63,7 +59,6 @@ class ArmsLearner:
     method: Method = "em"
     noise: float | None = None
     n_restarts: int = 10
-    duplicates: Duplicates = "keep"
 
     def ranks(self, log: Log) -> tuple[None]:
         return (None,)
@@ -92,24 +87,17 @@ class ArmsLearner:
 class LinearLearner:
     """Clusters of the users' vectors in the completed user x action matrix (Section 5.2)."""
 
-    reg: float = 1.0
+    reg: float
     weighting: Weighting = "plain"
     biases: bool = True
     sweeps: int = 20
     noise: float | None = None
-    duplicates: Duplicates = "mean"
 
     def ranks(self, log: Log) -> tuple[int, ...]:
         return tuple(r for r in (1, 2, 5, 10, 20) if r <= min(log.n_users, log.n_actions))
 
     def prepare(self, log: Log, rank: int | None, seed: int) -> Completion:
         assert rank is not None
-        most = min(log.n_users, log.n_actions)
-        if rank > most:
-            raise LogError(
-                f"rank {rank} is above what the data hold: {log.n_users:,} users x "
-                f"{log.n_actions:,} actions have rank {most} at most"
-            )
         return complete(
             log.users,
             log.actions,
@@ -127,9 +115,9 @@ class LinearLearner:
     def learn(
         self, prepared: Completion, n_states: int, seed: int, near: Learned | None = None
     ) -> Learned:
-        n_users = len(prepared.user_counts)
-        if n_states > n_users:
-            raise LogError(f"{n_states} states are more than the log's {n_users:,} users")
-        clusters = cluster_users(prepared, n_states, noise=self.noise, seed=seed)
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1, "openmp"):  # k-means' threads wait for each other on small data
+            clusters = cluster_users(prepared, n_states, noise=self.noise, seed=seed)
         counts = prepared.action_counts
         return Learned(clusters.model, prepared.action_vectors, counts, clusters.shrinkage)

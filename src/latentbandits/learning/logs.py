@@ -39,7 +39,6 @@ class Log:
     rewards: FloatArray  # (n_events,)
     user_ids: tuple[str, ...]
     action_ids: tuple[str, ...]
-    n_duplicates: int = 0  # rows beyond the first of their (user, action) pair
 
     def __post_init__(self) -> None:
         for array in (self.users, self.actions, self.rewards):
@@ -61,6 +60,44 @@ class Log:
     def starts(self) -> IntArray:
         """Where each user's events begin, and the last one's end: `(n_users + 1,)`."""
         return np.searchsorted(self.users, np.arange(self.n_users + 1))
+
+    @cached_property
+    def n_duplicates(self) -> int:
+        """Events beyond the first of their (user, action) pair."""
+        return self.n_events - len(np.unique(self._pairs))
+
+    @property
+    def _pairs(self) -> IntArray:
+        pairs: IntArray = self.users * self.n_actions + self.actions
+        return pairs
+
+    def merged(self, duplicates: Duplicates) -> Log:
+        """The log with several rewards of one user for one action made one, unless they are kept.
+
+        >>> log = read_log({"u": [1, 1, 1, 2], "a": "xyxy", "r": [1, 5, 2, 0]}, "u", "a", "r")
+        >>> log.merged("mean").rewards, log.merged("last").rewards
+        (array([1.5, 5. , 0. ]), array([5., 2., 0.]))
+        """
+        if duplicates not in get_args(Duplicates):
+            raise LogError(
+                f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}"
+            )
+        if duplicates == "keep" or self.n_duplicates == 0:
+            return self
+        _, first, which, counts = np.unique(
+            self._pairs, return_index=True, return_inverse=True, return_counts=True
+        )
+        if duplicates == "last":
+            place = np.zeros_like(first)
+            np.maximum.at(place, which, np.arange(self.n_events))
+            rewards = self.rewards[place]
+        else:
+            place, rewards = first, np.bincount(which, self.rewards) / counts
+        order = np.argsort(place)
+        place = place[order]
+        return Log(
+            self.users[place], self.actions[place], rewards[order], self.user_ids, self.action_ids
+        )
 
     def of_users(self, chosen: IntArray) -> Log:
         """The log of `chosen` users, in that order; one who is chosen twice counts as two."""
@@ -100,16 +137,11 @@ def read_log(
     reward: str,
     *,
     order: str | None = None,
-    duplicates: Duplicates = "keep",
 ) -> Log:
     """A table of interactions as a `Log`; LogError says what is wrong with a table that is none.
 
     Events of a user are in the order of the column `order`, or of the rows where that is None.
     """
-    if duplicates not in get_args(Duplicates):
-        raise LogError(
-            f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}"
-        )
     columns = [user, action, reward] + ([order] if order is not None else [])
     if len(set(columns)) < len(columns):
         raise LogError(f"user, action, reward and order are different columns; got {columns}")
@@ -129,16 +161,12 @@ def read_log(
         _refuse(table, order, table.frame[order].is_null(), "has no value")
         frame, keys = frame.with_columns(table.frame[order].alias("order")), ["user", "order"]
     frame = frame.sort(keys, maintain_order=True)
-    n_duplicates = len(frame) - frame.select(pl.struct("user", "action").n_unique()).item()
-    if n_duplicates and duplicates != "keep":
-        frame = _merge(frame, duplicates)
     return Log(
         frame["user"].to_numpy().astype(np.int64),
         frame["action"].to_numpy().astype(np.int64),
         frame["reward"].to_numpy().astype(np.float64),
         user_ids,
         action_ids,
-        int(n_duplicates),
     )
 
 
@@ -151,12 +179,6 @@ def read_names(source: TableSource, action: str, name: str) -> dict[str, str]:
     frame = read_table(source, [action, name], text=(action, name)).frame
     ids, names = _text(frame[action]), frame[name].cast(pl.String)
     return {i: n for i, n in zip(ids, names, strict=True) if i is not None and n is not None}
-
-
-def _merge(frame: pl.DataFrame, duplicates: Duplicates) -> pl.DataFrame:
-    if duplicates == "last":
-        return frame.unique(["user", "action"], keep="last", maintain_order=True)
-    return frame.group_by(["user", "action"], maintain_order=True).agg(pl.col("reward").mean())
 
 
 def _rewards(table: Table, column: str) -> pl.Series:

@@ -21,7 +21,7 @@ import numpy as np
 from latentbandits.learning.logs import Log
 from latentbandits.learning.mixture import MixtureFit, check_size, fit_mixture
 from latentbandits.learning.tables import LogError
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.gaussian_arms import GaussianArms
 
 LARGEST = 60
@@ -168,8 +168,9 @@ def _value(tensor: FloatArray, v: FloatArray) -> FloatArray:
     return value
 
 
-def _totals(log: Log, cell: FloatArray, values: FloatArray) -> FloatArray:
-    total = np.bincount(cell, values, minlength=log.n_users * log.n_actions)
+def _totals(log: Log, cell: IntArray, values: FloatArray) -> FloatArray:
+    total: FloatArray = np.zeros(log.n_users * log.n_actions)
+    np.add.at(total, cell, values)
     return total.reshape(log.n_users, log.n_actions)
 
 

@@ -44,9 +44,7 @@ class Table:
         return f"row {row - start + 1} of {self.files[file]}"
 
 
-def read_table(
-    source: TableSource, columns: Sequence[str], *, text: Sequence[str] = ()
-) -> Table:
+def read_table(source: TableSource, columns: Sequence[str], *, text: Sequence[str] = ()) -> Table:
     """`columns` of `source`. In CSV, `text` columns are not guessed at: they stay as written.
 
     >>> read_table({"user": [1, 2], "reward": [0.5, 1.0]}, ["reward"]).frame.shape
@@ -110,8 +108,9 @@ def _read(path: Path, columns: Sequence[str], text: Sequence[str]) -> pl.DataFra
     try:
         if _is_parquet(path):
             return pl.read_parquet(path, columns=list(columns))
-        overrides = {column: pl.String for column in text}
-        return pl.read_csv(path, columns=list(columns), schema_overrides=overrides).select(columns)
+        overrides = dict.fromkeys(text, pl.String)
+        frame = pl.read_csv(path, columns=list(columns), schema_overrides=overrides)
+        return frame.select(columns)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _unreadable(path, error) from None
 

@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from latentbandits.models.catalogue import Catalogue
 from latentbandits.models.gaussian_arms import GaussianArms
 from latentbandits.models.linear_gaussian import LinearGaussian
 
@@ -26,6 +28,8 @@ SCHEMA_VERSION = 1
 FORMAT = "latentbandits-model"
 ARRAYS_FILE = "arrays.safetensors"
 MANIFEST_FILE = "manifest.json"
+CATALOGUE = "catalogue."
+"""What the names of a catalogue's arrays begin with, beside those of the model."""
 
 KINDS: Mapping[str, type[GaussianArms] | type[LinearGaussian]] = {
     "GaussianArms": GaussianArms,
@@ -37,8 +41,14 @@ class ArtefactError(ValueError):
     """A file that is not a model, or no longer the model that was saved."""
 
 
-def save(model: GaussianArms | LinearGaussian, path: str | os.PathLike[str]) -> None:
+def save(
+    model: GaussianArms | LinearGaussian,
+    path: str | os.PathLike[str],
+    catalogue: Catalogue | None = None,
+) -> None:
     """Write `model` to the folder `path`: all of it, or nothing.
+
+    `catalogue` says which actions it was learned for; `load_catalogue` reads it again.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -46,13 +56,38 @@ def save(model: GaussianArms | LinearGaussian, path: str | os.PathLike[str]) -> 
     ...     load(folder + "/model").means
     array([[0.9, 0.1]])
     """
-    kind = type(model).__name__
-    if KINDS.get(kind) is not type(model):
-        raise TypeError(f"cannot save a {kind}; the kinds that can be saved are {', '.join(KINDS)}")
+    with replacing(path) as fresh:
+        write(model, fresh, catalogue)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new folder to write a model to, which takes the place of `path` if the block ends well."""
     target = Path(path)
     if target.exists() and not (target / MANIFEST_FILE).is_file():
         raise FileExistsError(f"{target} exists and is not a saved model: choose another path")
-    arrays = {f.name: np.asarray(getattr(model, f.name), np.float64) for f in fields(model)}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+        fresh = Path(scratch) / "fresh"
+        fresh.mkdir()
+        yield fresh
+        if target.exists():
+            target.rename(Path(scratch) / "old")
+        fresh.rename(target)
+
+
+def write(
+    model: GaussianArms | LinearGaussian, folder: Path, catalogue: Catalogue | None = None
+) -> None:
+    """The files of a model, into a folder that nobody reads yet."""
+    kind = type(model).__name__
+    if KINDS.get(kind) is not type(model):
+        raise TypeError(f"cannot save a {kind}; the kinds that can be saved are {', '.join(KINDS)}")
+    arrays: dict[str, Any] = {
+        f.name: np.asarray(getattr(model, f.name), np.float64) for f in fields(model)
+    }
+    if catalogue is not None:
+        arrays |= {CATALOGUE + name: array for name, array in catalogue.to_arrays().items()}
     data = safetensors.numpy.save(arrays)
     manifest = {
         "format": FORMAT,
@@ -62,20 +97,39 @@ def save(model: GaussianArms | LinearGaussian, path: str | os.PathLike[str]) -> 
         "arrays_sha256": hashlib.sha256(data).hexdigest(),
     }
     manifest["manifest_sha256"] = _digest(manifest)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
-        fresh = Path(scratch) / "fresh"
-        fresh.mkdir()
-        (fresh / ARRAYS_FILE).write_bytes(data)
-        (fresh / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n")
-        if target.exists():
-            target.rename(Path(scratch) / "old")
-        fresh.rename(target)
+    (folder / ARRAYS_FILE).write_bytes(data)
+    (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
 def load(path: str | os.PathLike[str]) -> GaussianArms | LinearGaussian:
     """Read the model that `save` wrote; ArtefactError if it is not exactly that."""
-    folder = Path(path)
+    manifest, arrays = _read(Path(path))
+    own = {name: _scalar(a) for name, a in arrays.items() if not name.startswith(CATALOGUE)}
+    try:
+        return KINDS[manifest["kind"]](**own)
+    except (TypeError, ValueError) as error:
+        raise ArtefactError(f"{path} does not hold a {manifest['kind']}: {error}") from None
+
+
+def load_catalogue(path: str | os.PathLike[str]) -> Catalogue | None:
+    """The catalogue that was saved with a model; None if there was none.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = GaussianArms([[0.9, 0.1]], noise=0.5)
+    ...     save(model, folder + "/model", Catalogue(["red", "blue"]))
+    ...     load_catalogue(folder + "/model").ids
+    ('red', 'blue')
+    """
+    arrays = _read(Path(path))[1]
+    own = {n.removeprefix(CATALOGUE): a for n, a in arrays.items() if n.startswith(CATALOGUE)}
+    try:
+        return Catalogue.from_arrays(own) if own else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtefactError(f"{path} does not hold a catalogue: {error}") from None
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[Any]]]]:
+    """The manifest, and the arrays that it vouches for."""
     manifest = _read_manifest(folder)
     try:
         data = (folder / ARRAYS_FILE).read_bytes()
@@ -87,9 +141,8 @@ def load(path: str | os.PathLike[str]) -> GaussianArms | LinearGaussian:
             "manifest's): it was truncated or altered; save the model again"
         )
     try:
-        arrays = safetensors.numpy.load(data)
-        return KINDS[manifest["kind"]](**{name: _scalar(a) for name, a in arrays.items()})
-    except (SafetensorError, TypeError, ValueError) as error:
+        return manifest, safetensors.numpy.load(data)
+    except SafetensorError as error:
         raise ArtefactError(f"{folder} does not hold a {manifest['kind']}: {error}") from None
 
 

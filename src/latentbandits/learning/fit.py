@@ -1,0 +1,163 @@
+"""From a log to a model: choose, learn, judge on users held out, and say how wrong it may be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+
+from latentbandits.learning import report, selection
+from latentbandits.learning.learners import ArmsLearner, Learned, Learner, LinearLearner, Method
+from latentbandits.learning.logs import Duplicates, Log, read_log
+from latentbandits.learning.progress import Progress, Silent
+from latentbandits.learning.tables import LogError, TableSource
+from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
+from latentbandits.learning.uncertainty import widen
+from latentbandits.models.catalogue import Catalogue
+from latentbandits.models.checks import positive_count
+from latentbandits.models.gaussian_arms import GaussianArms
+from latentbandits.models.linear_gaussian import LinearGaussian
+
+Kind = Literal["auto", "linear", "arms"]
+Auto = Literal["auto"]
+
+MOST_ARMS = 50
+"""Actions up to which `auto` learns a model of arms."""
+
+HELD_OUT = 0.2
+"""Share of users that choices and calibration are judged on."""
+
+_DUPLICATES: Mapping[str, Duplicates] = {"arms": "keep", "linear": "mean"}
+"""A bandit's log repeats actions, and each reward counts; a rating given twice is one rating."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What was learned: the model of all users, its catalogue, and the report on it."""
+
+    model: GaussianArms | LinearGaussian
+    catalogue: Catalogue
+    report: dict[str, Any]
+
+
+def fit(
+    log: Log | TableSource,
+    *,
+    user: str = "user",
+    action: str = "action",
+    reward: str = "reward",
+    order: str | None = None,
+    kind: Kind = "auto",
+    states: int | Auto = "auto",
+    rank: int | Auto = "auto",
+    reg: float | Auto = "auto",
+    method: Method = "em",
+    noise: float | None = None,
+    bootstrap: int = 20,
+    duplicates: Duplicates | Auto = "auto",
+    names: Mapping[str, str] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Fit:
+    """Learn a model with its own uncertainty from a table of past interactions.
+
+    `kind` "arms" is a mixture over users of per-state action means; "linear" completes the user x
+    action matrix at `rank` with regularisation `reg` and clusters the users' vectors (Section
+    5.2); "auto" is arms up to 50 actions. What is "auto" is chosen by the evidence that the
+    sequences of held-out users have under the model. `bootstrap` fits to resampled users widen the
+    prior by what they disagree on. `names` are the actions' names by id.
+
+    >>> from latentbandits.learning.generate_arms import generate_arms
+    >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
+    >>> fit(log, states="auto", bootstrap=5).model.n_states
+    2
+    """
+    started = time.perf_counter()
+    bar = Silent() if progress is None else progress
+    if bootstrap:
+        positive_count("bootstrap", bootstrap)
+    bar.start("reading the log", 1)
+    raw = log if isinstance(log, Log) else read_log(log, user, action, reward, order=order)
+    form = _kind(kind, raw)
+    _check_sizes(form, states, rank, raw)
+    merge = duplicates if duplicates != "auto" else _DUPLICATES[form]
+    log = raw.merged(merge)
+    kept, held_out = log.split_users(HELD_OUT, np.random.default_rng(seed))
+    learner: Learner
+    if form == "arms":
+        learner = ArmsLearner(method=method, noise=noise)
+    else:
+        penalty = selection.choose_reg(kept, held_out, seed, bar) if reg == "auto" else reg
+        learner = LinearLearner(reg=penalty, noise=noise)
+    rows = selection.candidates(
+        learner,
+        kept,
+        held_out,
+        selection.STATES if states == "auto" else (states,),
+        learner.ranks(kept) if rank == "auto" else (rank,),
+        seed,
+        bar,
+    )
+    chosen = selection.choose(rows)
+    found = selection.judge(_learn(learner, kept, chosen, seed), held_out)
+    bar.start("learning from all users", 1)
+    learned = _learn(learner, log, chosen, seed)
+    disagreement = None
+    if bootstrap:
+        disagreement = bootstrap_fits(
+            learner, log, learned, chosen.rank, bootstrap, seed=seed, progress=bar
+        )
+        learned = widen(learned, disagreement)
+    catalogue = Catalogue(log.action_ids, _names(log, names), learned.features)
+    asked = {"states": states, "rank": rank, "reg": reg, "kind": kind}
+    settings = {"kind": form, "states": chosen.n_states, "rank": chosen.rank}
+    settings |= asdict(cast(Any, learner)) | {"bootstrap": bootstrap, "seed": seed, "asked": asked}
+    content = {
+        "settings": settings,
+        "log": report.of_log(raw, merge),
+        "selection": report.of_selection(rows, chosen),
+        "states": report.of_states(learned, catalogue),
+        "held_out": report.of_held_out(found, kept, held_out),
+        "uncertainty": report.of_uncertainty(learned, disagreement, bootstrap, seed),
+        "seconds": round(time.perf_counter() - started, 2),
+    }
+    return Fit(learned.model, catalogue, content)
+
+
+def _learn(learner: Learner, log: Log, chosen: selection.Candidate, seed: int) -> Learned:
+    return learner.learn(learner.prepare(log, chosen.rank, seed), chosen.n_states, seed)
+
+
+def _kind(kind: Kind, log: Log) -> Literal["linear", "arms"]:
+    if kind not in get_args(Kind):
+        raise LogError(f"kind must be one of {', '.join(get_args(Kind))}; got {kind!r}")
+    if kind == "auto":
+        return "arms" if log.n_actions <= MOST_ARMS else "linear"
+    return kind
+
+
+def _check_sizes(
+    kind: Literal["linear", "arms"], states: int | Auto, rank: int | Auto, log: Log
+) -> None:
+    """What can be refused before any work."""
+    if states != "auto" and positive_count("states", states) > log.n_users:
+        raise LogError(
+            f"{states} states are more than the log's {log.n_users:,} users: ask for fewer"
+        )
+    if rank == "auto":
+        return
+    if kind == "arms":
+        raise LogError("rank is for models of --kind linear; a model of arms has none")
+    most = min(log.n_users, log.n_actions)
+    if positive_count("rank", rank) > most:
+        raise LogError(
+            f"rank {rank} is above what the data hold: {log.n_users:,} users x "
+            f"{log.n_actions:,} actions have rank {most} at most"
+        )
+
+
+def _names(log: Log, names: Mapping[str, str] | None) -> list[str] | None:
+    return None if names is None else [names.get(i, i) for i in log.action_ids]

@@ -1,0 +1,158 @@
+"""What a fit found, as plain data: report.json holds it, the page and the command line show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from latentbandits.learning.heldout import HeldOut
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.logs import DUPLICATES, Duplicates, Log
+from latentbandits.learning.selection import Candidate
+from latentbandits.learning.uncertainty import DELTAS, Disagreement, prior_errors
+from latentbandits.models.catalogue import Catalogue
+from latentbandits.models.checks import BoolArray, IntArray
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+BINS = 20
+SHOWN = 5
+"""Actions named at either end of a state."""
+
+_KNOWN_WELL = 0.8  # of all rewards are for the actions that are told apart from rare ones
+
+
+def of_log(log: Log, duplicates: Duplicates) -> dict[str, Any]:
+    lengths = np.diff(log.starts)
+    return {
+        "users": log.n_users,
+        "actions": log.n_actions,
+        "rewards": log.n_events,
+        "rewards_per_user": {"least": int(lengths.min()), "median": float(np.median(lengths)),
+                             "most": int(lengths.max())},
+        "reward_mean": float(log.rewards.mean()),
+        "reward_sd": float(log.rewards.std()),
+        "repeated_pairs": log.n_duplicates,
+        "repeated_pairs_are": DUPLICATES[duplicates],
+    }  # fmt: skip
+
+
+def of_selection(rows: Sequence[Candidate], chosen: Candidate) -> list[dict[str, Any]]:
+    return [row.row(row is chosen) for row in rows]
+
+
+def of_held_out(found: HeldOut, kept: Log, held_out: Log) -> dict[str, Any]:
+    """Errors, beside those of the action's mean over all users; and calibration."""
+    counts = np.bincount(kept.actions, minlength=kept.n_actions)
+    sums = np.bincount(kept.actions, kept.rewards, minlength=kept.n_actions)
+    overall = kept.rewards.mean()
+    means = (sums + overall) / (counts + 1)
+    baseline = np.sqrt(np.mean((held_out.rewards - means[held_out.actions]) ** 2))
+    histogram = np.histogram(found.uniform, BINS, (0.0, 1.0))[0] / len(found.uniform)
+    return {
+        "users": len(np.unique(found.user)),
+        "rewards": len(found.error),
+        "rewards_of_unknown_actions": int((counts[held_out.actions] == 0).sum()),
+        "evidence": found.evidence,
+        "rmse": found.rmse,
+        "rmse_of_action_means": float(baseline),
+        "rmse_by_round": _by_round(found),
+        "coverage": [{"level": level, "covered": found.coverage(level)} for level in LEVELS],
+        "uniform_histogram": histogram.tolist(),
+    }
+
+
+def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
+    """Each state: its share, and what its users like and dislike most, and more than others do.
+
+    Among the actions that hold most of the rewards: what one user thinks of one film is no trait.
+    """
+    rewards = learned.rewards()
+    among = np.flatnonzero(known_well(learned.counts))
+    average = learned.model.state_prior @ rewards
+    described = []
+    for s, row in enumerate(rewards):
+        by_reward = among[np.argsort(-row[among], kind="stable")]
+        lift = row - average
+        by_lift = among[np.argsort(-lift[among], kind="stable")]
+        described.append(
+            {
+                "state": s,
+                "share": float(learned.model.state_prior[s]),
+                "mean_reward": float(np.average(row, weights=learned.counts)),
+                "best": _actions(by_reward[:SHOWN], row, lift, catalogue),
+                "worst": _actions(by_reward[::-1][:SHOWN], row, lift, catalogue),
+                "more_than_others": _actions(by_lift[:SHOWN], row, lift, catalogue),
+                "less_than_others": _actions(by_lift[::-1][:SHOWN], row, lift, catalogue),
+            }
+        )
+    return described
+
+
+def of_uncertainty(
+    learned: Learned, found: Disagreement | None, n_fits: int, seed: int
+) -> dict[str, Any]:
+    """Noise, and epsilon for each delta: what the bootstrap's fits disagree on, what the prior of
+    the model itself allows; over all actions, and over those that hold most of the rewards.
+    """
+    well = known_well(learned.counts)
+    seen = learned.counts > 0
+    errors = {name: prior_errors(learned, mask, seed=seed) for name, mask in
+              (("all", seen), ("known_well", well))}  # fmt: skip
+    table = []
+    for delta in DELTAS:
+        row: dict[str, Any] = {"delta": delta}
+        for name, mask in (("all", seen), ("known_well", well)):
+            row[f"bootstrap_{name}"] = None if found is None else found.epsilon(delta, mask)
+            row[f"prior_{name}"] = float(np.quantile(errors[name], 1 - delta, method="higher"))
+        table.append(row)
+    return {
+        "noise": learned.model.noise,
+        "bootstrap_fits": n_fits,
+        "epsilon": table,
+        "typical_error": None if found is None else found.typical(learned.counts),
+        "share_error": None if found is None else float(np.sqrt(np.mean(found.shares**2))),
+        "actions_known_well": int(well.sum()),
+        "covariance_shrinkage": None if learned.shrinkage is None else learned.shrinkage.tolist(),
+    }
+
+
+def known_well(counts: IntArray) -> BoolArray:
+    """The most frequent actions, as many as hold four fifths of the rewards.
+
+    >>> known_well(np.array([50, 1, 40, 1]))
+    array([ True, False,  True, False])
+    """
+    order = np.argsort(-counts, kind="stable")
+    before = np.cumsum(counts[order]) - counts[order]
+    chosen = np.zeros(len(counts), np.bool_)
+    chosen[order[before < _KNOWN_WELL * counts.sum()]] = True
+    return chosen
+
+
+def _by_round(found: HeldOut) -> list[dict[str, float]]:
+    """The error over a user's rounds: how quickly the model finds out who it is dealing with."""
+    edges = [0, 1, 2, 5, 10, 20, 50, 100, 200]
+    rows = []
+    for start, end in pairwise(edges):
+        inside = (found.round >= start) & (found.round < end)
+        if inside.any():
+            rmse = float(np.sqrt(np.mean(found.error[inside] ** 2)))
+            rows.append({"from": start + 1, "to": end, "rmse": rmse})
+    return rows
+
+
+def _actions(
+    chosen: IntArray, rewards: Any, lift: Any, catalogue: Catalogue
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "action": catalogue.ids[a],
+            "name": catalogue.names[a],
+            "reward": float(rewards[a]),
+            "lift": float(lift[a]),
+        }
+        for a in chosen
+    ]

@@ -1,0 +1,92 @@
+"""The actions that a model was learned for: their ids, and how the model sees each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from latentbandits.models import checks
+from latentbandits.models.checks import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Catalogue:
+    """Action ids in the order of a model's actions, their names, and their features.
+
+    `features` is `(n_actions, n_features)` for a model that takes a context, None for one whose
+    actions are numbered. Names default to the ids.
+
+    >>> catalogue = Catalogue(["m1", "m2"], features=[[1.0, 0.2], [1.0, 0.7]])
+    >>> catalogue.context(["m2"])
+    array([[[1. , 0.7]]])
+    """
+
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    features: FloatArray | None
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        names: Sequence[str] | None = None,
+        features: ArrayLike | None = None,
+    ) -> None:
+        own = tuple(ids)
+        if not own or len(set(own)) < len(own) or not all(isinstance(i, str) for i in own):
+            raise ValueError("ids must be different texts, at least one")
+        called = own if names is None else tuple(names)
+        if len(called) != len(own) or not all(isinstance(name, str) for name in called):
+            raise ValueError(f"names must be one text for each of {len(own)} ids")
+        vectors = None if features is None else checks.finite_array("features", features, (2,))
+        if vectors is not None and len(vectors) != len(own):
+            raise ValueError(f"features must have a row for each of {len(own)} ids")
+        object.__setattr__(self, "ids", own)
+        object.__setattr__(self, "names", called)
+        object.__setattr__(self, "features", None if vectors is None else checks.frozen(vectors))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def indices(self, ids: Sequence[str]) -> IntArray:
+        """Where these ids are in the catalogue; ValueError names the first that is not there."""
+        try:
+            return np.array([self._index[i] for i in ids], np.int64)
+        except KeyError as error:
+            raise ValueError(
+                f"the catalogue has no action {error.args[0]!r}; it has {len(self)} actions, such "
+                f"as {self.ids[0]!r}"
+            ) from None
+
+    def context(self, ids: Sequence[str]) -> FloatArray:
+        """The features of these actions as the context of one session, `(1, n, n_features)`."""
+        if self.features is None:
+            raise ValueError("this catalogue has no features: its model takes no context")
+        chosen: FloatArray = self.features[None, self.indices(ids)]
+        return chosen
+
+    @cached_property
+    def _index(self) -> Mapping[str, int]:
+        return {i: n for n, i in enumerate(self.ids)}
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """As arrays for an artefact: texts are the bytes of a JSON list."""
+        arrays: dict[str, NDArray[Any]] = {
+            "ids": _bytes(self.ids),
+            "names": _bytes(self.names),
+        }
+        return arrays if self.features is None else arrays | {"features": self.features}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Catalogue:
+        ids, names = (json.loads(arrays[name].tobytes()) for name in ("ids", "names"))
+        return cls(ids, names, arrays.get("features"))
+
+
+def _bytes(texts: Sequence[str]) -> NDArray[np.uint8]:
+    return np.frombuffer(json.dumps(texts, ensure_ascii=False).encode(), np.uint8)
