@@ -1,4 +1,4 @@
-"""Which state of one fit is which state of another: labels are arbitrary, what states pay is not."""
+"""Which state of one fit is which state of another: labels are arbitrary, their rewards are not."""
 
 from __future__ import annotations
 
