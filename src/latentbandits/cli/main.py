@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from latentbandits import __version__
-from latentbandits.cli import reproduce
+from latentbandits.cli import fit, inspect, reproduce
 
-COMMANDS = (reproduce,)
+COMMANDS = (reproduce, fit, inspect)
 """Modules with `add_parser(subparsers)`, which sets `run` to a function of the parsed arguments."""
 
 

@@ -18,6 +18,17 @@ def positive(text: str) -> int:
     return number
 
 
+def above_zero(text: str) -> float:
+    """An argparse type: a finite number above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
+    return number
+
+
 def choose(kind: str, names: Sequence[str] | None, known: Iterable[str]) -> list[str]:
     """`names`, each one of `known`; all where none are given; the nearest is suggested.
 

@@ -38,14 +38,10 @@ def write(report: Report, folder: Path) -> None:
 
 def show(report: Report, folder: Path | None = None) -> None:
     """The tables of a report, its claims last."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=130)
     tables = [*report.tables]
     if report.claims:
         tables.append(claims_table(report.claims))
-    for table in tables:
-        console.print(_rich(table))
+    console = show_tables(tables)
     held = sum(claim.holds is True for claim in report.claims)
     parts = [f"{report.seconds:.0f} s"]
     if report.claims:
@@ -53,6 +49,16 @@ def show(report: Report, folder: Path | None = None) -> None:
     if folder is not None:
         parts.append(f"results in {folder}")
     console.print("; ".join(parts))
+
+
+def show_tables(tables: Iterable[Table]) -> Console:
+    """Tables on the terminal, or as wide as a page where there is none."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=130)
+    for table in tables:
+        console.print(_rich(table))
+    return console
 
 
 def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
@@ -82,7 +88,12 @@ def _error(mean: float, stderr: float, name: str) -> str:
 
 
 def _rich(table: Table) -> RichTable:
-    rich = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
+    rich = RichTable(
+        title=table.title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_header=any(table.columns),
+    )
     for i, column in enumerate(table.columns):
         rich.add_column(column, justify="left", no_wrap=i == 0)
     for row in table.rows:

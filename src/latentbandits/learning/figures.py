@@ -50,7 +50,7 @@ def _candidates(axes: Axes, report: Mapping[str, Any], what: str, label: str) ->
     axes.plot(chosen["states"], chosen[what], "o", ms=12, mfc="none", mec="black", label="chosen")
     axes.set_xlabel("states")
     axes.set_title(label, fontsize=10)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xticks(sorted({row["states"] for row in rows}))
     axes.legend(frameon=False, fontsize=8)
 
 
@@ -79,11 +79,11 @@ def _calibration(axes: Axes, report: Mapping[str, Any]) -> None:
     axes.axhline(1.0, color=_ORANGE, lw=1.2, label="calibrated")
     covered = {row["level"]: row["covered"] for row in report["held_out"]["coverage"]}
     axes.set_title(
-        f"where rewards fell in their prediction (90% interval held {covered[0.9]:.1%})",
+        f"rewards within predictions; 90% interval held {covered[0.9]:.1%}",
         fontsize=10,
     )
     axes.set_xlabel("predictive distribution function at the reward")
-    axes.legend(frameon=False, fontsize=8, loc="lower center")
+    axes.legend(frameon=False, fontsize=8, loc="upper center")
 
 
 def _rounds(axes: Axes, report: Mapping[str, Any]) -> None:
@@ -94,17 +94,17 @@ def _rounds(axes: Axes, report: Mapping[str, Any]) -> None:
         label="mean of the action over all users",
     )  # fmt: skip
     axes.axhline(
-        report["uncertainty"]["noise"], color=_ORANGE, lw=1.2, label="noise of a reward",
+        report["uncertainty"]["noise"], color=_ORANGE, lw=1.2,
+        label=f"noise of a reward, {report['uncertainty']['noise']:.3g}",
     )  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlabel("rewards seen of a new user")
     axes.set_title("held-out error as a user becomes known", fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="center right")
 
 
 def _epsilon(axes: Axes, report: Mapping[str, Any]) -> None:
-    uncertainty = report["uncertainty"]
-    rows = uncertainty["epsilon"]
+    rows = report["uncertainty"]["epsilon"]
     deltas = [row["delta"] for row in rows]
     lines = (
         ("prior_all", "the model's prior, all actions", _BLUE, "-"),
@@ -118,6 +118,5 @@ def _epsilon(axes: Axes, report: Mapping[str, Any]) -> None:
             axes.plot(deltas, values, style, marker="o", ms=4, color=colour, label=label)
     axes.set_xlabel(r"$\delta$")
     axes.set_ylim(0, None)
-    axes.set_title(rf"$\varepsilon$ that errors stay below with probability $1 - \delta$; noise "
-                   f"{uncertainty['noise']:.3g}", fontsize=10)  # fmt: skip
+    axes.set_title(r"errors below $\varepsilon$ with probability $1 - \delta$", fontsize=10)
     axes.legend(frameon=False, fontsize=8)

@@ -32,6 +32,8 @@ class HeldOut:
 
     user: IntArray  # which of the held-out users
     round: IntArray  # from 0
+    action: IntArray
+    reward: FloatArray
     log_density: FloatArray  # of the reward, given the user's earlier ones
     error: FloatArray  # reward less its predictive mean
     uniform: FloatArray  # predictive distribution function at the reward: uniform if calibrated
@@ -78,10 +80,10 @@ def score(
         n = int((lengths > t).sum())
         belief = _first(belief, n)
         event = log.starts[order[:n]] + t
-        reward, action = log.rewards[event], log.actions[event]
-        context = None
+        reward, played = log.rewards[event], log.actions[event]
+        context, action = None, played
         if features is not None:
-            context, action = features[action][:, None], np.zeros(n, np.int64)
+            context, action = features[played][:, None], np.zeros(n, np.int64)
         mean, variance = model.posterior_rewards(belief.parameters, context)
         chosen = np.arange(n), slice(None), action
         mean, deviation = mean[chosen], np.sqrt(variance[chosen] + model.noise**2)
@@ -91,7 +93,7 @@ def score(
         log_density = states.log_total(belief.log_weights) - before
         error = reward - (weights * mean).sum(axis=1)
         uniform = (weights * ndtr((reward[:, None] - mean) / deviation)).sum(axis=1)
-        parts.append((order[:n], np.full(n, t), log_density, error, uniform))
+        parts.append((order[:n], np.full(n, t), played, reward, log_density, error, uniform))
     return HeldOut(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 

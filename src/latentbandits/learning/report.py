@@ -49,7 +49,7 @@ def of_held_out(found: HeldOut, kept: Log, held_out: Log) -> dict[str, Any]:
     sums = np.bincount(kept.actions, kept.rewards, minlength=kept.n_actions)
     overall = kept.rewards.mean()
     means = (sums + overall) / (counts + 1)
-    baseline = np.sqrt(np.mean((held_out.rewards - means[held_out.actions]) ** 2))
+    baseline = np.sqrt(np.mean((found.reward - means[found.action]) ** 2))
     histogram = np.histogram(found.uniform, BINS, (0.0, 1.0))[0] / len(found.uniform)
     return {
         "users": len(np.unique(found.user)),

@@ -18,17 +18,22 @@ PAGE_FILE = "report.html"
 
 def save_fit(fit: Fit, path: str | os.PathLike[str]) -> None:
     """The model with its catalogue, report.json, report.png and report.html: all, or nothing."""
+    with artefacts.replacing(path) as folder:
+        write_fit(fit, folder)
+
+
+def write_fit(fit: Fit, folder: Path) -> None:
+    """The files of a fit, into a folder that nobody reads yet."""
     from latentbandits.learning import figures, page
 
-    with artefacts.replacing(path) as folder:
-        artefacts.write(fit.model, folder, fit.catalogue)
-        text = json.dumps(fit.report, indent=2, allow_nan=False, ensure_ascii=False)
-        (folder / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
-        image = io.BytesIO()
-        figures.draw(fit.report).savefig(image, dpi=110)
-        (folder / FIGURE_FILE).write_bytes(image.getvalue())
-        html = page.render(fit.report, image.getvalue())
-        (folder / PAGE_FILE).write_text(html, encoding="utf-8")
+    artefacts.write(fit.model, folder, fit.catalogue)
+    text = json.dumps(fit.report, indent=2, allow_nan=False, ensure_ascii=False)
+    (folder / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
+    image = io.BytesIO()
+    figures.draw(fit.report).savefig(image, dpi=110)
+    (folder / FIGURE_FILE).write_bytes(image.getvalue())
+    html = page.render(fit.report, image.getvalue())
+    (folder / PAGE_FILE).write_text(html, encoding="utf-8")
 
 
 def load_report(path: str | os.PathLike[str]) -> dict[str, Any] | None:

@@ -1,0 +1,98 @@
+"""`latentbandits fit LOG`: learn a model with its own uncertainty from a log of interactions."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from latentbandits.cli.options import seed
+from latentbandits.experiments.options import above_zero, positive
+
+DUPLICATES = ("keep", "mean", "last")
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("fit", help=__doc__.split(": ", 1)[1], description=__doc__)
+    add = parser.add_argument
+    add("log", metavar="LOG", help="CSV or Parquet: a file, a folder, or a glob in quotes")
+    add("--user", required=True, metavar="COL", help="the column that says who")
+    add("--action", required=True, metavar="COL", help="the column that says what was chosen")
+    add("--reward", required=True, metavar="COL", help="the column that says what it paid")
+    add("--time", metavar="COL", help="orders a user's rows (default: as they are)")
+    add("--out", required=True, metavar="MODEL", help="the folder to write, replaced as a whole")
+    kinds = "linear: complete and cluster; arms: a mixture (default: arms up to 50 actions)"
+    add("--kind", choices=("auto", "linear", "arms"), default="auto", help=kinds)
+    add("--states", type=_auto(positive), default="auto", help="how many, or auto (default)")
+    add("--rank", type=_auto(positive), default="auto", help="of a linear model, or auto (default)")
+    add("--reg", type=_auto(above_zero), default="auto", help="of its completion (default auto)")
+    add("--method", choices=("em", "spectral"), default="em", help="for arms (default em)")
+    add("--noise", type=above_zero, help="sd of a reward (default: from residuals)")
+    fits = "fits to resampled users, for how wrong the model may be (default 20; 0: none)"
+    add("--bootstrap", type=_count, default=20, metavar="B", help=fits)
+    repeats = "several rewards of a user for an action (default: kept for arms, else their mean)"
+    add("--duplicates", choices=("auto", *DUPLICATES), default="auto", help=repeats)
+    add("--name-column", metavar="COL", help="the column with the actions' names")
+    add("--items", metavar="TABLE", help="the table with that column (default: the log)")
+    add("--seed", type=seed, default=0, help="of all randomness (default 0)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from latentbandits.cli.model_tables import tables
+    from latentbandits.cli.progress import Progress
+    from latentbandits.experiments.report import show_tables
+    from latentbandits.learning.fit import fit
+    from latentbandits.learning.save import PAGE_FILE, write_fit
+    from latentbandits.models.artefacts import replacing
+
+    names = _names(arguments)
+    with replacing(arguments.out) as folder:  # refused now if it cannot be written
+        with Progress("fit") as progress:
+            found = fit(
+                arguments.log,
+                user=arguments.user,
+                action=arguments.action,
+                reward=arguments.reward,
+                order=arguments.time,
+                kind=arguments.kind,
+                states=arguments.states,
+                rank=arguments.rank,
+                reg=arguments.reg,
+                method=arguments.method,
+                noise=arguments.noise,
+                bootstrap=arguments.bootstrap,
+                duplicates=arguments.duplicates,
+                names=names,
+                seed=arguments.seed,
+                progress=progress,
+            )
+        write_fit(found, folder)
+    console = show_tables(tables(found.report))
+    seconds = found.report["seconds"]
+    console.print(f"{seconds:.0f} s; model in {arguments.out}, page in {arguments.out}/{PAGE_FILE}")
+    return 0
+
+
+def _names(arguments: argparse.Namespace) -> dict[str, str] | None:
+    from latentbandits.learning.logs import read_names
+
+    if arguments.name_column is None:
+        if arguments.items is not None:
+            raise ValueError("--items needs --name-column: which of its columns holds the names?")
+        return None
+    table = arguments.log if arguments.items is None else arguments.items
+    return read_names(table, arguments.action, arguments.name_column)
+
+
+def _auto(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """An argparse type: the word auto, or what `kind` takes."""
+
+    def parse(text: str) -> Any:
+        return text if text == "auto" else kind(text)
+
+    return parse
+
+
+def _count(text: str) -> int:
+    return 0 if text == "0" else positive(text)

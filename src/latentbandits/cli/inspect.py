@@ -1,0 +1,25 @@
+"""`latentbandits inspect MODEL`: what a model holds, and what its fit found."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("inspect", help=__doc__.split(": ", 1)[1], description=__doc__)
+    parser.add_argument("model", metavar="MODEL", help="a folder that fit or save wrote")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from latentbandits.cli.model_tables import model_table, tables
+    from latentbandits.experiments.report import show_tables
+    from latentbandits.learning.save import load_report
+    from latentbandits.models import load, load_catalogue
+
+    model, catalogue = load(arguments.model), load_catalogue(arguments.model)
+    report = load_report(arguments.model)
+    found = [] if report is None else tables(report)
+    show_tables([model_table(model, catalogue), *found])
+    return 0

@@ -1,0 +1,134 @@
+"""A model and the report of its fit as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from latentbandits.experiments.experiment import Table
+from latentbandits.models import Catalogue, GaussianArms, LinearGaussian
+
+_SHOWN = 3  # actions at either end of a state: more are on the page
+
+
+def tables(report: Mapping[str, Any]) -> list[Table]:
+    """What `fit` prints, and `inspect` prints again."""
+    return [
+        _log(report["log"]),
+        _selection(report["selection"]),
+        _states(report["states"]),
+        _held_out(report["held_out"]),
+        _uncertainty(report["uncertainty"]),
+    ]
+
+
+def model_table(model: GaussianArms | LinearGaussian, catalogue: Catalogue | None) -> Table:
+    prior = model.state_prior.reshape(-1, model.n_states)[0]
+    rows: list[tuple[str, ...]] = [
+        ("kind", type(model).__name__),
+        ("states", str(model.n_states)),
+        ("state prior", ", ".join(f"{p:.3f}" for p in prior)),
+        ("noise", f"{model.noise:.4g}"),
+    ]
+    if isinstance(model, GaussianArms):
+        rows.append(("actions", f"{model.n_actions:,}"))
+        rows.append(("spread of a mean", f"{model.spread.min():.3g} to {model.spread.max():.3g}"))
+    else:
+        rows.append(("features", str(model.n_features)))
+    held = "none" if catalogue is None else f"{len(catalogue):,} actions"
+    rows.append(("catalogue", held))
+    return Table("The model", ("", ""), rows)
+
+
+def _log(log: Mapping[str, Any]) -> Table:
+    per_user = log["rewards_per_user"]
+    lengths = f"{per_user['least']} to {per_user['most']}, median {per_user['median']:g}"
+    moments = f"mean {log['reward_mean']:.3g}, sd {log['reward_sd']:.3g}"
+    repeated = f"{log['repeated_pairs']:,}"
+    if log["repeated_pairs"]:
+        repeated += f": {log['repeated_pairs_are']}"
+    rows: list[tuple[str, ...]] = [
+        ("users", f"{log['users']:,}"),
+        ("actions", f"{log['actions']:,}"),
+        ("rewards", f"{log['rewards']:,} ({moments})"),
+        ("rewards of a user", lengths),
+        ("repeated (user, action)", repeated),
+    ]
+    return Table("The log", ("", ""), rows)
+
+
+def _selection(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One row per rank, one column per number of states, evidence over error; * is chosen."""
+    states = sorted({row["states"] for row in rows})
+    body: list[tuple[str, ...]] = []
+    for rank in dict.fromkeys(row["rank"] for row in rows):
+        own = {row["states"]: row for row in rows if row["rank"] == rank}
+        name = "" if rank is None else f"rank {rank}"
+        body.append((name, *(_evidence(own.get(n)) for n in states)))
+        body.append(("  error", *(_error(own.get(n)) for n in states)))
+    title = "Evidence of held-out users (nats per reward; * is chosen) and error, by states"
+    return Table(title, ("", *(str(n) for n in states)), body)
+
+
+def _evidence(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    if row["evidence"] is None:
+        return "too many"
+    return f"{row['evidence']:.4f}" + ("*" if row["chosen"] else "")
+
+
+def _error(row: Mapping[str, Any] | None) -> str:
+    return "" if row is None or row["rmse"] is None else f"{row['rmse']:.4f}"
+
+
+def _states(states: Sequence[Mapping[str, Any]]) -> Table:
+    body = [
+        (
+            str(state["state"]),
+            f"{state['share']:.1%}",
+            f"{state['mean_reward']:.3f}",
+            *(_names(state[key]) for key in ("best", "worst", "more_than_others")),
+        )
+        for state in states
+    ]
+    columns = ("state", "users", "mean", "pays most", "pays least", "more than in other states")
+    return Table("The states", columns, list(body))
+
+
+def _names(actions: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(f"{a['reward']:.2f} {a['name']}" for a in actions[:_SHOWN])
+
+
+def _held_out(found: Mapping[str, Any]) -> Table:
+    covered = ", ".join(f"{row['level']:.0%}: {row['covered']:.1%}" for row in found["coverage"])
+    rounds = ", ".join(f"{_span(row)}: {row['rmse']:.3f}" for row in found["rmse_by_round"])
+    rows: list[tuple[str, ...]] = [
+        ("judged on", f"{found['users']:,} users, {found['rewards']:,} rewards"),
+        ("error", f"{found['rmse']:.4f} (the action's mean: {found['rmse_of_action_means']:.4f})"),
+        ("error by round", rounds),
+        ("rewards inside intervals", covered),
+    ]
+    if found["rewards_of_unknown_actions"]:
+        left_out = f"{found['rewards_of_unknown_actions']:,}, left out"
+        rows.append(("of actions not seen before", left_out))
+    return Table("Held-out users", ("", ""), rows)
+
+
+def _span(row: Mapping[str, Any]) -> str:
+    return str(row["to"]) if row["from"] == row["to"] else f"{row['from']}-{row['to']}"
+
+
+def _uncertainty(found: Mapping[str, Any]) -> Table:
+    keys = ("prior_all", "prior_known_well", "bootstrap_all", "bootstrap_known_well")
+    body = [
+        (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in keys))
+        for row in found["epsilon"]
+    ]
+    title = f"How wrong it may be: noise {found['noise']:.4f}; |error| <= epsilon but for delta"
+    if found["typical_error"] is not None:
+        title += f"; typical error {found['typical_error']:.3f} over {found['bootstrap_fits']} fits"
+    well = f"{found['actions_known_well']:,} frequent actions"
+    columns = ("delta", "prior, all actions", f"prior, {well}", "bootstrap, all actions",
+               f"bootstrap, {well}")  # fmt: skip
+    return Table(title, columns, list(body))
