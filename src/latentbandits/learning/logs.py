@@ -74,7 +74,7 @@ class Log:
     def merged(self, duplicates: Duplicates) -> Log:
         """The log with several rewards of one user for one action made one, unless they are kept.
 
-        >>> log = read_log({"u": [1, 1, 1, 2], "a": "xyxy", "r": [1, 5, 2, 0]}, "u", "a", "r")
+        >>> log = read_log({"u": [1, 1, 1, 2], "a": list("xyxy"), "r": [1, 5, 2, 0]}, "u", "a", "r")
         >>> log.merged("mean").rewards, log.merged("last").rewards
         (array([1.5, 5. , 0. ]), array([5., 2., 0.]))
         """

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import states
 from latentbandits.learning.logs import Log
 from latentbandits.learning.tables import LogError
 from latentbandits.models.checks import FloatArray, positive_count, positive_number
@@ -25,7 +24,7 @@ LARGEST = 5_000
 _GAIN = 1e-5  # nats: a sweep that gains less moves no mean by a noticeable part of its spread
 _BURN_IN = 20  # sweeps of every restart before only the best go on
 _FINALISTS = 3
-_LEAST_NOISE = 1e-6  # of the rewards' own spread: rewards without any noise still have a likelihood
+_NOISE = 0.01  # of the rewards' own spread: one reward's worth of prior, against a noise of zero
 
 
 class UserStatistics(NamedTuple):
@@ -36,7 +35,9 @@ class UserStatistics(NamedTuple):
     squares: FloatArray  # (n_users, n_actions), of squared rewards
 
     @classmethod
-    def of(cls, log: Log) -> UserStatistics:
+    def of(cls, log: Log, shift: float = 0.0) -> UserStatistics:
+        """Of rewards less `shift`: sums of squares lose no digits to a large mean."""
+        rewards = log.rewards - shift
         cell = log.users * log.n_actions + log.actions
         shape = (log.n_users, log.n_actions)
 
@@ -44,7 +45,7 @@ class UserStatistics(NamedTuple):
             counted = np.bincount(cell, weights, minlength=shape[0] * shape[1])
             return counted.astype(np.float64).reshape(shape)
 
-        return cls(total(None), total(log.rewards), total(log.rewards**2))
+        return cls(total(None), total(rewards), total(rewards**2))
 
 
 class MeanPrior(NamedTuple):
@@ -90,21 +91,26 @@ def fit_mixture(
     `n_restarts=0` it is the only one. Deterministic given `seed`.
 
     >>> from latentbandits.learning.logs import read_log
-    >>> log = read_log({"u": [1, 1, 2, 2], "a": "xyxy", "r": [1, 0, 0, 1.2]}, "u", "a", "r")
+    >>> log = read_log({"u": [1, 1, 2, 2], "a": list("xyxy"), "r": [1, 0, 0, 1.2]}, "u", "a", "r")
     >>> fit_mixture(log, 2, noise=0.1).model.means.round(1)
     array([[0. , 1.2],
            [1. , 0. ]])
     """
     check_size(log, n_states)
-    statistics = UserStatistics.of(log)
+    shift = float(log.rewards.mean())
+    statistics = UserStatistics.of(log, shift)
     prior = _mean_prior(statistics)
     rng = np.random.default_rng(seed)
     known = None if noise is None else positive_number("noise", noise) ** 2
-    first = _starts(statistics, prior, n_states, n_restarts, known, start, rng)
+    first = _starts(statistics, prior, n_states, n_restarts, known, rng)
+    if start is not None:
+        first = _with_start(first, start, shift, start.noise**2 if known is None else known)
+    elif n_restarts < 1:
+        raise ValueError(f"n_restarts must be at least 1 without a start; got {n_restarts}")
     best, n_sweeps, converged, height = _climb(
         statistics, prior, first, known, max_sweeps, progress
     )
-    return _finish(statistics, prior, best, height, n_sweeps, converged)
+    return _finish(statistics, prior, best, shift, height, n_sweeps, converged)
 
 
 def sweep(
@@ -113,7 +119,8 @@ def sweep(
     """One expectation and one maximisation step; and the log posterior before it, `(n_restarts,)`.
 
     The log posterior never falls: the maximisation takes the means given the variance, then the
-    variance given the means. Shares have a Dirichlet(2) prior, so that no state is ever empty.
+    variance given the means. Shares have a Dirichlet(2) prior, so that no state is ever empty, and
+    the variance that of one more reward, so that it is never zero.
     """
     responsibilities, height = expect(statistics, prior, current)
     taken = responsibilities.swapaxes(1, 2)
@@ -125,8 +132,8 @@ def sweep(
     shares /= shares.sum(axis=1, keepdims=True)
     if known is None:
         error = statistics.squares.sum() + (means * (means * count - 2 * total)).sum(axis=(1, 2))
-        least = (_LEAST_NOISE * prior.spread) ** 2
-        new_variance = np.maximum(error / statistics.counts.sum(), least)
+        least = (_NOISE * prior.spread) ** 2
+        new_variance = (np.maximum(error, 0.0) + least) / (statistics.counts.sum() + 1)
     else:
         new_variance = current.variance
     return Components(means, shares, new_variance), height
@@ -137,14 +144,18 @@ def expect(
 ) -> tuple[FloatArray, FloatArray]:
     """P(s | the user's rewards), `(n_restarts, n_users, n_states)`, and the log posterior."""
     means = current.means.swapaxes(1, 2)
-    n_events = statistics.counts.sum(axis=1)
+    n_events = statistics.counts.sum()
     fit = statistics.sums @ means - 0.5 * (statistics.counts @ (means * means))
     log_weights = fit / current.variance[:, None, None] + np.log(current.shares)[:, None, :]
-    log_evidence = states.log_total(log_weights.reshape(-1, log_weights.shape[-1]))
-    responsibilities = np.exp(log_weights - log_evidence.reshape(*log_weights.shape[:2], 1))
-    height = log_evidence.reshape(log_weights.shape[:2]).sum(axis=1)
+    top = log_weights.max(axis=2, keepdims=True)
+    responsibilities = np.exp(log_weights - top)
+    total = responsibilities.sum(axis=2, keepdims=True)
+    responsibilities /= total
+    height = (top + np.log(total)).sum(axis=(1, 2))
+    height -= 0.5 * n_events * np.log(2 * np.pi * current.variance)
     height -= 0.5 * statistics.squares.sum() / current.variance
-    height -= 0.5 * n_events.sum() * np.log(2 * np.pi * current.variance)
+    height -= 0.5 * np.log(current.variance)
+    height -= 0.5 * (_NOISE * prior.spread) ** 2 / current.variance
     height -= 0.5 * (((current.means - prior.centre) / prior.spread) ** 2).sum(axis=(1, 2))
     height += np.log(current.shares).sum(axis=1)
     return responsibilities, height
@@ -207,20 +218,27 @@ def _starts(
     n_states: int,
     n_restarts: int,
     known: float | None,
-    start: GaussianArms | None,
     rng: np.random.Generator,
 ) -> Components:
     """Means of users that lie far apart, chosen as by k-means++, for every restart."""
     variance = _pooled_variance(statistics, prior) if known is None else known
-    weight = max(variance, (_LEAST_NOISE * prior.spread) ** 2) / prior.spread**2
+    weight = variance / prior.spread**2
     points = (statistics.sums + weight * prior.centre) / (statistics.counts + weight)
     means = np.array([_far_apart(points, n_states, rng) for _ in range(n_restarts)])
     means = means.reshape(n_restarts, n_states, points.shape[1])
     shares = np.full((n_restarts, n_states), 1.0 / n_states)
-    if start is not None:
-        means = np.concatenate([means, start.means[None]])
-        shares = np.concatenate([shares, np.maximum(start.state_prior, 1e-6)[None]])
-    return Components(means, shares, np.full(len(means), variance))
+    return Components(means, shares, np.full(n_restarts, variance))
+
+
+def _with_start(
+    starts: Components, start: GaussianArms, shift: float, variance: float
+) -> Components:
+    shares = np.maximum(start.state_prior, 1e-6)
+    return Components(
+        np.concatenate([starts.means, start.means[None] - shift]),
+        np.concatenate([starts.shares, shares[None] / shares.sum()]),
+        np.append(starts.variance, variance),
+    )
 
 
 def _pooled_variance(statistics: UserStatistics, prior: MeanPrior) -> float:
@@ -229,7 +247,7 @@ def _pooled_variance(statistics: UserStatistics, prior: MeanPrior) -> float:
     """
     counts, sums, squares = statistics
     freedom = np.maximum(counts - 1, 0).sum()
-    least = (_LEAST_NOISE * prior.spread) ** 2
+    least = (_NOISE * prior.spread) ** 2
     if freedom > 0:
         within = (squares - sums**2 / np.maximum(counts, 1)).sum()
         return max(float(within / freedom), least)
@@ -279,6 +297,7 @@ def _finish(
     statistics: UserStatistics,
     prior: MeanPrior,
     components: Components,
+    shift: float,
     height: float,
     n_sweeps: int,
     converged: bool,
@@ -288,8 +307,7 @@ def _finish(
         components.means[:, order], components.shares[:, order], components.variance
     )
     spread = posterior_spread(statistics, prior, components)
-    model = GaussianArms(
-        components.means[0], float(np.sqrt(components.variance[0])), spread, components.shares[0]
-    )
+    noise = float(np.sqrt(components.variance[0]))
+    model = GaussianArms(components.means[0] + shift, noise, spread, components.shares[0])
     responsibilities = expect(statistics, prior, components)[0][0]
     return MixtureFit(model, responsibilities, height, n_sweeps, converged)
