@@ -1,4 +1,4 @@
-"""Expectation-maximisation against the textbook loop, and its spread against a numerical Hessian."""
+"""Expectation-maximisation against the textbook loop, its spread against a numerical Hessian."""
 
 import numpy as np
 import pytest

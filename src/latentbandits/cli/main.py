@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from latentbandits import __version__
-from latentbandits.cli import fit, inspect, reproduce
+from latentbandits.cli import fit, inspect, reproduce, simulate
 
-COMMANDS = (reproduce, fit, inspect)
+COMMANDS = (reproduce, fit, inspect, simulate)
 """Modules with `add_parser(subparsers)`, which sets `run` to a function of the parsed arguments."""
 
 

@@ -1,7 +1,8 @@
 """Where contexts and rewards come from when we simulate."""
 
 from latentbandits.environments.grouped_ratings import GroupedRatings
+from latentbandits.environments.known_users import KnownUsers
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.environments.synthetic import Synthetic
 
-__all__ = ["Environment", "GroupedRatings", "Instances", "Round", "Synthetic"]
+__all__ = ["Environment", "GroupedRatings", "Instances", "KnownUsers", "Round", "Synthetic"]

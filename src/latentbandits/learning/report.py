@@ -34,6 +34,8 @@ def of_log(log: Log, duplicates: Duplicates) -> dict[str, Any]:
                              "most": int(lengths.max())},
         "reward_mean": float(log.rewards.mean()),
         "reward_sd": float(log.rewards.std()),
+        "reward_least": float(log.rewards.min()),
+        "reward_most": float(log.rewards.max()),
         "repeated_pairs": log.n_duplicates,
         "repeated_pairs_are": DUPLICATES[duplicates],
     }  # fmt: skip

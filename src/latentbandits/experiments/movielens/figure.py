@@ -14,7 +14,7 @@ NOT_DRAWN = ("mmUCB", "mIDS")
 """In the tables only, to reduce clutter, as the paper does with mmUCB."""
 
 
-def draw(results: Results, title: str) -> Figure:
+def draw(results: Results, title: str, label: str = "mean rating") -> Figure:
     from matplotlib.figure import Figure
 
     shown = [policy for name, policy in results.items() if name not in NOT_DRAWN]
@@ -24,7 +24,7 @@ def draw(results: Results, title: str) -> Figure:
     draw_curves(right, shown or list(results.values()), "worst")
     left.set_title("all users", fontsize=11)
     right.set_title("bottom 10% of users", fontsize=11)
-    left.set_ylabel("mean rating")
+    left.set_ylabel(label)
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False)
     figure.suptitle(title, fontsize=11)
