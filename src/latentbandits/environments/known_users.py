@@ -1,4 +1,4 @@
-"""Users whose mean reward for every action is known: drawn from a model, or completed from a log."""
+"""Users whose mean reward for every action is known: drawn from a model, or a log completed."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from latentbandits.experiments.errata import ErrataExperiment
 from latentbandits.experiments.experiment import Experiment
 from latentbandits.experiments.movielens import MovieLensExperiment
+from latentbandits.experiments.spectral import SpectralExperiment
 from latentbandits.experiments.synthetic import SyntheticExperiment
 from latentbandits.experiments.theory import TheoryExperiment
 
@@ -11,6 +12,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     MovieLensExperiment(),
     ErrataExperiment(),
     TheoryExperiment(),
+    SpectralExperiment(),
 )
 
 __all__ = ["EXPERIMENTS", "Experiment"]

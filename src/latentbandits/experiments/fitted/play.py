@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from latentbandits.environments import KnownUsers
@@ -72,8 +73,10 @@ def play(
         executor=executor,
         progress=progress.advance,
     )
-    setting = "users of the model" if settings.users is None else f"users of {settings.users}"
-    title = f"{settings.model}, {setting}: {settings.runs} runs"
+    setting = (
+        "users of the model" if settings.users is None else f"users of {Path(settings.users).name}"
+    )
+    title = f"{Path(settings.model).name}, {setting}: {settings.runs} runs"
     rows = [result.row() | {"setting": setting} for result in results.values()]
     return Report(
         experiment="simulate",

@@ -1,0 +1,192 @@
+"""Logs of growing size: does the error of the method of moments fall as n^-1/2, does EM agree?"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from latentbandits.experiments.experiment import Claim, ProgressBar, Report, Table
+from latentbandits.experiments.options import positive
+from latentbandits.experiments.spectral.measure import METHODS, Job, Outcome, measure, slope
+from latentbandits.simulation.results import Estimate
+
+if TYPE_CHECKING:
+    import polars
+    from matplotlib.figure import Figure
+
+SIZES = (2_500, 5_000, 10_000, 20_000)
+LOGS = 10
+TOLERANCE = 0.1
+"""Of the power -1/2."""
+
+
+class SpectralExperiment:
+    """What Section 4.2 points to: epsilon and delta that shrink with the offline data."""
+
+    name = "spectral"
+    help = "learning the model by moments and by EM: how errors fall with the data"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--logs", type=positive, default=LOGS, help=f"of each size (default {LOGS})"
+        )
+        sizes = ", ".join(str(size) for size in SIZES)
+        parser.add_argument(
+            "--sizes", type=positive, nargs="+", default=list(SIZES), metavar="USERS",
+            help=f"users of a log (default {sizes})",
+        )  # fmt: skip
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        if len(set(arguments.sizes)) < 2:
+            raise ValueError("give at least two different --sizes: a slope needs them")
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+    ) -> Report:
+        started = time.perf_counter()
+        jobs = [
+            Job(size, arguments.seed + i)
+            for size in sorted(set(arguments.sizes))
+            for i in range(arguments.logs)
+        ]
+        progress.start("spectral", len(jobs))
+        outcomes = []
+        for outcome in _run(jobs, executor):
+            outcomes.append(outcome)
+            progress.advance(1)
+        return Report(
+            experiment=self.name,
+            settings={
+                "sizes": arguments.sizes,
+                "logs": arguments.logs,
+                "seed": arguments.seed,
+                "errors": _rows(outcomes),
+            },
+            seconds=time.perf_counter() - started,
+            policies=[],
+            claims=_claims(outcomes),
+            tables=[_table(outcomes)],
+            figures={"spectral": _draw(outcomes)},
+            frames={"errors": _frame(outcomes)},
+        )
+
+
+def _run(jobs: Sequence[Job], executor: Executor | None) -> Iterator[Outcome]:
+    return map(measure, jobs) if executor is None else executor.map(measure, jobs)
+
+
+def _claims(outcomes: Sequence[Outcome]) -> list[Claim]:
+    sizes = np.array([float(outcome.n_users) for outcome in outcomes])
+    seeds = np.array([outcome.seed for outcome in outcomes])
+    claims = []
+    for what in ("means", "shares"):
+        errors = np.array([getattr(outcome, what)[0] for outcome in outcomes])
+        power = slope(sizes, errors, seeds)
+        claims.append(
+            Claim(
+                f"spectral-{what}",
+                f"the error of the moments' {what} falls with the data as about n^-1/2",
+                f"power -0.5 to within {TOLERANCE:g}",
+                f"power {power}",
+                _near(power, -0.5),
+            )
+        )
+    ratios = np.array([outcome.means[1] / outcome.means[2] for outcome in outcomes])
+    claims.append(
+        Claim(
+            "spectral-em",
+            "from where the moments arrive, EM ends where EM with restarts does",
+            "the same error of the means to within 1% in every log",
+            f"ratio of errors {ratios.min():.3f} to {ratios.max():.3f}",
+            bool(np.abs(ratios - 1).max() < 0.01),
+        )
+    )
+    allowed = np.array([outcome.means[2] / outcome.means[3] for outcome in outcomes])
+    claims.append(
+        Claim(
+            "em-allowed",
+            "EM loses little to who knows every user's state",
+            "an error of the means below 1.5 times theirs in every log",
+            f"{Estimate.of(allowed)} times on average, {allowed.max():.2f} at most",
+            bool(allowed.max() < 1.5),
+        )
+    )
+    return claims
+
+
+def _near(power: Estimate, expected: float) -> bool | None:
+    """Within the tolerance; None where two standard errors reach into it from outside."""
+    distance = abs(power.mean - expected)
+    if distance <= TOLERANCE:
+        return True
+    return None if distance - 2 * power.stderr <= TOLERANCE else False
+
+
+def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, float | str]]:
+    rows: list[dict[str, float | str]] = []
+    for size in sorted({outcome.n_users for outcome in outcomes}):
+        own = [outcome for outcome in outcomes if outcome.n_users == size]
+        for i, method in enumerate(METHODS):
+            means = Estimate.of(np.array([outcome.means[i] for outcome in own]))
+            shares = Estimate.of(np.array([outcome.shares[i] for outcome in own]))
+            rows.append(
+                {"users": size, "method": method, "means": means.mean, "shares": shares.mean,
+                 "means_stderr": means.stderr, "shares_stderr": shares.stderr}
+            )  # fmt: skip
+    return rows
+
+
+def _table(outcomes: Sequence[Outcome]) -> Table:
+    rows = _rows(outcomes)
+    body = []
+    for size in dict.fromkeys(row["users"] for row in rows):
+        own = [row for row in rows if row["users"] == size]
+        cells = [f"{row['means']:.4f} ±{row['means_stderr']:.4f}" for row in own]
+        body.append((f"{size:,}", *cells, f"{own[0]['shares']:.4f}", f"{own[2]['shares']:.4f}"))
+    columns = ("users", *(f"means: {method}" for method in METHODS), "shares: moments", "em")
+    return Table("Root mean square errors, 5 states, 10 actions, 30 rounds", columns, body)
+
+
+def _frame(outcomes: Sequence[Outcome]) -> polars.DataFrame:
+    import polars
+
+    return polars.DataFrame(
+        [
+            {"users": o.n_users, "seed": o.seed, "method": method, "means": o.means[i],
+             "shares": o.shares[i]}
+            for o in outcomes
+            for i, method in enumerate(METHODS)
+        ]
+    )  # fmt: skip
+
+
+def _draw(outcomes: Sequence[Outcome]) -> Figure:
+    from matplotlib.figure import Figure
+
+    colours = dict(zip(METHODS, ("#d55e00", "#009e73", "#0072b2", "#8c8c8c"), strict=True))
+    rows = _rows(outcomes)
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    for axes, what in zip(figure.subplots(1, 2), ("means", "shares"), strict=True):
+        for method, colour in colours.items():
+            own = [row for row in rows if row["method"] == method]
+            x, y = [row["users"] for row in own], [row[what] for row in own]
+            error = [row[f"{what}_stderr"] for row in own]
+            style = {"spectral": "o", "em": "-"}.get(method, "o-")
+            axes.errorbar(x, y, error, fmt=style, color=colour, ms=5, lw=1.4, label=method)
+        sizes = np.array(sorted({outcome.n_users for outcome in outcomes}), dtype=float)
+        start = float(next(row[what] for row in rows if row["method"] == "moments"))
+        guide = start * np.sqrt(sizes[0] / sizes)
+        axes.plot(sizes, guide, ":", color="black", lw=1, label=r"$n^{-1/2}$")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("users in the log")
+        axes.set_title(f"error of the {what}", fontsize=11)
+        axes.grid(alpha=0.25, which="both")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend(frameon=False)
+    return figure
