@@ -23,7 +23,7 @@ def main() -> Report:
     means = rng.random((S, K))
     batch = means[0] + NOISE * rng.standard_normal((BATCH_ROUNDS, SESSIONS, K))
     single = means[0] + NOISE * rng.standard_normal((SINGLE_ROUNDS, 1, K))
-    policies = {
+    policies: dict[str, Any] = {
         "UCB1": UCB1(n_actions=K),
         "TS": TS(n_actions=K, noise=NOISE, prior_mean=0.5),
         "mTS": mTS(GaussianArms(means, NOISE)),
@@ -35,7 +35,7 @@ def main() -> Report:
         *(ours.contestant(f"{name}, one session", p, single) for name, p in policies.items()),
         *optional("river", lambda: _river(single), notes),
         *optional("mabwiser", lambda: _mabwiser(single), notes),
-        *optional("numba", lambda: _compiled(batch, means), notes),
+        *optional("numba", lambda: _compiled(batch, policies["mTS"], policies["mmTS"]), notes),
     ]
     comparisons = [
         Comparison("river UCB", "UCB1, 1000 sessions", at_least=15),
@@ -105,25 +105,37 @@ def _mabwiser(rewards: Array) -> list[Contestant]:
     ]
 
 
-def _compiled(rewards: Array, means: Array) -> list[Contestant]:
+def _compiled(rewards: Array, known: mTS, unsure: mmTS) -> list[Contestant]:
+    """The loops of mTS and mmTS, after a check that they are the same algorithms as ours."""
     from benchmarks import compiled
 
-    _, n, _ = rewards.shape
-    variances = np.full(means.shape, SPREAD**2)
+    model: Any = unsure.model
+    variances = model.spread**2
 
-    def prepare_mts() -> Callable[[], object]:
-        log_weights, rng = np.zeros((n, S)), np.random.default_rng(0)
-        return lambda: compiled.play_mts(rewards, means, NOISE, log_weights, rng)
+    def play_mts(rewards: Array, log_weights: Array, actions: Any) -> None:
+        rng = np.random.default_rng(0)
+        compiled.play_mts(rewards, model.means, NOISE, log_weights, actions, rng)
 
-    def prepare_mmts() -> Callable[[], object]:
-        log_weights, rng = np.zeros((n, S)), np.random.default_rng(0)
-        counts, sums = np.zeros((n, K)), np.zeros((n, K))
-        return lambda: compiled.play_mmts(
-            rewards, means, variances, NOISE, log_weights, counts, sums, rng
+    def play_mmts(rewards: Array, log_weights: Array, actions: Any) -> None:
+        rng = np.random.default_rng(0)
+        counts, sums = np.zeros((2, len(log_weights), K))
+        compiled.play_mmts(
+            rewards, model.means, variances, NOISE, log_weights, counts, sums, actions, rng
         )
 
-    rounds = rewards.shape[0] * n
+    def contestant(name: str, play: Callable[..., None], policy: mTS | mmTS) -> Contestant:
+        few = np.ascontiguousarray(rewards[:, :20])
+        log_weights, actions = np.zeros((20, S)), np.zeros(few.shape[:2], np.int64)
+        play(few, log_weights, actions)
+        ours.check_same_posterior(policy, log_weights, actions, few)
+
+        def prepare() -> Callable[[], object]:
+            log_weights, actions = np.zeros((SESSIONS, S)), np.zeros(rewards.shape[:2], np.int64)
+            return lambda: play(rewards, log_weights, actions)
+
+        return Contestant(name, rewards.shape[0] * rewards.shape[1], prepare)
+
     return [
-        Contestant("compiled loop mTS", rounds, prepare_mts),
-        Contestant("compiled loop mmTS", rounds, prepare_mmts),
+        contestant("compiled loop mTS", play_mts, known),
+        contestant("compiled loop mmTS", play_mmts, unsure),
     ]

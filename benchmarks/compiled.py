@@ -1,7 +1,9 @@
 """The same algorithms as plain loops, session by session, compiled by numba.
 
 Each is written the way a loop would be: no temporaries, one uniform draw per state sampled. The
-maths is that of the library, with numpy's own random generator and without fastmath.
+maths is that of the library, with numpy's own random generator and without fastmath; `actions`
+(T, n) is filled with what was played, and the benchmarks check that the library comes to the same
+posterior from it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import numba
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+Actions = np.ndarray[Any, np.dtype[np.int64]]
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -36,7 +39,12 @@ def sample_state(log_weights: Array, weights: Array, rng: np.random.Generator) -
 
 @numba.njit
 def play_mts(
-    rewards: Array, means: Array, noise: float, log_weights: Array, rng: np.random.Generator
+    rewards: Array,
+    means: Array,
+    noise: float,
+    log_weights: Array,
+    actions: Actions,
+    rng: np.random.Generator,
 ) -> None:
     """On arms, mTS: `rewards` (T, n, K), `means` (S, K), `log_weights` (n, S), updated."""
     n_rounds, n_sessions, n_actions = rewards.shape
@@ -50,6 +58,7 @@ def play_mts(
             for a in range(1, n_actions):
                 if means[state, a] > means[state, action]:
                     action = a
+            actions[t, i] = action
             for s in range(n_states):
                 residual = rewards[t, i, action] - means[s, action]
                 log_weights[i, s] -= 0.5 * (
@@ -66,6 +75,7 @@ def play_mmts(
     log_weights: Array,
     counts: Array,
     sums: Array,
+    actions: Actions,
     rng: np.random.Generator,
 ) -> None:
     """On arms, mmTS: as above, with `variances` (S, K) of the means and (n, K) statistics."""
@@ -84,6 +94,7 @@ def play_mmts(
                 theta = mean + math.sqrt(scale * variance) * rng.standard_normal()
                 if theta > best:
                     action, best = a, theta
+            actions[t, i] = action
             reward = rewards[t, i, action]
             count, total = counts[i, action], sums[i, action]
             for s in range(n_states):
@@ -106,6 +117,7 @@ def play_linear_mmts(
     log_weights: Array,
     mean: Array,
     factor: Array,
+    actions: Actions,
     rng: np.random.Generator,
 ) -> None:
     """Linear mmTS with Potter's square-root update.
@@ -133,6 +145,7 @@ def play_linear_mmts(
                     value += contexts[t, i, a, p] * theta[p]
                 if value > best:
                     action, best = a, value
+            actions[t, i] = action
             x, reward = contexts[t, i, action], rewards[t, i, action]
             for s in range(n_states):
                 L, m = factor[i, s], mean[i, s]

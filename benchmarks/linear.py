@@ -25,7 +25,11 @@ def main() -> Report:
     model = LinearGaussian(weights, NOISE, np.tile(0.1 * np.eye(D) / D, (S, 1, 1)))
     batch = _problem(weights[0], BATCH_ROUNDS, SESSIONS, rng)
     single = _problem(weights[0], SINGLE_ROUNDS, 1, rng)
-    policies = {"LinUCB": LinUCB(D), "LinTS": LinTS(D, NOISE), "linear mmTS": mmTS(model)}
+    policies: dict[str, Any] = {
+        "LinUCB": LinUCB(D),
+        "LinTS": LinTS(D, NOISE),
+        "linear mmTS": mmTS(model),
+    }
     notes: list[str] = []
     contestants = [
         *(ours.contestant(f"{name}, 1000 sessions", p, *batch) for name, p in policies.items()),
@@ -33,7 +37,7 @@ def main() -> Report:
         *optional("vowpalwabbit", lambda: _vowpal_wabbit(*single), notes),
         *optional("coba", lambda: _coba(*single), notes),
         *optional("mabwiser", lambda: _mabwiser(*single), notes),
-        *optional("numba", lambda: _compiled(*batch, model), notes),
+        *optional("numba", lambda: _compiled(*batch, policies["linear mmTS"]), notes),
     ]
     comparisons = [
         Comparison("Vowpal Wabbit", "LinUCB, 1000 sessions", at_least=20),
@@ -141,16 +145,27 @@ def _mabwiser(rewards: Array, contexts: Array) -> list[Contestant]:
     ]
 
 
-def _compiled(rewards: Array, contexts: Array, model: LinearGaussian) -> list[Contestant]:
+def _compiled(rewards: Array, contexts: Array, policy: mmTS) -> list[Contestant]:
+    """The loop of mmTS, after a check that it is the same algorithm as ours."""
     from benchmarks import compiled
 
-    n_rounds, n, _ = rewards.shape
-
-    def prepare() -> Callable[[], object]:
-        prior, rng = model.parameters(n), np.random.default_rng(0)
-        log_weights, mean, factor = np.zeros((n, S)), prior.mean.copy(), prior.factor.copy()
-        return lambda: compiled.play_linear_mmts(
-            contexts, rewards, NOISE, log_weights, mean, factor, rng
+    def prepare(n_sessions: int) -> tuple[Callable[[], None], Array, Any]:
+        prior, rng = policy.model.parameters(n_sessions), np.random.default_rng(0)
+        log_weights, mean, factor = (
+            np.zeros((n_sessions, S)),
+            prior.mean.copy(),
+            prior.factor.copy(),
         )
+        some = np.ascontiguousarray(contexts[:, :n_sessions]), rewards[:, :n_sessions].copy()
+        actions = np.zeros(some[1].shape[:2], np.int64)
 
-    return [Contestant("compiled loop linear mmTS", n_rounds * n, prepare)]
+        def play() -> None:
+            compiled.play_linear_mmts(*some, NOISE, log_weights, mean, factor, actions, rng)
+
+        return play, log_weights, actions
+
+    play, log_weights, actions = prepare(20)
+    play()
+    ours.check_same_posterior(policy, log_weights, actions, rewards[:, :20], contexts[:, :20])
+    rounds = rewards.shape[0] * rewards.shape[1]
+    return [Contestant("compiled loop linear mmTS", rounds, lambda: prepare(SESSIONS)[0])]
