@@ -210,6 +210,6 @@ def _condition(
     np.multiply(gain, (residual / variance)[..., None], out=out_mean)
     out_mean += mean
     f /= (variance + np.sqrt(noise * variance))[..., None]
-    np.multiply(gain[..., :, None], f[..., None, :], out=out_factor)
+    np.einsum("nsd,nse->nsde", gain, f, out=out_factor)
     np.subtract(factor, out_factor, out=out_factor)
     return log_normal_density(residual, variance)
