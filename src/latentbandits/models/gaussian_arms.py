@@ -101,10 +101,10 @@ class GaussianArms:
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         if state is None:
             return self._means
-        return self._rows(self._means, state)
+        return _rows(self._means, state)
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
-        means = self._rows(self._means_by_action, action)
+        means = _rows(self._means_by_action, action)
         return log_normal_density(reward[:, None] - means, self.noise**2)
 
     def parameters(self, n_sessions: int) -> ArmStatistics:
@@ -116,8 +116,8 @@ class GaussianArms:
     ) -> tuple[FloatArray, ArmStatistics]:
         count, total = parameters.of(action)
         mean, variance = self._posterior(
-            self._rows(self._means_by_action, action),
-            self._rows(self._variances_by_action, action),
+            _rows(self._means_by_action, action),
+            _rows(self._variances_by_action, action),
             count[:, None],
             total[:, None],
         )
@@ -142,8 +142,8 @@ class GaussianArms:
         draws = rng.standard_normal((n, m, self.n_actions))
         if m <= self.n_states:
             mean, variance = self._posterior(
-                self._rows(self._means, state),
-                self._rows(self._variances, state),
+                _rows(self._means, state),
+                _rows(self._variances, state),
                 parameters.counts[:, None],
                 parameters.sums[:, None],
             )
@@ -152,10 +152,9 @@ class GaussianArms:
         else:  # many draws: the posterior of every state is less work than one for every draw
             mean, variance = self.posterior_rewards(parameters, context)
             deviation = np.sqrt(variance, out=variance)
-            row = state + self.n_states * np.arange(n)[:, None]
             for block in blocks(n, m * self.n_actions):
-                draws[block] *= deviation.reshape(-1, self.n_actions).take(row[block], axis=0)
-                draws[block] += mean.reshape(-1, self.n_actions).take(row[block], axis=0)
+                draws[block] *= _rows(deviation[block], state[block])
+                draws[block] += _rows(mean[block], state[block])
         return draws
 
     def probability_best(
@@ -180,16 +179,6 @@ class GaussianArms:
         scale *= noise
         return posterior_mean, scale
 
-    def _rows(self, tables: FloatArray, index: IntArray) -> FloatArray:
-        """The rows `index` (n, ...) of each session's table: `(n, ..., width)`.
-
-        The same as tables[session, index], by `take`, which is several times faster.
-        """
-        n_tables, n_rows, width = tables.shape
-        if n_tables > 1:
-            index = (index.T + n_rows * np.arange(n_tables)).T
-        return tables.reshape(-1, width).take(index, axis=0)
-
     @cached_property
     def _means(self) -> FloatArray:
         return self.means.reshape(-1, self.n_states, self.n_actions)
@@ -206,3 +195,14 @@ class GaussianArms:
     @cached_property
     def _variances_by_action(self) -> FloatArray:
         return np.ascontiguousarray(self._variances.swapaxes(1, 2))
+
+
+def _rows(tables: FloatArray, index: IntArray) -> FloatArray:
+    """The rows `index` (n, ...) of the table of each session, or of one for all: `(n, ..., width)`.
+
+    The same as tables[session, index], by `take`, which is several times faster.
+    """
+    n_tables, n_rows, width = tables.shape
+    if n_tables > 1:
+        index = (index.T + n_rows * np.arange(n_tables)).T
+    return tables.reshape(-1, width).take(index, axis=0)
