@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...]`: run the benchmarks, print their tables, write results.json."""
+"""`python -m benchmarks [name ...]`: run benchmarks, print their tables, write them to --out."""
 
 from __future__ import annotations
 
@@ -75,10 +75,11 @@ def main() -> int:
 
     console = Console()
     about = machine()
-    console.print(
+    description = (
         f"{about['processor']}, {about['cores']} cores, Python {about['python']}; "
         + ", ".join(f"{name} {version}" for name, version in about["packages"].items())
     )
+    console.print(description)
     reports = {}
     for name in arguments.names or found:
         start = time.perf_counter()
@@ -93,6 +94,8 @@ def main() -> int:
     }
     path = arguments.out / "results.json"
     path.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    pages = [f"{description}.\n", *(report.markdown() for report in reports.values())]
+    (arguments.out / "tables.md").write_text("\n".join(pages))
     targets = [t for report in reports.values() for t in report.targets if t.bound != "-"]
     met = sum(t.met is True for t in targets)
     unmeasured = sum(t.measured is None for t in targets)

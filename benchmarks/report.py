@@ -62,6 +62,12 @@ class Report:
         ]
         return content
 
+    def markdown(self) -> str:
+        """The same tables for a page of documentation."""
+        tables = [*self.tables, *([_target_table(self.targets)] if self.targets else [])]
+        parts = [f"## {self.title}", *map(_markdown, tables), *(f"**{n}**" for n in self.notes)]
+        return "\n\n".join(parts) + "\n"
+
     def show(self, console: Console) -> None:
         console.rule(self.title)
         for table in self.tables:
@@ -89,6 +95,15 @@ def _rich(table: Table) -> RichTable:
     for row in table.rows:
         rich.add_row(*map(_text, row))
     return rich
+
+
+def _markdown(table: Table) -> str:
+    rows = [
+        (table.title, *table.columns[1:]),
+        ("---", *["---:"] * (len(table.columns) - 1)),
+        *(tuple(map(_text, row)) for row in table.rows),
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _text(cell: Cell) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 _REACH = 6.0  # standard deviations: beyond them lies 1e-9
 _STEP = 1.5  # standard deviations of the narrowest variable that is still at play
 _NEGLIGIBLE = 1e-8  # a problem of this weight cannot move the weighted answer
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
 def probability_largest(
@@ -46,6 +46,7 @@ def _solve(mean: FloatArray, deviation: FloatArray, eligible: BoolArray) -> Floa
     """The same for `(n, k)` arrays, every problem with eligible variables of its own."""
     from scipy.special import ndtr  # a tenth of a second that most imports need not spend
 
+    nodes, node_weights = _rule()
     wide = eligible & (deviation >= np.finfo(np.float64).tiny)
     points = eligible & ~wide
     # Relative to where it is decided, so that deviations far below the rounding of a mean count.
@@ -63,13 +64,13 @@ def _solve(mean: FloatArray, deviation: FloatArray, eligible: BoolArray) -> Floa
         np.copyto(result, chance / np.maximum(top.sum(axis=1, keepdims=True), 1), where=top)
 
     owner, left, width = _pieces(floor, centre, scale)
-    x = left[:, None] + width[:, None] * (1 + _NODES) / 2
+    x = left[:, None] + width[:, None] * nodes
     with np.errstate(over="ignore"):  # far above a narrow variable
         z = (x[:, :, None] - centre[owner, None]) / scale[owner, None]
         density = np.exp(-0.5 * z * z)
     below = ndtr(z)  # not zero: x is above the floor
     density /= below
-    all_below = below.prod(axis=2) * (width[:, None] * _WEIGHTS / 2)
+    all_below = below.prod(axis=2) * (width[:, None] * node_weights)
     integrals = (all_below[:, None] @ density)[:, 0]
     integrals /= scale[owner] * math.sqrt(2 * math.pi)
     ends = np.searchsorted(owner, np.arange(len(mean) + 1))
@@ -77,6 +78,13 @@ def _solve(mean: FloatArray, deviation: FloatArray, eligible: BoolArray) -> Floa
     result += np.diff(sums[ends], axis=0)
     result /= result.sum(axis=1, keepdims=True)
     return result
+
+
+@cache
+def _rule() -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes and weights on (0, 1): exact for polynomials of degree 15."""
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    return (1 + nodes) / 2, weights / 2
 
 
 def _pieces(
