@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 
@@ -37,10 +37,27 @@ def executor(jobs: int) -> Iterator[Executor | None]:
     # Forking a process that has threads (polars, BLAS) can deadlock: start fresh ones.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context)
+    with _environment(_ONE_THREAD):
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+# Each worker has a core of its own; the BLAS threads of all of them on every core would fight.
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@contextmanager
+def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
+    """What the processes that start meanwhile find in their environment, unless it was set."""
+    added = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(added)
     try:
-        yield pool
+        yield
     finally:
-        pool.shutdown(cancel_futures=True)
+        for name in added:
+            del os.environ[name]
 
 
 def _cores() -> int:
