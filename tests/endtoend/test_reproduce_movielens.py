@@ -30,7 +30,7 @@ def test_tables_figure_curves_and_results(folder, tmp_path, capsys):
     out = tmp_path / "out"
     assert reproduce(folder, out, *SMALL, "--splits", "2", "--reg-sweep", "1", "8") == 0
     shown = capsys.readouterr().out
-    for words in ("What was learned", "40 users in each of 2 splits", "Claims", "worst 10%",
+    for words in ("What was learned", "40 users played in each of 2 splits", "Claims", "worst 10%",
                   "Which claims hold for which regularisation", "reg=8"):  # fmt: skip
         assert words in shown
     made = {path.name for path in out.iterdir()}

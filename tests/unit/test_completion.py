@@ -5,7 +5,7 @@ import pytest
 
 from latentbandits.learning.completion import complete
 from latentbandits.learning.generate import generate_ratings
-from tests.reference.completion import alternating_least_squares, objective
+from tests.reference.completion import alternating_least_squares, objective, ridge_row
 
 
 def small_log(seed=0, n=60, n_users=9, n_actions=7):
@@ -110,6 +110,31 @@ def test_the_noise_is_that_of_the_truth():
         fit = made.complete(rank=4, reg=0.2, biases=biases)
         assert fit.noise == pytest.approx(0.5, rel=0.02)
         assert fit.history[-1].rmse < 0.48  # what no correction would have said
+
+
+def test_pairs_that_nobody_rated_are_as_near_the_truth_as_the_data_allow():
+    made = generate_ratings(n_users=600, n_actions=200, n_states=4, density=0.3, noise=0.5)
+    fit = made.complete(rank=4, reg=0.2)
+    judged = np.ones((600, 200), bool)
+    judged[made.users, made.actions] = False
+    judged[fit.user_counts < 20] = False  # too few ratings to know 4 numbers
+    judged[:, fit.action_counts < 20] = False
+    truth = made.user_vectors @ made.action_vectors.T
+
+    def error(users, actions):
+        return np.sqrt(np.mean((users @ actions.T - truth)[judged] ** 2))
+
+    def regress(index, count, features):
+        rows = [index == row for row in range(count)]
+        return np.stack([ridge_row(features[k], made.rewards[k], 0.2) for k in rows])
+
+    # What is lost where one side is known, and only the other has to be learned from noise.
+    users = regress(made.users, 600, made.action_vectors[made.actions])
+    actions = regress(made.actions, 200, made.user_vectors[made.users])
+    allowed = np.hypot(error(users, made.action_vectors), error(made.user_vectors, actions))
+    assert error(fit.user_vectors, fit.action_vectors) < 1.1 * allowed
+    short = made.complete(rank=3, reg=0.2)  # the planted bug: one dimension too few
+    assert error(short.user_vectors, short.action_vectors) > 1.1 * allowed
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class MovieLensExperiment:
             for reg, found in sweep.items()
             for row in found.rows
         ]
-        title = f"MovieLens 1M: {kept}; {_amount(settings)}"
+        title = f"MovieLens 1M, {kept}: {_amount(settings)}"
         tables = [_learning_table(outcome), policy_table(title, outcome.rows)]
         if len(sweep) > 1:
             tables.append(_sweep_table(sweep))
@@ -104,7 +104,7 @@ class MovieLensExperiment:
             policies=rows,
             claims=outcome.claims,
             tables=tables,
-            figures={"movielens": draw(outcome.results, f"{title}; one standard error")},
+            figures={"movielens": draw(outcome.results, f"{title}, one standard error")},
             frames={"curves": outcome.results.curves()},
         )
 
@@ -213,7 +213,7 @@ def _numbers(measured: str) -> str:
 
 def _amount(settings: Settings) -> str:
     splits = "" if settings.splits == 1 else f" in each of {settings.splits} splits"
-    return f"{settings.users} users{splits}"
+    return f"{settings.users} users played{splits}"
 
 
 def _bytes_shown_by(progress: ProgressBar) -> Callable[[str, int], Callable[[int], None]]:
