@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from latentbandits.experiments.movielens.data import load
-from latentbandits.experiments.movielens.expected import RATING
+from latentbandits.experiments.movielens.expected import AVERAGE, RATING
 from latentbandits.experiments.movielens.filtering import keep_active
 from latentbandits.experiments.movielens.settings import Settings, policies
 from latentbandits.experiments.movielens.split import halves, learn
@@ -18,7 +18,7 @@ SETTINGS = replace(Settings(), users=100)
 @pytest.fixture(scope="module")
 def results():
     environment = learn(keep_active(load(REAL), 200), SETTINGS, 0).environment
-    chosen = {name: policies(environment, 500)[name] for name in RATING}
+    chosen = {name: policies(environment, 500)[name] for name in RATING | AVERAGE}
     return simulate(chosen, environment, n_runs=SETTINGS.users, horizon=500, seed=SETTINGS.seed)
 
 
@@ -26,7 +26,7 @@ def results():
 @pytest.mark.parametrize("policy", RATING)
 def test_figures_agree_within_their_errors(results, policy):
     # Both sides have 100 users and a random split of their own, so a difference has the error of
-    # one times sqrt(2); beyond four of them by chance once in 16,000, and there are 18.
+    # one times sqrt(2); beyond four of them by chance once in 16,000, and there are 21.
     found, expected = results[policy], RATING[policy]
     first_20 = found.curve[:20].mean()
     error = found.first_rounds_reward.stderr * 2**0.5
@@ -34,6 +34,13 @@ def test_figures_agree_within_their_errors(results, policy):
     last, worst = found.last_rounds_reward, found.worst_decile_reward
     assert abs(last.mean - expected.last_100) < 4 * last.stderr * 2**0.5
     assert abs(worst.mean - expected.worst_decile) < 4 * worst.stderr * 2**0.5
+
+
+@needs_real_data
+@pytest.mark.parametrize("policy", AVERAGE)
+def test_averages_agree_within_their_errors(results, policy):
+    found = results[policy].reward
+    assert abs(found.mean - AVERAGE[policy]) < 4 * found.stderr * 2**0.5
 
 
 @needs_real_data

@@ -23,11 +23,8 @@ RATING: Mapping[str, Expected] = {
     "mmTS": Expected(3.91, 4.43, 3.61),
 }
 
-FIRST_20_AND_AVERAGE: Mapping[str, tuple[float, float]] = {
-    "mmTS": (3.91, 4.35),
-    "mmIDS": (4.10, 4.38),
-}
-"""Of the policies beyond the paper; mmGreedy's average is 4.40."""
+AVERAGE: Mapping[str, float] = {"mmTS": 4.35, "mmIDS": 4.38, "mmGreedy": 4.40}
+"""Mean true rating over the horizon, of the policies beyond the paper beside mmTS."""
 
 FILTERED = {"users": 1353, "movies": 1124, "ratings": 458_145}
 """The paper's users and movies, and how many ratings they have given and got."""
