@@ -5,6 +5,7 @@ import pytest
 
 from latentbandits import LinearGaussian
 from latentbandits.environments import GroupedRatings
+from latentbandits.testing import check_environment
 
 
 def environment(n_actions=4, noise=0.5, **changed):
@@ -19,6 +20,10 @@ def environment(n_actions=4, noise=0.5, **changed):
         "items": rng.normal(size=(5, 2)),
     }
     return GroupedRatings(**(given | changed), n_actions=n_actions, noise=noise)
+
+
+def test_it_keeps_the_promises_of_an_environment():
+    check_environment(environment())
 
 
 def test_a_round_shows_train_features_and_pays_the_truth():
