@@ -182,3 +182,17 @@ def test_a_state_of_prior_probability_zero_is_never_believed():
     model = GaussianArms([[0.9], [0.1]], 0.5, state_prior=[0.0, 1.0])
     belief = known.prior(model, 1000)
     assert (states.sample(belief.log_weights, np.random.default_rng(0)) == 1).all()
+
+
+def test_many_states_are_drawn_whatever_the_rounding_of_their_sum():
+    # Sums of shares in float64 can end a little above or below one, and the offset can be zero.
+    class Zero:
+        def random(self, shape):
+            return np.zeros(shape)
+
+    log_weights = np.log(np.random.default_rng(0).random((2000, 7)))
+    log_weights[:, -1] = -800.0
+    found = states.sample_many(log_weights, 50, Zero())
+    assert found.shape == (2000, 50)
+    assert found.max() < 7
+    assert (np.diff(found, axis=1) >= 0).all()

@@ -46,8 +46,8 @@ def sample_many(log_weights: FloatArray, n_draws: int, rng: np.random.Generator)
 
     Each draw has the marginal P(s), and s is drawn n_draws * P(s) times to within one.
     """
-    upper = n_draws * probabilities(log_weights).cumsum(axis=-1)
-    upper[:, -1] = n_draws
+    upper = np.minimum(n_draws * probabilities(log_weights).cumsum(axis=-1), n_draws)
+    upper[:, -1] = n_draws  # whatever the rounding of the sum
     below = np.ceil(upper - rng.random((len(upper), 1))).astype(np.int64)  # draws of states up to s
     times = np.diff(below, axis=-1, prepend=0)
     states = np.broadcast_to(np.arange(upper.shape[1]), upper.shape)
