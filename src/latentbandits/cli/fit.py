@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.model_tables import tables
     from latentbandits.cli.progress import Progress
     from latentbandits.experiments.report import show_tables
-    from latentbandits.learning.fit import fit
+    from latentbandits.learning.fitting import fit
     from latentbandits.learning.save import PAGE_FILE, write_fit
     from latentbandits.models.artefacts import replacing
 

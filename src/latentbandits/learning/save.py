@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from latentbandits.learning.fit import Fit
+from latentbandits.learning.fitting import Fit
 from latentbandits.models import artefacts
 
 REPORT_FILE = "report.json"

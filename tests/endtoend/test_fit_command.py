@@ -1,0 +1,143 @@
+"""fit, inspect and simulate as a user runs them."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from latentbandits import LinearGaussian, load
+from latentbandits.cli import main
+from latentbandits.learning.generate_arms import generate_arms
+from tests.unit.test_selection import ratings_log
+
+COLUMNS = ["--user", "who", "--action", "what", "--reward", "paid"]
+
+
+def write_log(log, path, **more):
+    columns = {"who": log.users, "what": log.actions, "paid": log.rewards}
+    pl.DataFrame(columns | more).write_csv(path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def arms(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("arms")
+    log = generate_arms(n_users=200, n_rounds=20, n_states=2, n_actions=4, seed=3).log
+    names = np.array(["north", "south", "east", "west"])[log.actions]
+    path = write_log(log, folder / "log.csv", title=names)
+    out = str(folder / "model")
+    code = main(["fit", path, *COLUMNS, "--name-column", "title", "--bootstrap", "2", "--out", out])
+    assert code == 0
+    return folder, path, out
+
+
+def test_fit_writes_all_and_nothing_else(arms):
+    folder, _, out = arms
+    assert sorted(p.name for p in folder.iterdir()) == ["log.csv", "model"]
+    assert {p.name for p in (folder / "model").iterdir()} == {
+        "arrays.safetensors", "manifest.json", "report.json", "report.png", "report.html"
+    }  # fmt: skip
+    report = json.loads((folder / "model" / "report.json").read_text())
+    assert report["settings"]["states"] == 2
+    assert {a["name"] for a in report["states"][0]["best"]} <= {"north", "south", "east", "west"}
+    assert load(out).n_states == 2
+
+
+def test_inspect_prints_it_again(arms, capsys):
+    assert main(["inspect", arms[2]]) == 0
+    printed = capsys.readouterr().out
+    for word in ("GaussianArms", "Evidence of held-out users", "north", "How wrong it may be"):
+        assert word in printed
+
+
+def test_simulate_from_the_model_and_from_a_log(arms, capsys, tmp_path):
+    _, path, out = arms
+    common = ["--runs", "20", "--horizon", "30", "--jobs", "1", "--policies", "TS", "mTS", "mmTS"]
+    assert main(["simulate", out, *common, "--out", str(tmp_path / "a")]) == 0
+    users = ["--users", path, *COLUMNS]
+    assert main(["simulate", out, *common, *users, "--out", str(tmp_path / "b")]) == 0
+    for name in "ab":
+        results = json.loads((tmp_path / name / "results.json").read_text())
+        regret = {row["policy"]: row["regret"] for row in results["policies"]}
+        assert set(regret) == {"TS", "mTS", "mmTS"}
+        assert regret["mTS"] < regret["TS"]
+        assert (tmp_path / name / "simulate.png").stat().st_size > 10_000
+        assert pl.read_parquet(tmp_path / name / "curves.parquet").height == 3 * 30
+    assert "worst 10%" in capsys.readouterr().out
+
+
+def test_a_linear_model_end_to_end(tmp_path, capsys):
+    log, _ = ratings_log(n_users=150, n_actions=80, n_states=2, density=0.4, separation=2.0)
+    path = write_log(log, tmp_path / "log.csv")
+    out = str(tmp_path / "model")
+    settings = ["--rank", "2", "--states", "2", "--reg", "1", "--bootstrap", "0"]
+    assert main(["fit", path, *COLUMNS, *settings, "--out", out]) == 0
+    assert isinstance(load(out), LinearGaussian)
+    play = ["simulate", out, "--runs", "10", "--horizon", "20", "--jobs", "1", "--offered", "5"]
+    chosen = ["--policies", "LinTS", "mmTS", "mmUCB"]
+    assert main([*play, *chosen, "--out", str(tmp_path / "a")]) == 0
+    users = ["--users", path, *COLUMNS]
+    assert main([*play, *chosen, *users, "--out", str(tmp_path / "b")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--user", "nobody"], "no column nobody; the columns there are: who, what, paid, title"),
+        (["--reward", "title"], "title is not a finite number in 4,000 of 4,000 rows"),
+        (["--states", "500"], "500 states are more than the log's 200 users"),
+        (["--kind", "linear", "--rank", "9"], "rank 9 is above what the data hold"),
+        (["--name-column", "nome"], "no column nome"),
+        (["--items", "x.csv"], "--items needs --name-column"),
+        (["--method", "spectral", "--states", "5"], "at most 4 states apart, not 5"),
+    ],
+)
+def test_a_bad_fit_is_one_line_and_leaves_nothing(arms, tmp_path, capsys, arguments, message):
+    out = tmp_path / "out" / "model"
+    command = ["fit", arms[1], *COLUMNS, "--bootstrap", "0", "--out", str(out), *arguments]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+    assert not any((tmp_path / "out").iterdir()) if (tmp_path / "out").exists() else True
+
+
+def test_a_folder_that_is_no_model_is_not_overwritten(arms, tmp_path, capsys):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("...")
+    command = ["fit", arms[1], *COLUMNS, "--out", str(tmp_path / "thesis")]
+    assert main(command) == 2
+    assert "not a saved model" in capsys.readouterr().err
+    assert (tmp_path / "thesis" / "chapter.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--policies", "mmT"], "did you mean 'mmTS'?"),
+        (["--policies", "LinTS"], "unknown policy 'LinTS'"),
+        (["--users", "log.csv"], "--users needs --user, --action and --reward"),
+    ],
+)
+def test_a_bad_simulation(arms, tmp_path, capsys, arguments, message):
+    assert main(["simulate", arms[2], *arguments, "--out", str(tmp_path / "sim")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "sim").exists()
+
+
+def test_users_of_another_catalogue(arms, tmp_path, capsys):
+    table = pl.DataFrame({"who": [1, 2], "what": ["up", "down"], "paid": [1, 2]})
+    table.write_csv(tmp_path / "log.csv")
+    users = ["--users", str(tmp_path / "log.csv"), *COLUMNS]
+    assert main(["simulate", arms[2], *users, "--out", str(tmp_path / "sim")]) == 2
+    assert "share 0 actions; the log has such as 'down', the model such as '0'" in (
+        capsys.readouterr().err
+    )
+
+
+def test_inspect_of_what_is_no_model(tmp_path, capsys):
+    assert main(["inspect", str(tmp_path)]) == 2
+    assert "not a saved model" in capsys.readouterr().err

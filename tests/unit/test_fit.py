@@ -1,0 +1,136 @@
+"""From a table to a model, in Python."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from latentbandits import GaussianArms, LinearGaussian, load
+from latentbandits.learning import fit
+from latentbandits.learning.alignment import align
+from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.save import load_report, save_fit
+from latentbandits.learning.tables import LogError
+from latentbandits.models import load_catalogue
+from tests.unit.test_selection import ratings_log
+
+
+def frame_of(log):
+    return {
+        "user": [f"u{u}" for u in log.users],
+        "action": [f"a{a}" for a in log.actions],
+        "reward": log.rewards,
+    }
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return generate_arms(n_users=400, n_rounds=20, n_states=2, n_actions=4, seed=5)
+
+
+@pytest.fixture(scope="module")
+def arms(truth):
+    names = {"a0": "zero", "a1": "one"}
+    return fit(frame_of(truth.log), names=names, bootstrap=4, seed=1)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    log, made = ratings_log(
+        n_users=300, n_actions=70, n_states=2, density=0.4, separation=2.0, seed=2
+    )
+    return fit(log, rank=3, states=2, reg=1.0, bootstrap=3), log, made
+
+
+def test_arms_find_the_truth(arms, truth):
+    model = arms.model
+    assert isinstance(model, GaussianArms)
+    order = align(model.means, truth.means)
+    assert np.abs(model.means[order] - truth.means).max() < 0.1
+    assert arms.catalogue.ids == ("a0", "a1", "a2", "a3")
+    assert arms.catalogue.names == ("zero", "one", "a2", "a3")
+
+
+def test_the_report_of_arms(arms, truth):
+    report = arms.report
+    assert report["settings"]["kind"] == "arms"
+    assert report["settings"]["states"] == 2
+    assert [row["states"] for row in report["selection"] if row["chosen"]] == [2]
+    assert report["log"]["repeated_pairs"] == truth.log.n_duplicates > 0
+    assert "reward of its own" in report["log"]["repeated_pairs_are"]
+    assert report["held_out"]["rmse"] < report["held_out"]["rmse_of_action_means"]
+    assert abs(report["held_out"]["coverage"][2]["covered"] - 0.9) < 0.03
+    assert sum(report["held_out"]["uniform_histogram"]) == pytest.approx(1.0)
+    assert report["uncertainty"]["noise"] == pytest.approx(0.5, abs=0.02)
+    epsilons = [row["bootstrap_all"] for row in report["uncertainty"]["epsilon"]]
+    assert epsilons == sorted(epsilons)
+    best = report["states"][0]["best"][0]
+    assert best["reward"] == pytest.approx(arms.model.means[0].max())
+
+
+def test_linear_finds_the_states(linear):
+    found, log, made = linear
+    assert isinstance(found.model, LinearGaussian)
+    assert found.catalogue.features.shape == (log.n_actions, 5)
+    rewards = found.model.weights @ found.catalogue.features.T
+    expected = made.model.weights @ made.action_vectors.T
+    order = align(rewards, expected)
+    error = np.sqrt(np.mean((rewards[order] - expected) ** 2))
+    assert error < 0.25 * expected.std()
+    assert found.model.noise == pytest.approx(made.model.noise, rel=0.1)
+    assert found.report["uncertainty"]["covariance_shrinkage"] is not None
+
+
+def test_the_same_seed_gives_the_same_model(truth, arms):
+    again = fit(pl.DataFrame(frame_of(truth.log)), bootstrap=4, seed=1)
+    np.testing.assert_array_equal(again.model.means, arms.model.means)
+    np.testing.assert_array_equal(again.model.spread, arms.model.spread)
+
+
+def test_spectral_agrees_with_em(truth, arms):
+    spectral = fit(pd.DataFrame(frame_of(truth.log)), method="spectral", states=2, bootstrap=0)
+    order = align(spectral.model.means, arms.model.means)
+    np.testing.assert_allclose(spectral.model.means[order], arms.model.means, atol=0.01)
+
+
+def test_without_a_bootstrap_only_the_prior_speaks(truth):
+    report = fit(truth.log, states=2, bootstrap=0).report
+    assert report["uncertainty"]["typical_error"] is None
+    assert report["uncertainty"]["epsilon"][0]["bootstrap_all"] is None
+    assert report["uncertainty"]["epsilon"][0]["prior_all"] > 0
+
+
+def test_saved_and_loaded(linear, tmp_path):
+    found, _, _ = linear
+    save_fit(found, tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").weights, found.model.weights)
+    assert load_catalogue(tmp_path / "model").ids == found.catalogue.ids
+    assert load_report(tmp_path / "model") == found.report
+    page = (tmp_path / "model" / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    assert "http" not in page.replace("http-equiv", ""), "the page needs no other file"
+
+
+def test_names_cannot_break_the_page(truth, tmp_path):
+    found = fit(frame_of(truth.log), states=2, bootstrap=0, names={"a0": "<script>alert(1)"})
+    save_fit(found, tmp_path / "model")
+    page = (tmp_path / "model" / "report.html").read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"states": 401}, "401 states are more than the log's 400 users"),
+        ({"kind": "linear", "rank": 5}, "rank 5 is above what the data hold: .* rank 4 at most"),
+        ({"kind": "arms", "rank": 2}, "rank is for"),
+        ({"kind": "tree"}, "auto, linear, arms"),
+        ({"states": 0}, "at least 1"),
+        ({"bootstrap": -1}, "bootstrap"),
+        ({"duplicates": "first"}, "keep, mean, last"),
+    ],
+)
+def test_settings_that_cannot_be(truth, settings, message):
+    with pytest.raises(LogError if "rank" in settings else ValueError, match=message):
+        fit(truth.log, **settings)
