@@ -14,7 +14,7 @@ from latentbandits.experiments.experiment import Claim, ProgressBar, Report, Tab
 from latentbandits.experiments.movielens.claims import CLAIMS
 from latentbandits.experiments.movielens.data import Ratings, find_folder, given_folder, load
 from latentbandits.experiments.movielens.settings import POLICIES, SETTING, Settings, policies
-from latentbandits.experiments.options import choose, positive
+from latentbandits.experiments.options import above_zero, choose, positive
 from latentbandits.simulation import Results, pool, simulate
 
 
@@ -42,13 +42,13 @@ class MovieLensExperiment:
         option("users", positive, "users to play, drawn uniformly, in each split; the paper: 100")
         option("rank", positive, "rank of the completed matrices")
         option("states", positive, "latent states: clusters of users")
-        option("reg", _above_zero, "regularisation of the completion")
+        option("reg", above_zero, "regularisation of the completion")
         option("horizon", positive, "rounds per user")
         option("splits", positive, "random 50/50 splits of the ratings; errors are over them too")
         option("more-than", positive, "keep users and movies with more ratings than this")
         parser.add_argument(
             "--reg-sweep",
-            type=_above_zero,
+            type=above_zero,
             nargs="+",
             metavar="REG",
             default=[],
@@ -222,14 +222,3 @@ def _bytes_shown_by(progress: ProgressBar) -> Callable[[str, int], Callable[[int
         return progress.advance
 
     return start
-
-
-def _above_zero(text: str) -> float:
-    """An argparse type: a number above zero."""
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
-    return number

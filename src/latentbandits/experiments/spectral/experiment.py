@@ -184,6 +184,8 @@ def _draw(outcomes: Sequence[Outcome]) -> Figure:
         axes.plot(sizes, guide, ":", color="black", lw=1, label=r"$n^{-1/2}$")
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+        axes.minorticks_off()
         axes.set_xlabel("users in the log")
         axes.set_title(f"error of the {what}", fontsize=11)
         axes.grid(alpha=0.25, which="both")
