@@ -1,5 +1,7 @@
 """From a table to a model, in Python."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -8,8 +10,11 @@ import pytest
 from latentbandits import GaussianArms, LinearGaussian, load
 from latentbandits.learning import fit
 from latentbandits.learning.alignment import align
+from latentbandits.learning.fitting import _choose_and_learn
 from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.learners import LinearLearner
 from latentbandits.learning.save import load_report, save_fit
+from latentbandits.learning.selection import Candidate
 from latentbandits.learning.tables import LogError
 from latentbandits.models import load_catalogue
 from tests.unit.test_selection import ratings_log
@@ -134,3 +139,23 @@ def test_names_cannot_break_the_page(truth, tmp_path):
 def test_settings_that_cannot_be(truth, settings, message):
     with pytest.raises(LogError if "rank" in settings else ValueError, match=message):
         fit(truth.log, **settings)
+
+
+def test_auto_takes_the_next_best_where_all_users_make_too_small_a_cluster():
+    """What the users kept allowed, all of them may not: the choice falls to what can be learned."""
+    log, _ = ratings_log(n_users=120, n_actions=40, n_states=2, density=0.4, separation=2.0)
+    learner = LinearLearner(reg=1.0)
+    rows = [Candidate(n, 2, -float(n), 1.0, np.full(5, -float(n))) for n in (60, 61, 2)]
+    rows[0], rows[1] = (replace(row, evidence=1.0, by_user=np.ones(5)) for row in rows[:2])
+    rows, chosen, learned = _choose_and_learn(learner, log, rows, seed=0)
+    assert chosen.n_states == learned.model.n_states == 2
+    assert [row.evidence is None for row in rows] == [True, True, False]
+    assert "of all users" in rows[0].reason
+    with pytest.raises(ValueError, match="smallest cluster"):
+        _choose_and_learn(learner, log, [Candidate(60, 2, -1.0, 1.0, np.ones(5))], seed=0)
+
+
+def test_one_state_has_no_others(truth):
+    state = fit(truth.log, states=1, bootstrap=0).report["states"][0]
+    assert state["more_than_others"] == state["less_than_others"] == []
+    assert len(state["best"]) == 4

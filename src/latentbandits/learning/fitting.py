@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -101,10 +101,9 @@ def fit(
         seed,
         bar,
     )
-    chosen = selection.choose(rows)
-    found = selection.judge(_learn(learner, kept, chosen, seed), held_out)
     bar.start("learning from all users", 1)
-    learned = _learn(learner, log, chosen, seed)
+    rows, chosen, learned = _choose_and_learn(learner, log, rows, seed)
+    found = selection.judge(_learn(learner, kept, chosen, seed), held_out)
     disagreement = None
     if bootstrap:
         disagreement = bootstrap_fits(
@@ -125,6 +124,21 @@ def fit(
         "seconds": round(time.perf_counter() - started, 2),
     }
     return Fit(learned.model, catalogue, content)
+
+
+def _choose_and_learn(
+    learner: Learner, log: Log, rows: list[selection.Candidate], seed: int
+) -> tuple[list[selection.Candidate], selection.Candidate, Learned]:
+    """The choice, learned from all users; the next one where clusters of all come out too small."""
+    while True:
+        chosen = selection.choose(rows)
+        try:
+            return rows, chosen, _learn(learner, log, chosen, seed)
+        except ValueError as error:
+            failed = replace(chosen, evidence=None, rmse=None, reason=f"of all users: {error}")
+            rows = [failed if row is chosen else row for row in rows]
+            if all(row.evidence is None for row in rows):
+                raise
 
 
 def _learn(learner: Learner, log: Log, chosen: selection.Candidate, seed: int) -> Learned:

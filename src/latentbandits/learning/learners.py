@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from latentbandits.learning.clusters import cluster_users
+from latentbandits.learning.clusters import SMALLEST_CLUSTER, cluster_users
 from latentbandits.learning.completion import Completion, complete
 from latentbandits.learning.logs import Log
 from latentbandits.learning.mixture import check_size, fit_mixture
@@ -118,6 +118,10 @@ class LinearLearner:
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(1, "openmp"):  # k-means' threads wait for each other on small data
-            clusters = cluster_users(prepared, n_states, noise=self.noise, seed=seed)
+            # A refit is compared by its means, which need no covariance of many users.
+            smallest = SMALLEST_CLUSTER if near is None else 2
+            clusters = cluster_users(
+                prepared, n_states, noise=self.noise, smallest=smallest, seed=seed
+            )
         counts = prepared.action_counts
         return Learned(clusters.model, prepared.action_vectors, counts, clusters.shrinkage)

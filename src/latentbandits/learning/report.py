@@ -78,7 +78,7 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
     for s, row in enumerate(rewards):
         by_reward = among[np.argsort(-row[among], kind="stable")]
         lift = row - average
-        by_lift = among[np.argsort(-lift[among], kind="stable")]
+        by_lift = among[np.argsort(-lift[among], kind="stable")] if len(rewards) > 1 else among[:0]
         described.append(
             {
                 "state": s,
