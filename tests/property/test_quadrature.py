@@ -1,7 +1,7 @@
 """What must hold for the probability of being the largest, whatever the means and deviations."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
@@ -17,6 +17,7 @@ def solve(variables):
     return probability_largest(mean[None, None], deviation[None, None])[0, 0]
 
 
+@settings(deadline=None)
 @given(VARIABLES)
 def test_probabilities_sum_to_one(variables):
     found = solve(variables)
@@ -24,6 +25,7 @@ def test_probabilities_sum_to_one(variables):
     np.testing.assert_allclose(found.sum(), 1, atol=1e-12)
 
 
+@settings(deadline=None)
 @given(VARIABLES, st.randoms(use_true_random=False))
 def test_the_order_of_variables_does_not_matter(variables, random):
     order = list(range(len(variables)))
@@ -32,6 +34,7 @@ def test_the_order_of_variables_does_not_matter(variables, random):
     np.testing.assert_allclose(shuffled, solve(variables)[order], atol=1e-9)
 
 
+@settings(deadline=None)
 @given(st.tuples(MEANS, DEVIATIONS), st.tuples(MEANS, DEVIATIONS))
 def test_two_variables(first, second):
     scale = np.hypot(first[1], second[1])
@@ -40,12 +43,14 @@ def test_two_variables(first, second):
     np.testing.assert_allclose(solve([first, second])[0], expected, atol=1e-7)
 
 
+@settings(deadline=None)
 @given(VARIABLES, st.sampled_from([-3, 8, 20]))
 def test_the_unit_does_not_matter(variables, power):
     scaled = [(mean * 2.0**power, deviation * 2.0**power) for mean, deviation in variables]
     np.testing.assert_allclose(solve(scaled), solve(variables), atol=1e-9)
 
 
+@settings(deadline=None)
 @given(VARIABLES)
 def test_one_more_variable_takes_from_all_others(variables):
     fewer, more = solve(variables), solve([*variables, (0.0, 0.5)])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentbandits import GaussianArms, LinearGaussian
@@ -11,6 +11,7 @@ from latentbandits.models.blocks import blocks
 N_SESSIONS, S, K, D = 30, 3, 4, 2
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 2**18))
 def test_blocks_cover_every_session_once(n_sessions, numbers):
     covered = [i for block in blocks(n_sessions, numbers) for i in range(n_sessions)[block]]

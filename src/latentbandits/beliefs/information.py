@@ -61,7 +61,7 @@ def minimal_ratio_mixture(
     with np.errstate(all="ignore"):  # parallel points have no v* in between
         alone = np.minimum(D * D / np.maximum(v, _LEAST_INFORMATION), _LARGEST)
         g = (D_a - D_b) / (v_a - v_b)
-        optimum = D_b / g - v_b  # v*
+        optimum = (D_b * v_a - D_a * v_b) / (D_a - D_b)  # v*, the same from a as from b
         together = np.where((optimum - v_a) * (optimum - v_b) < 0, 4 * g * g * optimum, np.inf)
     if eligible is not None:
         alone[~eligible.T] = np.inf
