@@ -120,15 +120,16 @@ def _span(row: Mapping[str, Any]) -> str:
 
 
 def _uncertainty(found: Mapping[str, Any]) -> Table:
-    keys = ("prior_all", "prior_known_well", "bootstrap_all", "bootstrap_known_well")
-    body = [
-        (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in keys))
+    columns = {"prior_all": "prior, all actions", "bootstrap_all": "bootstrap, all actions"}
+    if found["actions_known_well"] < found["actions_known"]:
+        well = f"{found['actions_known_well']:,} frequent actions"
+        columns |= {"prior_known_well": f"prior, {well}"}
+        columns |= {"bootstrap_known_well": f"bootstrap, {well}"}
+    body: list[tuple[str, ...]] = [
+        (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in columns))
         for row in found["epsilon"]
     ]
     title = f"How wrong it may be: noise {found['noise']:.4f}; |error| <= epsilon but for delta"
     if found["typical_error"] is not None:
         title += f"; typical error {found['typical_error']:.3f} over {found['bootstrap_fits']} fits"
-    well = f"{found['actions_known_well']:,} frequent actions"
-    columns = ("delta", "prior, all actions", f"prior, {well}", "bootstrap, all actions",
-               f"bootstrap, {well}")  # fmt: skip
-    return Table(title, columns, list(body))
+    return Table(title, ("delta", *columns.values()), body)

@@ -82,6 +82,7 @@ def fit(
     bar.start("reading the log", 1)
     raw = log if isinstance(log, Log) else read_log(log, user, action, reward, order=order)
     form = _kind(kind, raw)
+    _check_options(form, method, reg)
     _check_sizes(form, states, rank, raw)
     merge = duplicates if duplicates != "auto" else _DUPLICATES[form]
     log = raw.merged(merge)
@@ -151,6 +152,16 @@ def _kind(kind: Kind, log: Log) -> Literal["linear", "arms"]:
     if kind == "auto":
         return "arms" if log.n_actions <= MOST_ARMS else "linear"
     return kind
+
+
+def _check_options(kind: Literal["linear", "arms"], method: Method, reg: float | Auto) -> None:
+    """An option of the other kind is a misunderstanding, not something to ignore."""
+    if method not in get_args(Method):
+        raise LogError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
+    if kind == "linear" and method != "em":
+        raise LogError(f"method {method} is for models of --kind arms; this one is linear")
+    if kind == "arms" and reg != "auto":
+        raise LogError("reg is for models of --kind linear; a model of arms has none")
 
 
 def _check_sizes(

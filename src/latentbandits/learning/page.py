@@ -12,7 +12,7 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70re
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 img { width: 100%; } table { border-collapse: collapse; margin: 0.5rem 0; }
 th, td { text-align: left; padding: 0.2rem 0.9rem 0.2rem 0; vertical-align: top; }
-th { border-bottom: 1px solid #999; font-weight: 600; } td.number { text-align: right; }
+th { border-bottom: 1px solid #999; font-weight: 600; }
 .states { display: grid; grid-template-columns: repeat(auto-fill, minmax(24rem, 1fr)); gap: 1rem; }
 .state { border: 1px solid #ddd; border-radius: 6px; padding: 0.2rem 1rem 0.8rem; }
 """.strip()
@@ -63,6 +63,8 @@ def render(report: Mapping[str, Any], figure_png: bytes) -> str:
 def _state(state: Mapping[str, Any]) -> str:
     lists = []
     for key, title in _LISTS:
+        if not state[key]:  # there are no other states
+            continue
         rows = ((a["name"], f"{a['reward']:.2f}", f"{a['lift']:+.2f}") for a in state[key])
         lists.append(_table((title, "reward", "lift"), rows))
     title = f"State {state['state']}: {state['share']:.1%} of users"

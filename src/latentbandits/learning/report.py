@@ -22,6 +22,7 @@ SHOWN = 5
 """Actions named at either end of a state."""
 
 _KNOWN_WELL = 0.8  # of all rewards are for the actions that are told apart from rare ones
+_FEW = 50  # actions of which none is rare
 
 
 def of_log(log: Log, duplicates: Duplicates) -> dict[str, Any]:
@@ -116,22 +117,25 @@ def of_uncertainty(
         "epsilon": table,
         "typical_error": None if found is None else found.typical(learned.counts),
         "share_error": None if found is None else float(np.sqrt(np.mean(found.shares**2))),
+        "actions_known": int(seen.sum()),
         "actions_known_well": int(well.sum()),
         "covariance_shrinkage": None if learned.shrinkage is None else learned.shrinkage.tolist(),
     }
 
 
 def known_well(counts: IntArray) -> BoolArray:
-    """The most frequent actions, as many as hold four fifths of the rewards.
+    """The most frequent actions: the first 50, and as many as hold four fifths of the rewards.
 
-    >>> known_well(np.array([50, 1, 40, 1]))
-    array([ True, False,  True, False])
+    >>> known_well(np.array([9] * 50 + [0, 900, 1]))[-3:]
+    array([False,  True, False])
     """
     order = np.argsort(-counts, kind="stable")
     before = np.cumsum(counts[order]) - counts[order]
     chosen = np.zeros(len(counts), np.bool_)
     chosen[order[before < _KNOWN_WELL * counts.sum()]] = True
-    return chosen
+    chosen[order[:_FEW]] = True
+    well: BoolArray = chosen & (counts > 0)
+    return well
 
 
 def _by_round(found: HeldOut) -> list[dict[str, float]]:
