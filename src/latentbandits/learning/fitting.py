@@ -28,7 +28,8 @@ MOST_ARMS = 50
 """Actions up to which `auto` learns a model of arms."""
 
 HELD_OUT = 0.2
-"""Share of users that choices and calibration are judged on."""
+MOST_HELD_OUT = 2_000
+"""Share of users that choices and calibration are judged on, and how many are enough."""
 
 _DUPLICATES: Mapping[str, Duplicates] = {"arms": "keep", "linear": "mean"}
 """A bandit's log repeats actions, and each reward counts; a rating given twice is one rating."""
@@ -86,11 +87,10 @@ def fit(
     _check_sizes(form, states, rank, raw)
     merge = duplicates if duplicates != "auto" else _DUPLICATES[form]
     log = raw.merged(merge)
-    kept, held_out = log.split_users(HELD_OUT, np.random.default_rng(seed))
-    learner: Learner
-    if form == "arms":
-        learner = ArmsLearner(method=method, noise=noise)
-    else:
+    share = min(HELD_OUT, MOST_HELD_OUT / log.n_users)
+    kept, held_out = log.split_users(share, np.random.default_rng(seed))
+    learner: Learner = ArmsLearner(method=method, noise=noise)
+    if form == "linear":
         penalty = selection.choose_reg(kept, held_out, seed, bar) if reg == "auto" else reg
         learner = LinearLearner(reg=penalty, noise=noise)
     rows = selection.candidates(

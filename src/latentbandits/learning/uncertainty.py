@@ -123,17 +123,18 @@ def prior_errors(
 def _learn_again(
     learner: Learner, log: Log, learned: Learned, rank: int | None, rng: np.random.Generator
 ) -> Learned:
-    """A fit to resampled users; draws in which a cluster came out too small are drawn again."""
-    for attempt in range(_ATTEMPTS):
+    """A fit to resampled users; who lack a cluster are resampled again, a few times."""
+    attempt = 1
+    while True:
         resample = log.of_users(np.sort(rng.integers(log.n_users, size=log.n_users)))
         seed = int(rng.integers(2**31))
-        prepared = learner.prepare(resample, rank, seed)
         try:
+            prepared = learner.prepare(resample, rank, seed)
             return learner.learn(prepared, learned.model.n_states, seed, near=learned)
         except ValueError:
-            if attempt == _ATTEMPTS - 1:
+            if attempt == _ATTEMPTS:
                 raise
-    raise AssertionError
+            attempt += 1
 
 
 def _in_coordinates(learned: Learned, again: Learned, order: IntArray) -> FloatArray:
