@@ -176,7 +176,7 @@ def _codes(name: str, values: ArrayLike, n: int, size: int | None) -> IntArray:
         wrong = codes.min() if codes.min() < 0 else codes.max()
         upper = "" if size is None else f" to {size - 1}"
         raise ValueError(f"{name} must be numbered from 0{upper}; one of them is {wrong}")
-    return codes
+    return codes.astype(np.int64, copy=False)
 
 
 def _cores() -> int:
