@@ -100,7 +100,7 @@ def _rounds(axes: Axes, report: Mapping[str, Any]) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("rewards seen of a new user")
     axes.set_title("held-out error as a user becomes known", fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 0.06))
 
 
 def _epsilon(axes: Axes, report: Mapping[str, Any]) -> None:

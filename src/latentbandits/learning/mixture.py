@@ -21,7 +21,7 @@ from latentbandits.models.gaussian_arms import GaussianArms
 LARGEST = 5_000
 """States times actions: the information matrix of the means has this many rows."""
 
-_GAIN = 1e-5  # nats: a sweep that gains less moves no mean by a noticeable part of its spread
+_GAIN = 1e-4  # nats: a sweep that gains less moves no mean by a noticeable part of its spread
 _BURN_IN = 20  # sweeps of every restart before only the best go on
 _FINALISTS = 3
 _NOISE = 0.01  # of the rewards' own spread: one reward's worth of prior, against a noise of zero
