@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from latentbandits.beliefs import states
 from latentbandits.models.checks import FloatArray, IntArray, session_count
 from latentbandits.models.protocol import Context, Model, Parameters
 
@@ -32,4 +33,5 @@ def condition(
     model: Model, belief: JointBelief, context: Context, action: IntArray, reward: FloatArray
 ) -> JointBelief:
     log_predictive, parameters = model.condition(belief.parameters, context, action, reward)
-    return JointBelief(belief.log_weights + log_predictive, parameters)
+    log_weights = states.move(belief.log_weights + log_predictive, model.transition)
+    return JointBelief(log_weights, parameters)

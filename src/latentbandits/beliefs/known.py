@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from latentbandits.beliefs import states
 from latentbandits.models.checks import FloatArray, IntArray, session_count
 from latentbandits.models.protocol import Context, KnownModel
 
 
 class KnownBelief(NamedTuple):
-    """log P1(s) + sum over ALL rounds of log p(r | a, x, s)."""
+    """log P1(s) + sum over ALL rounds of log p(r | a, x, s); of the next round's s if it moves."""
 
     log_weights: FloatArray  # (n_sessions, n_states)
 
@@ -24,4 +25,5 @@ def prior(model: KnownModel, n_sessions: int) -> KnownBelief:
 def condition(
     model: KnownModel, belief: KnownBelief, context: Context, action: IntArray, reward: FloatArray
 ) -> KnownBelief:
-    return KnownBelief(belief.log_weights + model.log_likelihood(context, action, reward))
+    log_weights = belief.log_weights + model.log_likelihood(context, action, reward)
+    return KnownBelief(states.move(log_weights, model.transition))

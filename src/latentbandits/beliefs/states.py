@@ -29,6 +29,24 @@ def log_total(log_weights: FloatArray) -> FloatArray:
     return total
 
 
+def move(log_weights: FloatArray, transition: FloatArray | None) -> FloatArray:
+    """Log weights of the next round's state: log sum_s exp(log_weights(s)) T(s, s').
+
+    The predict step of a filter, after its condition step; None is a state that stands still.
+
+    >>> np.exp(move(np.log([[0.5, 0.5]]), np.array([[0.9, 0.1], [0.3, 0.7]])))
+    array([[0.6, 0.4]])
+    """
+    if transition is None:
+        return log_weights
+    top = log_weights.max(axis=-1, keepdims=True)
+    weights = np.exp(log_weights - top) @ transition
+    with np.errstate(divide="ignore"):  # a state that cannot be reached has log weight -inf
+        moved: FloatArray = np.log(weights, out=weights)
+    moved += top
+    return moved
+
+
 def sample(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
     """One state per session: `(n_sessions,)`.
 

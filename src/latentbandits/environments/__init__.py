@@ -2,7 +2,18 @@
 
 from latentbandits.environments.grouped_ratings import GroupedRatings
 from latentbandits.environments.known_users import KnownUsers
+from latentbandits.environments.missing_states import MissingStates
 from latentbandits.environments.protocol import Environment, Instances, Round
+from latentbandits.environments.switching import Switching
 from latentbandits.environments.synthetic import Synthetic
 
-__all__ = ["Environment", "GroupedRatings", "Instances", "KnownUsers", "Round", "Synthetic"]
+__all__ = [
+    "Environment",
+    "GroupedRatings",
+    "Instances",
+    "KnownUsers",
+    "MissingStates",
+    "Round",
+    "Switching",
+    "Synthetic",
+]

@@ -1,7 +1,10 @@
 """The paper's figures and claims, one small folder each: settings, claims, expected."""
 
+from latentbandits.experiments.drift import DriftExperiment
 from latentbandits.experiments.errata import ErrataExperiment
 from latentbandits.experiments.experiment import Experiment
+from latentbandits.experiments.families import FamiliesExperiment
+from latentbandits.experiments.misspecification import MisspecificationExperiment
 from latentbandits.experiments.movielens import MovieLensExperiment
 from latentbandits.experiments.spectral import SpectralExperiment
 from latentbandits.experiments.synthetic import SyntheticExperiment
@@ -13,6 +16,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ErrataExperiment(),
     TheoryExperiment(),
     SpectralExperiment(),
+    DriftExperiment(),
+    MisspecificationExperiment(),
+    FamiliesExperiment(),
 )
 
 __all__ = ["EXPERIMENTS", "Experiment"]

@@ -12,7 +12,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from latentbandits.models.catalogue import Catalogue
-from latentbandits.models.gaussian_arms import GaussianArms
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.kinds import KINDS, from_arrays, to_arrays
+from latentbandits.models.protocol import KnownModel, Model
 
 SCHEMA_VERSION = 1
 FORMAT = "latentbandits-model"
@@ -31,18 +30,13 @@ MANIFEST_FILE = "manifest.json"
 CATALOGUE = "catalogue."
 """What the names of a catalogue's arrays begin with, beside those of the model."""
 
-KINDS: Mapping[str, type[GaussianArms] | type[LinearGaussian]] = {
-    "GaussianArms": GaussianArms,
-    "LinearGaussian": LinearGaussian,
-}
-
 
 class ArtefactError(ValueError):
     """A file that is not a model, or no longer the model that was saved."""
 
 
 def save(
-    model: GaussianArms | LinearGaussian,
+    model: KnownModel,
     path: str | os.PathLike[str],
     catalogue: Catalogue | None = None,
 ) -> None:
@@ -51,6 +45,7 @@ def save(
     `catalogue` says which actions it was learned for; `load_catalogue` reads it again.
 
     >>> import tempfile
+    >>> from latentbandits import GaussianArms
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save(GaussianArms([[0.9, 0.1]], noise=0.5), folder + "/model")
     ...     load(folder + "/model").means
@@ -76,23 +71,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         fresh.rename(target)
 
 
-def write(
-    model: GaussianArms | LinearGaussian, folder: Path, catalogue: Catalogue | None = None
-) -> None:
+def write(model: KnownModel, folder: Path, catalogue: Catalogue | None = None) -> None:
     """The files of a model, into a folder that nobody reads yet."""
-    kind = type(model).__name__
-    if KINDS.get(kind) is not type(model):
-        raise TypeError(f"cannot save a {kind}; the kinds that can be saved are {', '.join(KINDS)}")
-    arrays: dict[str, Any] = {
-        f.name: np.asarray(getattr(model, f.name), np.float64) for f in fields(model)
-    }
+    arrays = to_arrays(model)
     if catalogue is not None:
         arrays |= {CATALOGUE + name: array for name, array in catalogue.to_arrays().items()}
     data = safetensors.numpy.save(arrays)
     manifest = {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
-        "kind": kind,
+        "kind": type(model).__name__,
         "arrays": {name: list(array.shape) for name, array in arrays.items()},
         "arrays_sha256": hashlib.sha256(data).hexdigest(),
     }
@@ -101,12 +89,12 @@ def write(
     (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
-def load(path: str | os.PathLike[str]) -> GaussianArms | LinearGaussian:
+def load(path: str | os.PathLike[str]) -> Model:
     """Read the model that `save` wrote; ArtefactError if it is not exactly that."""
     manifest, arrays = _read(Path(path))
-    own = {name: _scalar(a) for name, a in arrays.items() if not name.startswith(CATALOGUE)}
+    own = {name: array for name, array in arrays.items() if not name.startswith(CATALOGUE)}
     try:
-        return KINDS[manifest["kind"]](**own)
+        return from_arrays(manifest["kind"], own)
     except (TypeError, ValueError) as error:
         raise ArtefactError(f"{path} does not hold a {manifest['kind']}: {error}") from None
 
@@ -114,6 +102,7 @@ def load(path: str | os.PathLike[str]) -> GaussianArms | LinearGaussian:
 def load_catalogue(path: str | os.PathLike[str]) -> Catalogue | None:
     """The catalogue that was saved with a model; None if there was none.
 
+    >>> from latentbandits import GaussianArms
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model = GaussianArms([[0.9, 0.1]], noise=0.5)
     ...     save(model, folder + "/model", Catalogue(["red", "blue"]))
@@ -174,7 +163,3 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 def _digest(manifest: Mapping[str, Any]) -> str:
     content = {name: value for name, value in manifest.items() if name != "manifest_sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _scalar(array: np.ndarray[Any, np.dtype[Any]]) -> Any:
-    return array.item() if array.ndim == 0 else array

@@ -74,23 +74,25 @@ def non_negative_array(name: str, value: ArrayLike, shape: tuple[int, ...]) -> F
         ) from None
 
 
-def state_prior(value: ArrayLike | None, arrays: FloatArray) -> FloatArray:
+def state_prior(
+    value: ArrayLike | None, arrays: FloatArray, name: str = "state_prior"
+) -> FloatArray:
     """P1(s) for a model whose arrays are `(n_states, ...)` or `(n_sessions, n_states, ...)`:
     of shape `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
     """
     n_states = arrays.shape[-2]
     if value is None:
         return np.full(n_states, 1.0 / n_states)
-    array = finite_array("state_prior", value, (1, 2) if arrays.ndim == 3 else (1,))
+    array = finite_array(name, value, (1, 2) if arrays.ndim == 3 else (1,))
     if array.shape[-1] != n_states or (array.ndim == 2 and len(array) != len(arrays)):
         expected = f"({n_states},)" + (f" or {arrays.shape[:2]}" if arrays.ndim == 3 else "")
-        raise ValueError(f"state_prior must be of shape {expected}; got {array.shape}")
+        raise ValueError(f"{name} must be of shape {expected}; got {array.shape}")
     if (array < 0).any():
-        raise ValueError(f"state_prior must not be negative; its smallest entry is {array.min()}")
+        raise ValueError(f"{name} must not be negative; its smallest entry is {array.min()}")
     totals = array.sum(axis=-1, keepdims=True)
     if (np.abs(totals - 1) > _SUM_TOLERANCE).any():
         worst = float(totals.ravel()[np.abs(totals - 1).argmax()])
-        raise ValueError(f"state_prior must sum to one; it sums to {worst}: divide it by its sum")
+        raise ValueError(f"{name} must sum to one; it sums to {worst}: divide it by its sum")
     probabilities: FloatArray = array / totals
     return probabilities
 
@@ -178,3 +180,71 @@ def features(context: ArrayLike | None, n_sessions: int, n_features: int) -> Flo
             f"is {array[session, action, feature]}"
         )
     return array
+
+
+def positive_arrays(**values: ArrayLike) -> dict[str, FloatArray]:
+    """Arrays above zero, broadcast to one shape `(n_states, n_actions)`, or with sessions first."""
+    arrays = {name: finite_array(name, value, (0, 1, 2, 3)) for name, value in values.items()}
+    for name, array in arrays.items():
+        if (array <= 0).any():
+            where = tuple(int(i) for i in np.argwhere(array <= 0)[0])
+            entry = f"{name}{list(where)}" if where else name
+            raise ValueError(f"{name} must be above zero; {entry} is {array[where]}")
+    shapes = {name: array.shape for name, array in arrays.items()}
+    try:
+        shape = np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        raise ValueError(f"these shapes do not fit each other: {shapes}") from None
+    if len(shape) not in (2, 3):
+        raise ValueError(
+            f"one of {', '.join(arrays)} must have 2 or 3 dimensions, (n_states, n_actions) or "
+            f"with n_sessions first; got the shapes {shapes}"
+        )
+    return {name: np.broadcast_to(array, shape).copy() for name, array in arrays.items()}
+
+
+def above(name: str, array: FloatArray, least: float, why: str) -> None:
+    """Refuse entries that are not above `least`."""
+    if (array <= least).any():
+        where = tuple(int(i) for i in np.argwhere(array <= least)[0])
+        raise ValueError(
+            f"{name} must be above {least:g}, {why}; {name}{list(where)} is {array[where]}"
+        )
+
+
+def one_state(array: FloatArray, axis: int) -> tuple[int, ...]:
+    """The shape of a model's array if it had a single state."""
+    return (*array.shape[:axis], 1, *array.shape[axis + 1 :])
+
+
+def extended_prior(prior: FloatArray, probability: float) -> FloatArray:
+    """P1(s) with one more state of the given probability, taken from all others alike."""
+    if not 0 < probability < 1:
+        raise ValueError(f"the probability of one more state must be in (0, 1); got {probability}")
+    last = np.full((*prior.shape[:-1], 1), probability)
+    return np.concatenate([prior * (1 - probability), last], axis=-1)
+
+
+def transition_matrix(value: ArrayLike, n_states: int) -> FloatArray:
+    """P(next state | state): rows that sum to one."""
+    array = finite_array("transition", value, (2,))
+    if array.shape != (n_states, n_states):
+        raise ValueError(
+            f"transition must be of shape (n_states, n_states) = {(n_states, n_states)}; "
+            f"got {array.shape}"
+        )
+    if (array < 0).any():
+        row, column = (int(i) for i in np.argwhere(array < 0)[0])
+        raise ValueError(
+            f"transition must not be negative; transition[{row}, {column}] is {array[row, column]}"
+        )
+    totals = array.sum(axis=1)
+    wrong = np.abs(totals - 1) > _SUM_TOLERANCE
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"every row of transition must sum to one; row {row} sums to {totals[row]:g}: "
+            "divide each row by its sum"
+        )
+    rows: FloatArray = array / totals[:, None]
+    return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,6 +53,8 @@ class GaussianArms:
     (2, 2)
     """
 
+    transition: ClassVar[None] = None
+
     means: FloatArray
     noise: float
     spread: FloatArray
@@ -97,6 +99,9 @@ class GaussianArms:
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         checks.no_context("GaussianArms", context)
         return None
+
+    def check_reward(self, reward: FloatArray) -> None:
+        """Any finite number can be a Gaussian reward."""
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         if state is None:
@@ -166,6 +171,28 @@ class GaussianArms:
     ) -> FloatArray:
         mean, variance = self.posterior_rewards(parameters, context)
         return probability_largest(mean, np.sqrt(variance), eligible, weights)
+
+    def select(self, session: IntArray, state: IntArray) -> GaussianArms:
+        chosen = (0 if self.n_sessions is None else session), state
+        spread = np.sqrt(self._variances[chosen])
+        return GaussianArms(self._means[chosen][:, None], self.noise, spread[:, None])
+
+    def vague(self) -> GaussianArms:
+        axes = (-2, -1)
+        mean = self.means.mean(axis=axes, keepdims=True)
+        variance = np.square(self.spread).mean(axis=axes, keepdims=True)
+        variance += self.means.var(axis=axes, keepdims=True)
+        means = np.repeat(mean, self.n_actions, axis=-1)
+        return GaussianArms(means, self.noise, np.sqrt(variance))
+
+    def with_state(self, other: GaussianArms, probability: float) -> GaussianArms:
+        shape = (*self.means.shape[:-2], 1, self.n_actions)
+        return GaussianArms(
+            np.concatenate([self.means, np.broadcast_to(other.means, shape)], axis=-2),
+            self.noise,
+            np.concatenate([self.spread, np.broadcast_to(other.spread, shape)], axis=-2),
+            checks.extended_prior(self.state_prior, probability),
+        )
 
     def _posterior(
         self, mean: FloatArray, variance: FloatArray, count: FloatArray, total: FloatArray

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,6 +44,8 @@ class LinearGaussian:
     array([[3., 1.],
            [1., 2.]])
     """
+
+    transition: ClassVar[None] = None
 
     weights: FloatArray
     noise: float
@@ -93,6 +95,9 @@ class LinearGaussian:
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         return checks.features(context, n_sessions, self.n_features)
+
+    def check_reward(self, reward: FloatArray) -> None:
+        """Any finite number can be a Gaussian reward."""
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         assert context is not None
@@ -174,6 +179,30 @@ class LinearGaussian:
         weights: FloatArray,
     ) -> None:
         """Rewards that share theta have no one-dimensional form: their draws must be counted."""
+
+    def select(self, session: IntArray, state: IntArray) -> LinearGaussian:
+        chosen = (0 if self.n_sessions is None else session), state
+        covariances = self.covariances.reshape(*self._weights.shape, self.n_features)[chosen]
+        return LinearGaussian(self._weights[chosen][:, None], self.noise, covariances[:, None])
+
+    def vague(self) -> LinearGaussian:
+        """The covariance of weights over states, and their own, in one state."""
+        mean = self.weights.mean(axis=-2, keepdims=True)
+        offsets = self.weights - mean
+        between = offsets.swapaxes(-1, -2) @ offsets / self.n_states
+        covariance = between + self.covariances.mean(axis=-3)
+        return LinearGaussian(mean, self.noise, covariance[..., None, :, :])
+
+    def with_state(self, other: LinearGaussian, probability: float) -> LinearGaussian:
+        lead, d = self.weights.shape[:-2], self.n_features
+        return LinearGaussian(
+            np.concatenate([self.weights, np.broadcast_to(other.weights, (*lead, 1, d))], axis=-2),
+            self.noise,
+            np.concatenate(
+                [self.covariances, np.broadcast_to(other.covariances, (*lead, 1, d, d))], axis=-3
+            ),
+            checks.extended_prior(self.state_prior, probability),
+        )
 
     @cached_property
     def _weights(self) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,8 +39,15 @@ class KnownModel(Protocol):
     def log_state_prior(self) -> FloatArray:
         """Log P1(s), `(1 or n_sessions, n_states)`."""
 
+    @property
+    def transition(self) -> FloatArray | None:
+        """P(next state | state), `(n_states, n_states)`; None: the state stands still."""
+
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         """The context as the other methods take it; ValueError says what is wrong with it."""
+
+    def check_reward(self, reward: FloatArray) -> None:
+        """ValueError if a reward `(n,)`, known to be finite, cannot come from this model."""
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         """mu_hat(a, x, s): `(1 or n, n_states, n_actions)`, or `(n, n_actions)` in `state` (n,)."""
@@ -90,3 +97,24 @@ class Model(KnownModel, Protocol):
         """P(a is the best eligible action | s), `(n, n_states, n_actions)`, to 1e-6 after weighing
         with P(s) = `weights`; None where only counting draws can tell.
         """
+
+
+@runtime_checkable
+class Selectable(Protocol):
+    """A model that can be taken apart: what `Markov` needs of one with uncertain parameters."""
+
+    def select(self, session: IntArray, state: IntArray) -> Model:
+        """A model of one state and of len(session) sessions: the i-th is this model's
+        `state[i]` in session `session[i]`.
+        """
+
+
+@runtime_checkable
+class Extendable(Protocol):
+    """A model that can say "none of these": what `mmTS(model, catch_all=True)` needs."""
+
+    def vague(self) -> Model:
+        """A model of one state, whose prior is as wide as all states and actions together."""
+
+    def with_state(self, other: Model, probability: float) -> Model:
+        """This model and one more state, that of `other`, with the given prior probability."""

@@ -3,6 +3,7 @@
 from latentbandits.policies.agent import Agent
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.experts import EXP4
+from latentbandits.policies.forgetting import Discounted, SlidingWindow
 from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.information import mIDS, mmIDS
 from latentbandits.policies.latent_ucb import mmUCB, mUCB
@@ -17,9 +18,11 @@ __all__ = [
     "ActionProbabilities",
     "Agent",
     "Decision",
+    "Discounted",
     "LinTS",
     "LinUCB",
     "Policy",
+    "SlidingWindow",
     "mIDS",
     "mTS",
     "mUCB",

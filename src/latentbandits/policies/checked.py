@@ -70,6 +70,7 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
         n = _n_sessions(belief)
         features, n_actions = self._check_context(context, n)
         action, rewards = check_outcome(self.name, decision, reward, n, n_actions)
+        self._check_reward(rewards)
         return self._learn(belief, features, decision, action, rewards)
 
     def action_probabilities(
@@ -96,6 +97,9 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
     @abstractmethod
     def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         """The checked context and the number of actions."""
+
+    def _check_reward(self, reward: FloatArray) -> None:
+        """ValueError for rewards that cannot be; here any finite number can."""
 
     @abstractmethod
     def _choose(

@@ -45,6 +45,9 @@ class LatentPolicy(CheckedPolicy[LatentBeliefT], ABC):
     def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         return check_context(self.model, context, n_sessions)
 
+    def _check_reward(self, reward: FloatArray) -> None:
+        self.model.check_reward(reward)
+
 
 class PosteriorPolicy(LatentPolicy[WeightedBeliefT], ABC):
     """A latent policy whose belief has a posterior over states."""

@@ -10,6 +10,7 @@ import numpy as np
 from latentbandits.beliefs import joint, known, states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
+from latentbandits.models.catch_all import with_catch_all
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.gaussian_arms import GaussianArms
 from latentbandits.models.linear_gaussian import LinearGaussian
@@ -144,7 +145,8 @@ class mmTS(_JointThompson):
     """Thompson sampling with an uncertain model (Algorithm 3), exact: s, then theta_s given s.
 
     Propensities are by quadrature where actions are independent given the state, else by
-    `propensity_draws` counted draws, or none if that is 0.
+    `propensity_draws` counted draws, or none if that is 0. With `catch_all` the model has one
+    more state, "none of these": see `with_catch_all`.
 
     >>> policy = mmTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1))
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity.round(2)
@@ -153,6 +155,11 @@ class mmTS(_JointThompson):
 
     model: Model
     propensity_draws: int = 0
+    catch_all: bool = False
+
+    def __post_init__(self) -> None:
+        if self.catch_all:
+            object.__setattr__(self, "model", with_catch_all(self.model))
 
 
 @dataclass(frozen=True, eq=False)

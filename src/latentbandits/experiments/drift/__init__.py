@@ -1,0 +1,5 @@
+"""A latent state that moves (the paper's conclusion): `latentbandits reproduce drift`."""
+
+from latentbandits.experiments.drift.experiment import DriftExperiment
+
+__all__ = ["DriftExperiment"]

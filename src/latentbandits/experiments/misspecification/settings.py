@@ -1,0 +1,44 @@
+"""Models that are off by sigma0, and models that have never seen one of the states."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from latentbandits.environments import MissingStates, Synthetic
+from latentbandits.experiments.sweep import Policies, Setting
+from latentbandits.policies import TS, mIDS, mmIDS, mmTS, mmUCB, mTS, mUCB
+
+MODEL_NOISES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+MISSING = (0, 1)
+HORIZON = 500
+RUNS = 300
+CATCH_ALL = "mmTS, catch-all"
+
+
+def name(sigma0: float, n_missing: int) -> str:
+    known = Synthetic(sigma0).n_states - n_missing
+    return f"sigma0={sigma0:g}" + (f", {known} of {known + n_missing} states" if n_missing else "")
+
+
+def settings(horizon: int) -> list[Setting]:
+    return [
+        Setting(
+            name(sigma0, n_missing), MissingStates(Synthetic(sigma0), n_missing), policies(horizon)
+        )
+        for n_missing in MISSING
+        for sigma0 in MODEL_NOISES
+    ]
+
+
+def policies(horizon: int) -> Policies:
+    problem = Synthetic(0.0)
+    return {
+        "TS": TS(problem.n_actions, problem.noise, prior_mean=0.5, prior_spread=(1 / 12) ** 0.5),
+        "mUCB": partial(mUCB, horizon=horizon),
+        "mmUCB": partial(mmUCB, horizon=horizon),
+        "mTS": mTS,
+        "mIDS": mIDS,
+        "mmTS": mmTS,
+        "mmIDS": mmIDS,
+        CATCH_ALL: partial(mmTS, catch_all=True),
+    }

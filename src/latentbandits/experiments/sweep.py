@@ -1,0 +1,73 @@
+"""The same policies over a row of settings: what drift, misspecification and families share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from latentbandits.environments.protocol import Environment
+from latentbandits.experiments.experiment import ProgressBar, Table
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.simulation import Results, simulate
+from latentbandits.simulation.results import Metric
+from latentbandits.simulation.simulate import PolicyMaker
+
+Policies = Mapping[str, AnyPolicy | PolicyMaker]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One point of a sweep."""
+
+    name: str
+    environment: Environment
+    policies: Policies
+
+
+def play(
+    experiment: str,
+    settings: list[Setting],
+    chosen: list[str],
+    arguments: argparse.Namespace,
+    executor: Executor | None,
+    progress: ProgressBar,
+) -> dict[str, Results]:
+    """The chosen policies in every setting."""
+    results = {}
+    for setting in settings:
+        progress.start(f"{experiment}, {setting.name}", arguments.runs)
+        results[setting.name] = simulate(
+            {name: setting.policies[name] for name in chosen if name in setting.policies},
+            setting.environment,
+            n_runs=arguments.runs,
+            horizon=arguments.horizon,
+            seed=arguments.seed,
+            executor=executor,
+            progress=progress.advance,
+        )
+    return results
+
+
+def rows(results: Mapping[str, Results]) -> list[dict[str, Any]]:
+    """What results.json holds: one row per policy and setting."""
+    return [
+        policy.row() | {"setting": name}
+        for name, result in results.items()
+        for policy in result.values()
+    ]
+
+
+def metric_table(title: str, results: Mapping[str, Results], metric: Metric) -> Table:
+    """A policy in each row, a setting in each column."""
+    policies = list(dict.fromkeys(name for result in results.values() for name in result))
+    body = [
+        (name, *(_cell(result, name, metric) for result in results.values())) for name in policies
+    ]
+    return Table(title, ("policy", *results), body)
+
+
+def _cell(result: Results, policy: str, metric: Metric) -> str:
+    return str(getattr(result[policy], metric)) if policy in result else ""

@@ -1,0 +1,334 @@
+"""Sequential Monte Carlo over parameters, where nothing is conjugate (Section 3.4 of the paper).
+
+Resample-move (Gilks & Berzuini 2001): weighted draws of theta for every state and session. A
+reward multiplies their weights by its likelihood; the mean of that is the predictive density, and
+the running product of these is an unbiased estimate of the evidence. Where the effective sample
+size has fallen to a third, particles are resampled and then moved by Metropolis-Hastings steps that
+leave the posterior as it is.
+
+For the evidence to be unbiased a move may depend on the data, but not on the particles. So its
+length is drawn, per particle, between the prior's scale and that of as many rounds of data.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from latentbandits.models import checks, history
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.history import Keys
+from latentbandits.models.protocol import Context
+
+_PRIOR_SEED = 0x5EED
+_TIRED = 1 / 3  # resample where fewer than this share of the particles still count
+
+
+class ParticlePosterior(NamedTuple):
+    """Weighted particles, and the rounds that a move has to look back on."""
+
+    log_weights: FloatArray  # (n_sessions, n_states, n_particles), normalised over particles
+    theta: FloatArray  # (n_sessions, n_states, n_particles, n_parameters)
+    log_likelihoods: FloatArray  # (n_sessions, n_states, n_particles), of all rounds so far
+    features: FloatArray  # (n_sessions, n_rounds, n_features), of the actions played
+    rewards: FloatArray  # (n_sessions, n_rounds)
+    keys: Keys  # (n_sessions,)
+
+
+class TooFewParticles(UserWarning):
+    """The particles that still count are fewer than the parameters that they are to describe."""
+
+
+class ParticleModel(ABC):
+    """The frame: subclasses say how theta is drawn, scored and turned into mean rewards.
+
+    Sessions start from the same particles, drawn once, so that what a session learns is a
+    function of its own history and of `seed` alone.
+    """
+
+    transition: ClassVar[None] = None
+    n_particles: int
+    n_moves: int
+    seed: int
+    state_prior: FloatArray
+
+    @abstractmethod
+    def _draw_prior(self, n: int, rng: np.random.Generator) -> FloatArray:
+        """N draws of theta for every state: `(n_states, n, n_parameters)`."""
+
+    @abstractmethod
+    def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray | None:
+        """Log P1(theta | s), `(k, m)` for `theta` (k, m, n_parameters) and `state` (k,).
+
+        None where it is not known; then moves propose draws from the prior.
+        """
+
+    @abstractmethod
+    def _log_density(
+        self, theta: FloatArray, features: FloatArray, reward: FloatArray
+    ) -> FloatArray:
+        """`(n, m, t)` for `theta` (n, m, p), `features` (n, t, d) and `reward` (n, t)."""
+
+    @abstractmethod
+    def _mean_rewards(self, theta: FloatArray, features: FloatArray) -> FloatArray:
+        """The mean reward: `(n, m, k)` for theta (n, m, p) and features (n, k, d)."""
+
+    @property
+    @abstractmethod
+    def n_actions(self) -> int | None: ...
+
+    @property
+    @abstractmethod
+    def _point(self) -> FloatArray:
+        """The theta that the m-policies take as true, `(n_states, n_parameters)`."""
+
+    @property
+    def n_states(self) -> int:
+        return int(self.state_prior.shape[-1])
+
+    @property
+    def n_sessions(self) -> None:
+        return None
+
+    @cached_property
+    def log_state_prior(self) -> FloatArray:
+        return checks.log_prior(self.state_prior)
+
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
+        assert context is not None
+        if state is None:
+            point = np.broadcast_to(self._point, (len(context), *self._point.shape))
+            return self._mean_rewards(point, context)
+        return self._mean_rewards(self._point[state][:, None], context)[:, 0]
+
+    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
+        assert context is not None
+        point = np.broadcast_to(self._point, (len(action), *self._point.shape))
+        features = context[np.arange(len(action)), action][:, None]
+        return self._log_density(point, features, reward[:, None])[:, :, 0]
+
+    def parameters(self, n_sessions: int) -> ParticlePosterior:
+        n = checks.session_count(n_sessions, None)
+        shape = (n, self.n_states, self.n_particles)
+        theta = np.broadcast_to(self._prior_particles, (n, *self._prior_particles.shape))
+        weights = np.broadcast_to(-math.log(self.n_particles), shape)
+        keys = history.start(n, self.seed)
+        return ParticlePosterior(
+            weights, theta, np.zeros(shape), np.zeros((n, 0, 0)), np.zeros((n, 0)), keys
+        )
+
+    def condition(
+        self, parameters: ParticlePosterior, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, ParticlePosterior]:
+        assert context is not None
+        n = len(action)
+        x = context[np.arange(n), action][:, None]
+        flat = parameters.theta.reshape(n, -1, parameters.theta.shape[-1])
+        density = self._log_density(flat, x, reward[:, None])[:, :, 0]
+        density = density.reshape(parameters.log_weights.shape)
+        _check_density(density, reward)
+        log_predictive, log_weights, size = _reweigh(parameters.log_weights, density)
+        before = parameters.features.reshape(n, -1, x.shape[2])
+        updated = ParticlePosterior(
+            log_weights,
+            parameters.theta,
+            parameters.log_likelihoods + density,
+            np.concatenate([before, x], axis=1),
+            np.concatenate([parameters.rewards, reward[:, None]], axis=1),
+            history.advance(parameters.keys, action, reward),
+        )
+        self._warn(size, parameters.theta.shape[-1])
+        return log_predictive, self._rejuvenate(updated, size < _TIRED * self.n_particles)
+
+    def effective_sample_size(self, parameters: ParticlePosterior) -> FloatArray:
+        """1 / sum of squared weights: how many particles still count, `(n_sessions, n_states)`."""
+        size: FloatArray = 1 / np.square(np.exp(parameters.log_weights)).sum(axis=-1)
+        return size
+
+    def posterior_rewards(
+        self, parameters: ParticlePosterior, context: Context
+    ) -> tuple[FloatArray, FloatArray]:
+        assert context is not None
+        weights = np.exp(parameters.log_weights)
+        means = np.empty((len(context), self.n_states, context.shape[1]))
+        variances = np.empty_like(means)
+        for s in range(self.n_states):  # one at a time: (n, n_particles, n_actions) is enough
+            rewards = self._mean_rewards(parameters.theta[:, s], context)
+            share = weights[:, s, None]
+            means[:, s] = (share @ rewards)[:, 0]
+            variances[:, s] = (share @ (rewards - means[:, s, None]) ** 2)[:, 0]
+        return means, variances
+
+    def sample_rewards(
+        self,
+        parameters: ParticlePosterior,
+        context: Context,
+        state: IntArray,
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        assert context is not None
+        session = np.arange(len(state))
+        chosen = np.empty(state.shape, np.int64)
+        for draw, column in enumerate(state.T):
+            upper = np.exp(parameters.log_weights[session, column]).cumsum(axis=-1)
+            upper /= upper[:, -1:]
+            chosen[:, draw] = (rng.random((len(state), 1)) >= upper[:, :-1]).sum(axis=-1)
+        theta = parameters.theta[session[:, None], state, chosen]
+        return self._mean_rewards(theta, context)
+
+    def probability_best(
+        self,
+        parameters: ParticlePosterior,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> FloatArray:
+        """The weight of the particles under which each action is best."""
+        assert context is not None
+        n, s, _ = parameters.log_weights.shape
+        chance: FloatArray = np.empty((n, s, context.shape[1]))
+        for state in range(s):
+            rewards = self._mean_rewards(parameters.theta[:, state], context)
+            if eligible is not None:
+                rewards = np.where(eligible[:, None], rewards, -np.inf)
+            best = rewards == rewards.max(axis=2, keepdims=True)
+            shares = best / best.sum(axis=2, keepdims=True)
+            chance[:, state] = (np.exp(parameters.log_weights[:, state])[:, None] @ shares)[:, 0]
+        chance /= chance.sum(axis=2, keepdims=True)
+        return chance
+
+    def _rejuvenate(self, parameters: ParticlePosterior, tired: BoolArray) -> ParticlePosterior:
+        """Resample and move the particles of the `tired` (n_sessions, n_states)."""
+        if not tired.any():
+            return parameters
+        log_weights, theta, likelihoods = (
+            array.copy()
+            for array in (parameters.log_weights, parameters.theta, parameters.log_likelihoods)
+        )
+        for i in np.flatnonzero(tired.any(axis=1)):
+            states = np.flatnonzero(tired[i])
+            rng = history.generator(parameters.keys[i])
+            kept = _systematic(np.exp(log_weights[i, states]), rng)
+            rows = np.arange(len(states))[:, None]
+            resampled = theta[i, states][rows, kept], likelihoods[i, states][rows, kept]
+            theta[i, states], likelihoods[i, states] = self._move(
+                *resampled, states, parameters.features[i], parameters.rewards[i], rng
+            )
+            log_weights[i, states] = -math.log(self.n_particles)
+        return parameters._replace(
+            log_weights=log_weights, theta=theta, log_likelihoods=likelihoods
+        )
+
+    def _move(
+        self,
+        theta: FloatArray,
+        likelihood: FloatArray,
+        state: IntArray,
+        features: FloatArray,
+        rewards: FloatArray,
+        rng: np.random.Generator,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Metropolis-Hastings steps for the particles `(k, m, p)` of one session's states."""
+        k, m, p = theta.shape
+        log_prior = self._log_prior(theta, state)
+        for _ in range(self.n_moves):
+            if log_prior is None:
+                proposal = self._draw_prior(m, rng)[state]
+                proposed_prior = None
+            else:
+                length = len(rewards) ** (-0.5 * rng.random((k, m, 1))) * 2.4 / math.sqrt(p)
+                steps = rng.standard_normal((k, m, p)) @ self._prior_factors[state]
+                proposal = theta + length * steps
+                proposed_prior = self._log_prior(proposal, state)
+            proposed = self._log_total(proposal.reshape(1, k * m, p), features, rewards)
+            proposed = proposed.reshape(k, m)
+            gain = proposed - likelihood
+            if log_prior is not None and proposed_prior is not None:
+                gain += proposed_prior - log_prior
+            accepted = -rng.standard_exponential((k, m)) < gain
+            theta = np.where(accepted[..., None], proposal, theta)
+            likelihood = np.where(accepted, proposed, likelihood)
+            if log_prior is not None and proposed_prior is not None:
+                log_prior = np.where(accepted, proposed_prior, log_prior)
+        return theta, likelihood
+
+    def _log_total(
+        self, theta: FloatArray, features: FloatArray, rewards: FloatArray
+    ) -> FloatArray:
+        """The log likelihood of all rounds of one session: `(1, m)` for theta (1, m, p)."""
+        total: FloatArray = self._log_density(theta, features[None], rewards[None]).sum(axis=2)
+        return total
+
+    def _warn(self, size: FloatArray, n_parameters: int) -> None:
+        if size.min() < min(n_parameters, self.n_particles / 2):
+            session, state = (int(i) for i in np.argwhere(size == size.min())[0])
+            warnings.warn(
+                f"session {session}, state {state}: an effective sample size of {size.min():.1f} "
+                f"of {self.n_particles} particles is too few for {n_parameters} parameters; "
+                f"try n_particles={4 * self.n_particles}",
+                TooFewParticles,
+                stacklevel=2,
+            )
+
+    @cached_property
+    def _prior_particles(self) -> FloatArray:
+        rng = np.random.default_rng([_PRIOR_SEED, self.seed])
+        return checks.frozen(self._draw_prior(self.n_particles, rng))
+
+    @cached_property
+    def _prior_factors(self) -> FloatArray:
+        """The scale of moves, `(n_states, p, p)`: from draws that no particle comes from."""
+        draws = self._draw_prior(4096, np.random.default_rng([_PRIOR_SEED, self.seed, 1]))
+        centred = draws - draws.mean(axis=1, keepdims=True)
+        covariance = centred.swapaxes(1, 2) @ centred / draws.shape[1]
+        values, vectors = np.linalg.eigh(covariance)
+        factors: FloatArray = np.sqrt(np.maximum(values, 0.0))[:, :, None] * vectors.swapaxes(1, 2)
+        return factors
+
+
+def _reweigh(
+    log_weights: FloatArray, density: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The log predictive density, the weights given the reward, and their effective size.
+
+    Where no particle allows the reward, the density is zero and the weights stay.
+    """
+    joint = log_weights + density
+    top = joint.max(axis=-1, keepdims=True)
+    impossible = np.isneginf(top)
+    if impossible.any():
+        joint = np.where(impossible, log_weights, joint)
+        top = joint.max(axis=-1, keepdims=True)
+    weights = np.exp(joint - top)
+    total = weights.sum(axis=-1, keepdims=True)
+    size = total[..., 0] ** 2 / np.einsum("nsp,nsp->ns", weights, weights)
+    log_total = top + np.log(total)
+    joint -= log_total
+    return np.where(impossible, -np.inf, log_total)[..., 0], joint, size
+
+
+def _systematic(weights: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Indices of resampled particles, `(k, m)` for weights (k, m)."""
+    k, m = weights.shape
+    upper = weights.cumsum(axis=1)
+    upper *= m / upper[:, -1:]
+    below = np.ceil(upper - rng.random((k, 1))).astype(np.int64)
+    below[:, -1] = m
+    times = np.diff(below, axis=1, prepend=0)
+    index = np.broadcast_to(np.arange(m), (k, m))
+    return np.repeat(index.ravel(), times.ravel()).reshape(k, m)
+
+
+def _check_density(density: FloatArray, reward: FloatArray) -> None:
+    if np.isnan(density.max()) or density.max() == np.inf:
+        wrong = np.isnan(density) | (density == np.inf)
+        session, state, particle = (int(i) for i in np.argwhere(wrong)[0])
+        raise ValueError(
+            f"log_likelihood returned {density[session, state, particle]} for session {session}, "
+            f"state {state}, particle {particle}, reward {reward[session]:g}"
+        )

@@ -1,0 +1,184 @@
+"""Policies that forget, for worlds that change (Garivier & Moulines 2011): around any UCB policy.
+
+The belief of UCB1, LinUCB, mUCB and mmUCB is a sum over rounds, so what a round contributed can
+be faded, or taken back. Posteriors forget by knowing how the state moves: see `Markov`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import Context
+from latentbandits.models.trees import map_leaves
+from latentbandits.policies.checked import CheckedPolicy, Choice
+from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.latent_ucb import mmUCB, mUCB
+from latentbandits.policies.ridge import RidgeUCB
+from latentbandits.policies.ucb import UCB1, LinUCB
+
+Summing = UCB1 | LinUCB | mUCB | mmUCB
+
+
+class Faded(NamedTuple):
+    """The inner policy's sums, older rounds counting less."""
+
+    rounds: FloatArray  # (n_sessions,)
+    sums: Any
+
+
+class Windowed(NamedTuple):
+    """The inner policy's sums over the window, and each of its rounds to take back in time."""
+
+    rounds: FloatArray  # (n_sessions,)
+    sums: Any
+    contributions: Any  # like sums, with an axis of the window's rounds after the sessions
+
+
+ForgettingT = TypeVar("ForgettingT", Faded, Windowed)
+
+
+class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
+    """Decides as the inner policy does on the sums that are left."""
+
+    policy: Summing
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.policy, Summing):
+            raise TypeError(
+                f"{type(self).__name__} takes UCB1, LinUCB, mUCB or mmUCB, whose beliefs are sums "
+                f"of rounds; got {type(self.policy).__name__}. Posteriors forget with Markov"
+            )
+
+    @property
+    def name(self) -> str:
+        return f"{type(self).__name__}({self.policy.name})"
+
+    @property
+    def n_states(self) -> int:
+        return self.policy.n_states
+
+    @property
+    def _inner(self) -> CheckedPolicy[Any]:
+        """The policy on sums: LinUCB's own belief is their solution."""
+        given = self.policy
+        if isinstance(given, LinUCB):
+            return RidgeUCB(given.n_features, given.alpha, given.ridge)
+        return given
+
+    def state_probabilities(self, belief: ForgettingT) -> FloatArray:
+        """Those of the inner policy."""
+        return self._inner.state_probabilities(belief.sums)
+
+    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+        return self._inner._check_context(context, n_sessions)
+
+    def _check_reward(self, reward: FloatArray) -> None:
+        self._inner._check_reward(reward)
+
+    def _choose(
+        self,
+        belief: ForgettingT,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        return self._inner._choose(belief.sums, context, eligible, rng, propensity)
+
+    def _probabilities(
+        self,
+        belief: ForgettingT,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        return self._inner._probabilities(belief.sums, context, eligible, rng)
+
+    def _learn(
+        self,
+        belief: ForgettingT,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> ForgettingT:
+        nothing = self._inner.init(len(action))
+        return self._add(belief, self._inner._learn(nothing, context, decision, action, reward))
+
+    @abstractmethod
+    def _add(self, belief: ForgettingT, contribution: Any) -> ForgettingT:
+        """The belief after one more round, which adds `contribution` to its sums."""
+
+
+@dataclass(frozen=True, eq=False)
+class Discounted(_Forgetting[Faded]):
+    """`policy` with a round that is t rounds old counting `factor` ** t.
+
+    >>> policy = Discounted(UCB1(n_actions=2), factor=0.5)
+    >>> belief = policy.init()
+    >>> for reward in (1.0, 0.0):
+    ...     belief = policy.update(belief, None, Decision.logged([0]), [reward])
+    >>> belief.sums.counts, belief.sums.sums
+    (array([[1.5, 0. ]]), array([[0.5, 0. ]]))
+    """
+
+    policy: Summing
+    factor: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.factor <= 1:
+            raise ValueError(f"factor must be in (0, 1]; got {self.factor}")
+
+    def init(self, n_sessions: int = 1) -> Faded:
+        return Faded(np.zeros(n_sessions), self._inner.init(n_sessions))
+
+    def _add(self, belief: Faded, contribution: Any) -> Faded:
+        sums = map_leaves(lambda old, new: self.factor * old + new, belief.sums, contribution)
+        return Faded(belief.rounds + 1, sums)
+
+
+@dataclass(frozen=True, eq=False)
+class SlidingWindow(_Forgetting[Windowed]):
+    """`policy` on the last `rounds` rounds.
+
+    >>> policy = SlidingWindow(UCB1(n_actions=2), rounds=2)
+    >>> belief = policy.init()
+    >>> for reward in (5.0, 1.0, 0.0):
+    ...     belief = policy.update(belief, None, Decision.logged([0]), [reward])
+    >>> belief.sums.counts, belief.sums.sums
+    (array([[2., 0.]]), array([[1., 0.]]))
+    """
+
+    policy: Summing
+    rounds: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive_count("rounds", self.rounds)
+
+    def init(self, n_sessions: int = 1) -> Windowed:
+        sums = self._inner.init(n_sessions)
+        empty = map_leaves(lambda leaf: np.zeros((len(leaf), self.rounds, *leaf.shape[1:])), sums)
+        return Windowed(np.zeros(n_sessions), sums, empty)
+
+    def _add(self, belief: Windowed, contribution: Any) -> Windowed:
+        """Sums are taken over the window anew, so that no rounding error outlives it."""
+        session = np.arange(len(belief.rounds))
+        oldest = belief.rounds.astype(np.int64) % self.rounds
+
+        def replace(kept: FloatArray, new: FloatArray) -> FloatArray:
+            kept = kept.copy()
+            kept[session, oldest] = new
+            return kept
+
+        contributions = map_leaves(replace, belief.contributions, contribution)
+        sums = map_leaves(lambda kept: kept.sum(axis=1), contributions)
+        return Windowed(belief.rounds + 1, sums, contributions)
