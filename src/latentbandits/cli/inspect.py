@@ -13,13 +13,16 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from latentbandits.cli.model_tables import model_table, tables
+    from latentbandits.cli.model_tables import field_table, model_table, tables
     from latentbandits.experiments.report import show_tables
     from latentbandits.learning.save import load_report
-    from latentbandits.models import load, load_catalogue
+    from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
     report = load_report(arguments.model)
     found = [] if report is None else tables(report)
-    show_tables([model_table(model, catalogue), *found])
+    if isinstance(model, (GaussianArms, LinearGaussian)):
+        show_tables([model_table(model, catalogue), *found])
+    else:
+        show_tables([field_table(model), *found])
     return 0

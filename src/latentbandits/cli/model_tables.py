@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from latentbandits.experiments.experiment import Table
-from latentbandits.models import Catalogue, GaussianArms, LinearGaussian
+from latentbandits.models import Catalogue, GaussianArms, LinearGaussian, Model
+from latentbandits.models.kinds import to_arrays
 
 _SHOWN = 3  # actions at either end of a state: more are on the page
 
@@ -20,6 +21,16 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
         _held_out(report["held_out"]),
         _uncertainty(report["uncertainty"]),
     ]
+
+
+def field_table(model: Model) -> Table:
+    """Any kind of model: its fields, and those of the models inside it."""
+    rows: list[tuple[str, ...]] = []
+    for name, array in to_arrays(model).items():
+        spread = f"{array.min():.4g} to {array.max():.4g}" if array.ndim else f"{array.item():g}"
+        rows.append((name, "x".join(map(str, array.shape)) or "-", spread))
+    title = f"{type(model).__name__}, {model.n_states} states"
+    return Table(title, ("field", "shape", "values"), rows)
 
 
 def model_table(model: GaussianArms | LinearGaussian, catalogue: Catalogue | None) -> Table:

@@ -32,9 +32,14 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.experiments.report import show, write
     from latentbandits.learning.logs import read_log
     from latentbandits.learning.save import load_report
-    from latentbandits.models import load, load_catalogue
+    from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
+    if not isinstance(model, (GaussianArms, LinearGaussian)):
+        raise ValueError(
+            f"simulate plays the models that fit makes, GaussianArms and LinearGaussian; "
+            f"{arguments.model} holds a {type(model).__name__}: use latentbandits.simulate"
+        )
     policies = choose("policy", arguments.policies, POLICIES[type(model).__name__])
     report = load_report(arguments.model) or {}
     if arguments.users is None:

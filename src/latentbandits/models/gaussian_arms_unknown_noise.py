@@ -113,6 +113,18 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         mean += self._centre
         return MeanAndNoise(mean, noise)
 
+    def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Student's t in one go: a normal over the root of a gamma."""
+        scale = _rest(phi)
+        scale /= rng.standard_gamma(0.5 * phi[..., 3])
+        scale /= phi[..., 0]
+        scale *= 0.5
+        means = np.sqrt(scale, out=scale)
+        means *= rng.standard_normal(means.shape)
+        means += phi[..., 1] / phi[..., 0]
+        means += self._centre
+        return means
+
     def point(self, phi: FloatArray) -> MeanAndNoise:
         return MeanAndNoise(self.moments(phi)[0], np.sqrt(_rest(phi) / (phi[..., 3] - 2)))
 

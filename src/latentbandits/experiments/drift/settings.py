@@ -72,11 +72,11 @@ def policies(probability: float, horizon: int) -> Policies:
         "discounted UCB1": Discounted(ucb1, factor),
         "TS": TS(k, noise, prior_mean=0.5, prior_spread=(1 / 12) ** 0.5),
         "mUCB": partial(mUCB, horizon=horizon),
-        "window mUCB": partial(_window, mUCB, rounds, horizon),
-        "discounted mUCB": partial(_discounted, mUCB, factor, horizon),
+        "window mUCB": partial(_window, mUCB, rounds),
+        "discounted mUCB": partial(_discounted, mUCB, factor),
         "mmUCB": partial(mmUCB, horizon=horizon),
-        "window mmUCB": partial(_window, mmUCB, rounds, horizon),
-        "discounted mmUCB": partial(_discounted, mmUCB, factor, horizon),
+        "window mmUCB": partial(_window, mmUCB, rounds),
+        "discounted mmUCB": partial(_discounted, mmUCB, factor),
         "mTS": mTS,
         "Markov mTS": partial(_markov, mTS, probability),
         "Markov mTS, cautious": partial(_markov, mTS, max(probability, 1 / horizon)),
@@ -85,12 +85,12 @@ def policies(probability: float, horizon: int) -> Policies:
     }
 
 
-def _window(policy: Any, rounds: int, horizon: int, model: GaussianArms) -> SlidingWindow:
-    return SlidingWindow(policy(model, horizon=horizon), rounds)
+def _window(policy: Any, rounds: int, model: GaussianArms) -> SlidingWindow:
+    return SlidingWindow(policy(model, horizon=rounds), rounds)
 
 
-def _discounted(policy: Any, factor: float, horizon: int, model: GaussianArms) -> Discounted:
-    return Discounted(policy(model, horizon=horizon), factor)
+def _discounted(policy: Any, factor: float, model: GaussianArms) -> Discounted:
+    return Discounted(policy(model), factor)
 
 
 def _markov(policy: Any, probability: float, model: GaussianArms) -> Any:
