@@ -66,7 +66,7 @@ CLAIMS: tuple[Checkable, ...] = (
         for probability in PROBABILITIES
         if probability > 0.01
         for knowing, twin in KNOWING.items()
-        if twin in ("mUCB", "mmUCB")
+        if twin == "mUCB"
     ),
     *(
         LosesLittle(f"D 0 {knowing}", knowing, twin, name("markov", 0.0))
