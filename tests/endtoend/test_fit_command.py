@@ -6,9 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from latentbandits import LinearGaussian, load
+from latentbandits import GaussianArms, LinearGaussian, load, save
 from latentbandits.cli import main
 from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.models import BernoulliArms
 from tests.unit.test_selection import ratings_log
 
 COLUMNS = ["--user", "who", "--action", "what", "--reward", "paid"]
@@ -141,3 +142,13 @@ def test_users_of_another_catalogue(arms, tmp_path, capsys):
 def test_inspect_of_what_is_no_model(tmp_path, capsys):
     assert main(["inspect", str(tmp_path)]) == 2
     assert "not a saved model" in capsys.readouterr().err
+
+
+def test_models_that_fit_did_not_learn(tmp_path, capsys):
+    save(BernoulliArms([[2.0, 8.0]], [[8.0, 2.0]]), tmp_path / "bernoulli")
+    save(GaussianArms(np.zeros((4, 1, 2)), 0.5), tmp_path / "instances")
+    for name in ("bernoulli", "instances"):
+        assert main(["inspect", str(tmp_path / name)]) == 0
+        assert main(["simulate", str(tmp_path / name), "--out", str(tmp_path / "sim")]) == 2
+        assert "simulate plays models of GaussianArms" in capsys.readouterr().err
+    assert not (tmp_path / "sim").exists()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from latentbandits.experiments.experiment import Table
-from latentbandits.models import Catalogue, GaussianArms, LinearGaussian, Model
+from latentbandits.models import Catalogue, GaussianArms, KnownModel, LinearGaussian, Model
 from latentbandits.models.kinds import to_arrays
 
 _SHOWN = 3  # actions at either end of a state: more are on the page
@@ -33,19 +35,23 @@ def field_table(model: Model) -> Table:
     return Table(title, ("field", "shape", "values"), rows)
 
 
-def model_table(model: GaussianArms | LinearGaussian, catalogue: Catalogue | None) -> Table:
-    prior = model.state_prior.reshape(-1, model.n_states)[0]
+def model_table(model: KnownModel, catalogue: Catalogue | None) -> Table:
+    """What any saved model has, and the spread of arms and the features of a linear one."""
+    prior = np.exp(np.asarray(model.log_state_prior)[0])
     rows: list[tuple[str, ...]] = [
         ("kind", type(model).__name__),
         ("states", str(model.n_states)),
         ("state prior", ", ".join(f"{p:.3f}" for p in prior)),
         ("noise", f"{model.noise:.4g}"),
     ]
-    if isinstance(model, GaussianArms):
+    if model.n_actions is not None:
         rows.append(("actions", f"{model.n_actions:,}"))
+    if isinstance(model, GaussianArms):
         rows.append(("spread of a mean", f"{model.spread.min():.3g} to {model.spread.max():.3g}"))
-    else:
+    if isinstance(model, LinearGaussian):
         rows.append(("features", str(model.n_features)))
+    if model.n_sessions is not None:
+        rows.append(("instances", f"{model.n_sessions:,}, one for each session"))
     held = "none" if catalogue is None else f"{len(catalogue):,} actions"
     rows.append(("catalogue", held))
     return Table("The model", ("", ""), rows)
