@@ -29,17 +29,17 @@ Arrays = Mapping[str, NDArray[Any]]
 KINDS: Mapping[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        BernoulliArms,
-        CategoricalArms,
-        Ensemble,
-        ExponentialArms,
         GaussianArms,
         GaussianArmsUnknownNoise,
+        BernoulliArms,
+        PoissonArms,
+        ExponentialArms,
+        CategoricalArms,
         LinearGaussian,
         LinearGaussianUnknownNoise,
         LogisticLinear,
+        Ensemble,
         Markov,
-        PoissonArms,
     )
 }
 
