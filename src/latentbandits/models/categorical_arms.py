@@ -101,9 +101,10 @@ class CategoricalArms(ConjugateArms):
 
     def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         """In one product: both the draws' mean of the values and what they are to be divided by."""
-        both = self._gammas(phi, rng) @ np.stack([self.values, np.ones_like(self.values)], axis=1)
-        means: FloatArray = both[..., 0] / both[..., 1]
-        return means
+        flat = self._gammas(phi, rng).reshape(-1, len(self.values))
+        both = flat @ np.stack([self.values, np.ones_like(self.values)], axis=1)
+        means: FloatArray = both[:, 0] / both[:, 1]
+        return means.reshape(phi.shape[:-1])
 
     def point(self, phi: FloatArray) -> FloatArray:
         probabilities: FloatArray = phi / phi.sum(axis=-1, keepdims=True)

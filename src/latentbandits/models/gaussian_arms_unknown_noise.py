@@ -115,14 +115,17 @@ class GaussianArmsUnknownNoise(ConjugateArms):
 
     def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Student's t in one go: a normal over the root of a gamma."""
-        scale = _rest(phi)
-        scale /= rng.standard_gamma(0.5 * phi[..., 3])
-        scale /= phi[..., 0]
-        scale *= 0.5
-        means = np.sqrt(scale, out=scale)
+        count, total = np.ascontiguousarray(phi[..., 0]), phi[..., 1]
+        offset = total / count
+        spread = phi[..., 2] - total * offset
+        np.maximum(spread, _TINY, out=spread)  # as in _rest
+        count *= rng.standard_gamma(0.5 * phi[..., 3])
+        spread /= count
+        spread *= 0.5
+        means: FloatArray = np.sqrt(spread, out=spread)
         means *= rng.standard_normal(means.shape)
-        means += phi[..., 1] / phi[..., 0]
-        means += self._centre
+        offset += self._centre
+        means += offset
         return means
 
     def point(self, phi: FloatArray) -> MeanAndNoise:

@@ -3,8 +3,8 @@
 Resample-move (Gilks & Berzuini 2001): weighted draws of theta for every state and session. A
 reward multiplies their weights by its likelihood; the mean of that is the predictive density, and
 the running product of these is an unbiased estimate of the evidence. Where the effective sample
-size has fallen to a third, particles are resampled and then moved by Metropolis-Hastings steps that
-leave the posterior as it is.
+size has fallen to a quarter, particles are resampled and then moved by Metropolis-Hastings steps
+that leave the posterior as it is.
 
 For the evidence to be unbiased a move may depend on the data, but not on the particles. So its
 length is drawn, per particle, between the prior's scale and that of as many rounds of data.
@@ -26,7 +26,7 @@ from latentbandits.models.history import Keys
 from latentbandits.models.protocol import Context
 
 _PRIOR_SEED = 0x5EED
-_TIRED = 1 / 3  # resample where fewer than this share of the particles still count
+_TIRED = 1 / 4  # resample where fewer than this share of the particles still count
 
 
 class ParticlePosterior(NamedTuple):
