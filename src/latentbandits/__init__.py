@@ -8,23 +8,12 @@
 >>> belief = policy.update(belief, None, decision, reward=[0.9])
 """
 
+from typing import TYPE_CHECKING
+
+from latentbandits.lazy import lazy_exports
 from latentbandits.models import (
-    ArtefactError,
-    BernoulliArms,
-    CategoricalArms,
-    Ensemble,
-    ExponentialArms,
-    FunctionModel,
     GaussianArms,
-    GaussianArmsUnknownNoise,
     LinearGaussian,
-    LinearGaussianUnknownNoise,
-    LogisticLinear,
-    Markov,
-    Particles,
-    PoissonArms,
-    load,
-    save,
 )
 from latentbandits.policies import (
     EXP4,
@@ -45,7 +34,25 @@ from latentbandits.policies import (
     mTS,
     mUCB,
 )
-from latentbandits.simulation import simulate
+
+if TYPE_CHECKING:
+    from latentbandits.models import (
+        ArtefactError,
+        BernoulliArms,
+        CategoricalArms,
+        Ensemble,
+        ExponentialArms,
+        FunctionModel,
+        GaussianArmsUnknownNoise,
+        LinearGaussianUnknownNoise,
+        LogisticLinear,
+        Markov,
+        Particles,
+        PoissonArms,
+        load,
+        save,
+    )
+    from latentbandits.simulation import simulate
 
 __version__ = "0.1.0"
 
@@ -85,3 +92,24 @@ __all__ = [
     "save",
     "simulate",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "ArtefactError": "latentbandits.models",
+        "load": "latentbandits.models",
+        "save": "latentbandits.models",
+        "BernoulliArms": "latentbandits.models",
+        "CategoricalArms": "latentbandits.models",
+        "Ensemble": "latentbandits.models",
+        "ExponentialArms": "latentbandits.models",
+        "FunctionModel": "latentbandits.models",
+        "GaussianArmsUnknownNoise": "latentbandits.models",
+        "LinearGaussianUnknownNoise": "latentbandits.models",
+        "LogisticLinear": "latentbandits.models",
+        "Markov": "latentbandits.models",
+        "Particles": "latentbandits.models",
+        "PoissonArms": "latentbandits.models",
+        "simulate": "latentbandits.simulation",
+    },
+)
