@@ -147,8 +147,10 @@ def test_inspect_of_what_is_no_model(tmp_path, capsys):
 def test_models_that_fit_did_not_learn(tmp_path, capsys):
     save(BernoulliArms([[2.0, 8.0]], [[8.0, 2.0]]), tmp_path / "bernoulli")
     save(GaussianArms(np.zeros((4, 1, 2)), 0.5), tmp_path / "instances")
-    for name in ("bernoulli", "instances"):
+    for name, held in (("bernoulli", "a BernoulliArms"), ("instances", "instance for each")):
         assert main(["inspect", str(tmp_path / name)]) == 0
         assert main(["simulate", str(tmp_path / name), "--out", str(tmp_path / "sim")]) == 2
-        assert "simulate plays models of GaussianArms" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "simulate plays the models that fit makes" in error
+        assert held in error
     assert not (tmp_path / "sim").exists()

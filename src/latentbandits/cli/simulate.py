@@ -35,10 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
-    if not isinstance(model, (GaussianArms, LinearGaussian)):
+    if not isinstance(model, (GaussianArms, LinearGaussian)) or model.n_sessions is not None:
+        each = "" if model.n_sessions is None else " with an instance for each session"
         raise ValueError(
             f"simulate plays the models that fit makes, GaussianArms and LinearGaussian; "
-            f"{arguments.model} holds a {type(model).__name__}: use latentbandits.simulate"
+            f"{arguments.model} holds a {type(model).__name__}{each}: use latentbandits.simulate"
         )
     policies = choose("policy", arguments.policies, POLICIES[type(model).__name__])
     report = load_report(arguments.model) or {}
