@@ -214,10 +214,14 @@ class ParticleModel(ABC):
             states = np.flatnonzero(tired[i])
             rng = history.generator(parameters.keys[i])
             kept = _systematic(np.exp(log_weights[i, states]), rng)
-            rows = np.arange(len(states))[:, None]
-            resampled = theta[i, states][rows, kept], likelihoods[i, states][rows, kept]
+            rows = states[:, None]
             theta[i, states], likelihoods[i, states] = self._move(
-                *resampled, states, parameters.features[i], parameters.rewards[i], rng
+                theta[i, rows, kept],
+                likelihoods[i, rows, kept],
+                states,
+                parameters.features[i],
+                parameters.rewards[i],
+                rng,
             )
             log_weights[i, states] = -math.log(self.n_particles)
         return parameters._replace(
@@ -233,7 +237,10 @@ class ParticleModel(ABC):
         rewards: FloatArray,
         rng: np.random.Generator,
     ) -> tuple[FloatArray, FloatArray]:
-        """Metropolis-Hastings steps for the particles `(k, m, p)` of one session's states."""
+        """Metropolis-Hastings steps for the particles `(k, m, p)` of one session's states.
+
+        `theta` and `likelihood` are the caller's to give away: they are changed.
+        """
         k, m, p = theta.shape
         log_prior = self._log_prior(theta, state)
         for _ in range(self.n_moves):
@@ -251,10 +258,9 @@ class ParticleModel(ABC):
             if log_prior is not None and proposed_prior is not None:
                 gain += proposed_prior - log_prior
             accepted = -rng.standard_exponential((k, m)) < gain
-            theta = np.where(accepted[..., None], proposal, theta)
-            likelihood = np.where(accepted, proposed, likelihood)
+            theta[accepted], likelihood[accepted] = proposal[accepted], proposed[accepted]
             if log_prior is not None and proposed_prior is not None:
-                log_prior = np.where(accepted, proposed_prior, log_prior)
+                log_prior[accepted] = proposed_prior[accepted]
         return theta, likelihood
 
     def _log_total(
