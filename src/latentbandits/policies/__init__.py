@@ -10,6 +10,7 @@ from latentbandits.policies.latent_ucb import mmUCB, mUCB
 from latentbandits.policies.protocol import Policy
 from latentbandits.policies.thompson import TS, LinTS, mmTS, mTS
 from latentbandits.policies.ucb import UCB1, LinUCB
+from latentbandits.policies.uniform import Uniform
 
 __all__ = [
     "EXP4",
@@ -23,6 +24,7 @@ __all__ = [
     "LinUCB",
     "Policy",
     "SlidingWindow",
+    "Uniform",
     "mIDS",
     "mTS",
     "mUCB",

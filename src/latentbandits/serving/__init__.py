@@ -1,0 +1,1 @@
+"""The decision service: an engine without HTTP, its stores, and the app that translates."""

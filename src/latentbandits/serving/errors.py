@@ -1,0 +1,56 @@
+"""Why the engine refuses: each kind says what was wrong, with which value, and how to fix it."""
+
+from __future__ import annotations
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """A request that changes nothing; `code` is for programs, the message for people."""
+
+    code = "refused"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Invalid(Refused):
+    """It can never work as it stands."""
+
+    code = "invalid"
+
+
+class NotFound(Refused):
+    """It names something that is not there."""
+
+    code = "not_found"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is no {kind} {name[:100]!r}")
+
+
+class Conflict(Refused):
+    """It contradicts something that is already stored."""
+
+    code = "conflict"
+
+
+class Busy(Refused):
+    """More is waiting than the service takes on; try again shortly."""
+
+    code = "busy"
+
+
+class StoreUnavailable(Refused):
+    """The store could not commit: nothing was acknowledged; try again later."""
+
+    code = "store_unavailable"
+
+
+class Contention(StoreUnavailable):
+    """Another process held what this transaction needed; the same request may succeed alone."""
+
+    code = "contention"
+
+
+class StoreError(Exception):
+    """A store that cannot be opened: held by another process, from a newer version, no store."""

@@ -1,0 +1,138 @@
+"""The models that a service has: kept in its store, checked before they are used."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from latentbandits.models.artefacts import ArtefactError, load, save
+from latentbandits.serving.actions import ActionSpace, action_space
+from latentbandits.serving.choosers import AnyChecked, make_policy
+from latentbandits.serving.errors import Invalid, NotFound
+from latentbandits.serving.records import ActivationRow, Arm, ModelRow
+from latentbandits.serving.stores.protocol import Store
+
+_MAX_BYTES = 256 * 2**20
+_ID_DIGITS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A model ready to decide: its actions, and a policy for each arm."""
+
+    id: str
+    name: str
+    model: Any
+    space: ActionSpace
+    policies: Mapping[Arm, AnyChecked]
+
+
+class Library:
+    """Loads models from the store as sessions need them, and knows which one is active."""
+
+    def __init__(self, store: Store, policy: str, holdout: str) -> None:
+        self._store = store
+        self._names: Mapping[Arm, str] = {"policy": policy, "holdout": holdout}
+        self._served: dict[str, ServedModel] = {}
+        self.activations: list[ActivationRow] = []
+
+    def refresh(self) -> None:
+        """See what other processes have activated."""
+        last = self.activations[-1].order if self.activations else -1
+        self.activations += self._store.activations(after=last)
+
+    def forget(self) -> None:
+        """Read everything from the store again."""
+        self.activations = []
+        self._served.clear()
+
+    @property
+    def active(self) -> ActivationRow:
+        if not self.activations:
+            raise Invalid("no model is active: start the service with one")
+        return self.activations[-1]
+
+    def served(self, model_id: str) -> ServedModel:
+        found = self._served.get(model_id)
+        if found is None:
+            row = self._store.model(model_id)
+            if row is None:
+                raise NotFound("model", model_id)
+            found = self._served[model_id] = self.check(row)
+        return found
+
+    def check(self, row: ModelRow) -> ServedModel:
+        """The model of an artefact, ready to decide; Invalid if it never could."""
+        files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
+        with tempfile.TemporaryDirectory(prefix="latentbandits-") as folder:
+            for name, content in files.items():
+                Path(folder, Path(name).name).write_bytes(content)
+            try:
+                model = load(folder)
+            except ArtefactError as error:
+                raise Invalid(str(error).replace(folder, row.name)) from None
+        if model.n_sessions is not None:
+            raise Invalid(
+                f"{row.name} has one instance for each of {model.n_sessions} sessions: a service "
+                "needs one model that all sessions share"
+            )
+        try:
+            policies = {arm: make_policy(name, model) for arm, name in self._names.items()}
+        except (TypeError, ValueError) as error:
+            raise Invalid(f"{row.name}: {error}") from None
+        return ServedModel(row.id, row.name, model, action_space(model), policies)
+
+    def check_successor(self, new: ServedModel) -> None:
+        """Refuse a model that could not answer what the active one could."""
+        if not self.activations:
+            return
+        old = self.served(self.active.model)
+        old_features = getattr(old.model, "n_features", None)
+        new_features = getattr(new.model, "n_features", None)
+        if old_features != new_features:
+            raise Invalid(
+                f"{new.name} takes {new_features} features, the active model {old_features}: "
+                "requests would fail; send force=true if callers have changed"
+            )
+        missing = set(old.space.names or ()) - set(new.space.names or ())
+        if missing:
+            raise Invalid(
+                f"{new.name} lacks {len(missing)} actions of the active model, for instance "
+                f"{min(missing)!r}: requests would fail; send force=true if callers have changed"
+            )
+
+
+def read_artefact(path: Path, name: str | None = None) -> ModelRow:
+    """The files of a saved model, as a row; Invalid if they cannot be read."""
+    try:
+        files = {f.name: f for f in sorted(path.iterdir()) if f.is_file()}
+        if not files:
+            raise Invalid(f"{path} is not a saved model: it is empty")
+        if sum(f.stat().st_size for f in files.values()) > _MAX_BYTES:
+            raise Invalid(f"{path} is larger than {_MAX_BYTES} bytes: it cannot be a model")
+        contents = {file_name: f.read_bytes() for file_name, f in files.items()}
+    except OSError as error:
+        raise Invalid(f"{path} is not a saved model: {error.strerror}") from None
+    return model_row(contents, name or path.name)
+
+
+def pack(model: Any, name: str) -> ModelRow:
+    """A model that was made in this process, as a row."""
+    with tempfile.TemporaryDirectory(prefix="latentbandits-") as folder:
+        save(model, Path(folder, "model"))
+        return read_artefact(Path(folder, "model"), name)
+
+
+def model_row(files: Mapping[str, bytes], name: str) -> ModelRow:
+    """A row whose id is that of its content."""
+    digest = hashlib.sha256()
+    for file_name, content in sorted(files.items()):
+        digest.update(f"{file_name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return ModelRow(digest.hexdigest()[:_ID_DIGITS], name, msgspec.msgpack.encode(dict(files)))

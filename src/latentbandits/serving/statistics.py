@@ -1,0 +1,179 @@
+"""Running totals: what the page and the metrics show, kept with the store's transactions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from latentbandits.serving.records import Arm
+
+ROUNDS = 50  # rounds of a session that are counted one by one
+
+
+class RoundTotals(msgspec.Struct, array_like=True):
+    """One round of all sessions of an arm; each session is in it once, so its terms are
+    independent.
+    """
+
+    decisions: int = 0
+    identified: int = 0  # decisions that had an entropy
+    entropy: float = 0.0
+    rewards: int = 0
+    reward_sum: float = 0.0
+    reward_squares: float = 0.0
+
+
+class ArmTotals(msgspec.Struct, array_like=True):
+    """Rewards of one session are alike, so the error of their mean is that of clusters:
+    with S and n the reward sum and count of a session, it needs the sums of S^2, S n and n^2.
+    """
+
+    sessions: int = 0  # with at least one reward
+    decisions: int = 0
+    rewards: int = 0
+    reward_sum: float = 0.0
+    sums_squared: float = 0.0
+    sums_by_counts: float = 0.0
+    counts_squared: float = 0.0
+    rounds: list[RoundTotals] = msgspec.field(default_factory=list)
+
+    def add_session(self, total: float, count: int, sign: int = 1) -> None:
+        if count:
+            self.sessions += sign
+            self.rewards += sign * count
+            self.reward_sum += sign * total
+            self.sums_squared += sign * total * total
+            self.sums_by_counts += sign * total * count
+            self.counts_squared += sign * count * count
+
+    def round(self, number: int) -> RoundTotals | None:
+        if number > ROUNDS:
+            return None
+        while len(self.rounds) < number:
+            self.rounds.append(RoundTotals())
+        return self.rounds[number - 1]
+
+    def mean(self) -> tuple[float, float] | None:
+        """The mean reward and its standard error over sessions; None before any reward."""
+        if self.rewards == 0:
+            return None
+        mean = self.reward_sum / self.rewards
+        squares = self.sums_squared - 2 * mean * self.sums_by_counts + mean**2 * self.counts_squared
+        if self.sessions < 2:
+            return mean, math.inf
+        spread = max(squares, 0.0) * self.sessions / (self.sessions - 1)
+        return mean, math.sqrt(spread) / self.rewards
+
+
+class Tally(msgspec.Struct, array_like=True):
+    decisions: int = 0
+    rewards: int = 0
+    reward_sum: float = 0.0
+
+
+class Statistics(msgspec.Struct):
+    """Totals since the store began."""
+
+    arms: dict[str, ArmTotals] = msgspec.field(default_factory=dict)
+    tallies: dict[str, Tally] = msgspec.field(default_factory=dict)  # by "policy model"
+    shares: dict[str, list[float]] = msgspec.field(default_factory=dict)  # by model
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+
+    def arm(self, arm: Arm) -> ArmTotals:
+        return self.arms.setdefault(arm, ArmTotals())
+
+    def tally(self, policy: str, model: str) -> Tally:
+        return self.tallies.setdefault(f"{policy} {model}", Tally())
+
+    def count(self, name: str, times: int = 1) -> None:
+        self.counts[name] = self.counts.get(name, 0) + times
+
+    def decided(
+        self, arm: Arm, policy: str, model: str, round_: int, probabilities: Sequence[float]
+    ) -> None:
+        totals = self.arm(arm)
+        totals.decisions += 1
+        self.tally(policy, model).decisions += 1
+        self.count("decisions")
+        one = totals.round(round_)
+        if one is not None:
+            one.decisions += 1
+            if len(probabilities) > 1:
+                one.identified += 1
+                one.entropy += entropy(probabilities)
+
+    def rewarded(
+        self,
+        arm: Arm,
+        policy: str,
+        model: str,
+        round_: int,
+        value: float,
+        before: tuple[float, int],
+    ) -> None:
+        """A reward for a session that had `before` = (reward sum, rewards)."""
+        totals = self.arm(arm)
+        total, count = before
+        totals.add_session(total, count, sign=-1)
+        totals.add_session(total + value, count + 1)
+        tally = self.tally(policy, model)
+        tally.rewards += 1
+        tally.reward_sum += value
+        self.count("applied")
+        one = totals.round(round_)
+        if one is not None:
+            one.rewards += 1
+            one.reward_sum += value
+            one.reward_squares += value * value
+
+    def move_share(self, model: str, before: Sequence[float], after: Sequence[float]) -> None:
+        """A session's state probabilities have changed; empty: it was not, or is no longer."""
+        n = max(len(before), len(after))
+        if n < 2:
+            return
+        shares = self.shares.setdefault(model, [0.0] * n)
+        for i, p in enumerate(before):
+            shares[i] -= p
+        for i, p in enumerate(after):
+            shares[i] += p
+
+
+def entropy(probabilities: Iterable[float]) -> float:
+    """In bits.
+
+    >>> entropy([0.5, 0.5])
+    1.0
+    """
+    return -sum(p * math.log2(p) for p in probabilities if p > 0)
+
+
+def combined(parts: Sequence[Statistics]) -> Statistics:
+    """The totals of several processes that share a store."""
+    if len(parts) == 1:
+        return parts[0]
+    total = Statistics()
+    for part in parts:
+        for name, arm in part.arms.items():
+            _add(total.arms.setdefault(name, ArmTotals()), arm)
+        for name, tally in part.tallies.items():
+            _add(total.tallies.setdefault(name, Tally()), tally)
+        for name, times in part.counts.items():
+            total.count(name, times)
+        for name, shares in part.shares.items():
+            total.move_share(name, [], shares)
+    return total
+
+
+def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
+    for name in part.__struct_fields__:
+        if name == "rounds":
+            assert isinstance(total, ArmTotals)
+            assert isinstance(part, ArmTotals)
+            for number, one in enumerate(part.rounds, 1):
+                into = total.round(number)
+                assert into is not None
+                _add(into, one)
+        else:
+            setattr(total, name, getattr(total, name) + getattr(part, name))

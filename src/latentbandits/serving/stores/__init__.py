@@ -1,0 +1,61 @@
+"""Where sessions are kept: in memory, in a SQLite file, in PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from latentbandits.serving.errors import StoreError
+from latentbandits.serving.stores.protocol import LogReader, Store
+
+__all__ = ["LogReader", "Store", "open_log", "open_store"]
+
+_FORMS = "memory, sqlite:PATH, or postgresql://USER@HOST/DATABASE"
+
+
+def open_store(url: str, synchronous: str = "FULL") -> Store:
+    """The store that `url` names: memory, sqlite:PATH or postgresql://...
+
+    >>> open_store("memory").durable
+    False
+    """
+    kind, _, rest = url.partition(":")
+    if url == "memory":
+        from latentbandits.serving.stores.memory import MemoryStore
+
+        return MemoryStore()
+    if kind == "sqlite" and rest:
+        from latentbandits.serving.stores.sqlite import SqliteStore, Synchronous
+
+        if synchronous not in ("FULL", "NORMAL"):
+            raise StoreError(f"synchronous is FULL or NORMAL; got {synchronous!r}")
+        return SqliteStore(rest, cast(Synchronous, synchronous))
+    if kind in ("postgresql", "postgres") and rest:
+        _need_psycopg()
+        from latentbandits.serving.stores.postgresql import PostgresqlStore
+
+        return PostgresqlStore(url)
+    raise StoreError(f"{url!r} is not a store: give {_FORMS}")
+
+
+def open_log(url: str) -> LogReader:
+    """The decisions of a store, to be read while a service may be writing them."""
+    kind, _, rest = url.partition(":")
+    if kind == "sqlite" and rest:
+        from latentbandits.serving.stores.sqlite import SqliteLog
+
+        return SqliteLog(rest)
+    if kind in ("postgresql", "postgres") and rest:
+        _need_psycopg()
+        from latentbandits.serving.stores.postgresql import PostgresqlLog
+
+        return PostgresqlLog(url)
+    raise StoreError(f"{url!r} holds no log that can be read: give {_FORMS.partition(', ')[2]}")
+
+
+def _need_psycopg() -> None:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise StoreError(
+            "a postgresql store needs psycopg: pip install 'latentbandits[postgresql]'"
+        ) from None
