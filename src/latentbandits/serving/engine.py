@@ -25,12 +25,13 @@ from latentbandits.serving.messages import (
 )
 from latentbandits.serving.orders import (
     Orders,
+    Randomness,
     decision_id,
-    generator,
     milliseconds,
     new_token,
     parse_decision_id,
 )
+from latentbandits.serving.rates import Rates
 from latentbandits.serving.records import ActivationRow, DecisionRow, ModelRow, SwapMode
 from latentbandits.serving.replay import FALLBACK, learn, replay
 from latentbandits.serving.sessions import Live, Sessions, as_bytes, floats
@@ -75,6 +76,8 @@ class Engine:
         self._orders = Orders(store.node, clock)
         self.library = Library(store, settings.policy, settings.holdout_policy)
         self._propensities = Propensities(settings.propensity, settings.propensity_draws)
+        self._randomness = Randomness()
+        self.rates = Rates()
         self.statistics = Statistics()
         self._stale = True
         self._dirty = False
@@ -184,6 +187,7 @@ class Engine:
         self.statistics.decided(row.arm, row.policy, row.model, row.round, live.probabilities)
         if session.rounds == 0:
             self.statistics.count("started")
+        self.rates.count(decisions=1)
         self._dirty = True
         self.sessions.save(
             live.noted(
@@ -214,7 +218,11 @@ class Engine:
             n_actions = len(request.actions)
         else:
             decision, chance_, kind = self._propensities.decide(
-                policy, live.belief, asked.context, asked.eligible, generator(order, token)
+                policy,
+                live.belief,
+                asked.context,
+                asked.eligible,
+                self._randomness.of(order, token),
             )
             chance = chance_  # type: ignore[assignment]
             state, n_actions = int(decision.state[0]), asked.n_actions
@@ -298,6 +306,7 @@ class Engine:
                 "that no state could be believed after it: check its unit"
             )
         self.store.set_reward(row.order, request.value, at, "applied", request.event_id)
+        self.rates.count(rewards=1)
         self.statistics.rewarded(
             session.arm,
             row.policy,

@@ -186,6 +186,108 @@ class Log(msgspec.Struct, frozen=True):
     next: str
 
 
+class Band(msgspec.Struct, frozen=True):
+    """An estimate with its 95 % confidence band; no band before there are two sessions."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+class RoundView(msgspec.Struct, frozen=True):
+    """A round over all sessions of an arm. `entropy` is in bits, of the states, on average."""
+
+    round: int
+    decisions: int
+    entropy: float | None
+    rewards: int
+    reward: Band | None
+
+
+class ArmView(msgspec.Struct, frozen=True):
+    """The sessions that get the policy, or those that are held out.
+
+    The band counts that rewards of one session are alike.
+    """
+
+    arm: Arm
+    policy: str
+    share: float
+    sessions: int
+    decisions: int
+    rewards: int
+    reward: Band | None
+    rounds: list[RoundView]
+
+
+class StateView(msgspec.Struct, frozen=True):
+    """A latent state of the active model, and the share of open sessions believed to be in it."""
+
+    state: int
+    share: float
+    prior: float
+
+
+class SeriesView(msgspec.Struct, frozen=True):
+    """What one policy on one model has done since the store began."""
+
+    policy: str
+    model: str
+    decisions: int
+    rewards: int
+    mean_reward: float | None
+
+
+class Second(msgspec.Struct, frozen=True):
+    """What happened in one second of the last minutes, in this process."""
+
+    time: int
+    decisions: int
+    rewards: int
+
+
+class RatesView(msgspec.Struct, frozen=True):
+    """Per second, over the last ten whole seconds, and second by second."""
+
+    decisions_per_second: float
+    rewards_per_second: float
+    seconds: list[Second]
+
+
+class RecentSession(msgspec.Struct, frozen=True):
+    """An open session, the last seen first."""
+
+    session: str
+    arm: Arm
+    model: str
+    round: int
+    rewards: int
+    mean_reward: float | None
+    seen: float
+    state: int | None
+    state_probability: float | None
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """What the service is doing: totals since the store began, rates since the process did.
+
+    `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
+    `decisions`, and rewards `applied`, `duplicate`, `late`. `difference` is the mean reward of
+    the policy minus that of the holdout.
+    """
+
+    time: float
+    store: str
+    counts: dict[str, int]
+    rates: RatesView
+    arms: list[ArmView]
+    difference: Band | None
+    states: list[StateView]
+    series: list[SeriesView]
+    models: Models
+    recent: list[RecentSession]
+
+
 class Problem(msgspec.Struct, frozen=True):
     """Why a request was refused: a word for programs and a sentence for people."""
 
