@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from latentbandits import __version__
-from latentbandits.cli import fit, inspect, reproduce, simulate
+from latentbandits.cli import export, fit, inspect, key, reproduce, serve, simulate
 
-COMMANDS = (reproduce, fit, inspect, simulate)
+COMMANDS = (reproduce, fit, inspect, simulate, serve, export, key)
 """Modules with `add_parser(subparsers)`, which sets `run` to a function of the parsed arguments."""
 
 

@@ -32,7 +32,7 @@ from latentbandits.serving.orders import (
     parse_decision_id,
 )
 from latentbandits.serving.rates import Rates
-from latentbandits.serving.records import ActivationRow, DecisionRow, ModelRow, SwapMode
+from latentbandits.serving.records import ActivationRow, DecisionRow, ModelRow, SessionRow, SwapMode
 from latentbandits.serving.replay import FALLBACK, learn, replay
 from latentbandits.serving.sessions import Live, Sessions, as_bytes, floats
 from latentbandits.serving.statistics import Statistics
@@ -206,6 +206,7 @@ class Engine:
     def _choose(self, live: Live, request: DecideRequest, order: int, token: int) -> DecisionRow:
         """The decision of this order and token: the same whenever it is made again."""
         policy, session = live.policy, live.row
+        chance: float | None
         state, chance, kind, name, features = 0, 1.0, "exact", policy.name, None
         actions = None if request.actions is None else _encode(request.actions)
         try:
@@ -224,7 +225,7 @@ class Engine:
                 asked.eligible,
                 self._randomness.of(order, token),
             )
-            chance = chance_  # type: ignore[assignment]
+            chance = chance_
             state, n_actions = int(decision.state[0]), asked.n_actions
             action, index = asked.answer(int(decision.action[0]))
             if request.features is not None:
@@ -427,12 +428,11 @@ class Engine:
         self._dirty = self._dirty or bool(expired)
         return len(expired) + len(gone)
 
-    def _ended(self, row: object, oldest: int) -> bool:
+    def _ended(self, row: SessionRow, oldest: int) -> bool:
         """A merged session is part of another, and stays as long as that."""
-        parent_key = row.merged_into  # type: ignore[attr-defined]
-        if parent_key is None:
+        if row.merged_into is None:
             return True
-        parent = self.store.session(parent_key)
+        parent = self.store.session(row.merged_into)
         return parent is None or (not parent.open and parent.seen < oldest)
 
 

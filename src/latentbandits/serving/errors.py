@@ -52,5 +52,5 @@ class Contention(StoreUnavailable):
     code = "contention"
 
 
-class StoreError(Exception):
+class StoreError(ValueError):
     """A store that cannot be opened: held by another process, from a newer version, no store."""

@@ -310,5 +310,3 @@ class Health(msgspec.Struct, frozen=True):
 _BATCH = Meta(min_length=1, max_length=MAX_BATCH)
 DecideBody = DecideRequest | Annotated[list[DecideRequest], _BATCH]
 RewardBody = RewardRequest | Annotated[list[RewardRequest], _BATCH]
-DecideAnswer = Decided | list[Decided | ErrorBody]
-RewardAnswer = Rewarded | list[Rewarded | ErrorBody]

@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from latentbandits.serving.engine import Engine
 from latentbandits.serving.errors import Busy, Contention, Refused, StoreUnavailable
@@ -17,6 +17,7 @@ Operation = Callable[[Engine], Answer]
 
 _log = logging.getLogger(__name__)
 MAX_BATCH = 256
+_ATTEMPTS = 3
 
 
 class _Job(NamedTuple):
@@ -36,6 +37,7 @@ class Writer:
         self.engine = engine
         self.waiting = 0  # only touched by the event loop
         self._capacity = capacity
+        self.store_works = True
         self._closed = False
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -47,13 +49,17 @@ class Writer:
             self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
             self._thread.start()
 
-    async def run(self, operation: Operation[Answer]) -> Answer:
-        """The answer of `operation`, once it is committed; Busy where too many wait already."""
+    async def run(self, operation: Operation[Answer], *, urgent: bool = False) -> Answer:
+        """The answer of `operation`, once it is committed; Busy where too many wait already,
+        unless it is `urgent`.
+        """
         if self._thread is None:
-            with self.engine.transaction():
-                return operation(self.engine)
+            (answer,) = self._commit([operation])
+            if isinstance(answer, BaseException):
+                raise answer
+            return cast(Answer, answer)
         assert self._loop is not None
-        if self._closed or self.waiting >= self._capacity:
+        if self._closed or (self.waiting >= self._capacity and not urgent):
             raise Busy(f"{self.waiting} requests are waiting already: try again shortly")
         self.waiting += 1
         future: asyncio.Future[Answer] = self._loop.create_future()
@@ -85,36 +91,37 @@ class Writer:
                     job = self._jobs.get_nowait()
                 except queue.Empty:
                     break
-            answers = self._commit(batch)
+            answers = self._commit([job.operation for job in batch])
             try:
                 self._loop.call_soon_threadsafe(self._answer, batch, answers)
             except RuntimeError:  # the loop has ended: nobody is left to answer
                 return
 
-    def _commit(self, batch: list[_Job]) -> list[Any]:
+    def _commit(self, batch: list[Operation[Any]]) -> list[Any]:
         """An answer or an exception for each, after one commit for all of them."""
-        answers: list[Any] = []
         try:
             with self.engine.transaction():
-                for job in batch:
-                    answers.append(_attempt(job.operation, self.engine))
+                answers = [_attempt(operation, self.engine) for operation in batch]
+            self.store_works = True
         except Contention as error:
             if len(batch) == 1:
                 return [error]
-            return [answer for job in batch for answer in self._alone(job)]
+            return [answer for operation in batch for answer in self._alone(operation)]
         except StoreUnavailable as error:
-            _log.warning("%s", error)
+            if self.store_works:
+                _log.warning("%s", error)
+            self.store_works = False
             return [error] * len(batch)
         except Exception as error:
             _log.exception("a batch of %d failed", len(batch))
             if len(batch) == 1:
                 return [error]
-            return [answer for job in batch for answer in self._alone(job)]
+            return [answer for operation in batch for answer in self._alone(operation)]
         return answers
 
-    def _alone(self, job: _Job) -> list[Any]:
-        for _ in range(3):
-            answers = self._commit([job])
+    def _alone(self, operation: Operation[Any]) -> list[Any]:
+        for _ in range(_ATTEMPTS):
+            answers = self._commit([operation])
             if not isinstance(answers[0], Contention):
                 break
         return answers

@@ -1,0 +1,134 @@
+"""`latentbandits serve MODEL`: the decision service."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import resource
+from pathlib import Path
+from typing import Any, get_args
+
+_DEMO_RATE = 20.0  # decisions per second that the demonstration's visitors ask for
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "serve",
+        help=__doc__.split(": ", 1)[1],
+        description="The decision service. Every setting can be given as a flag, in a TOML file "
+        "(--config), or as an environment variable; the first of these that has it counts.",
+    )
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="folder of a saved model")
+    parser.add_argument(
+        "--demo", action="store_true", help="no model: learn one from generated ratings, and play"
+    )
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings")
+    try:
+        _add_settings(parser)
+    except ModuleNotFoundError as error:  # the extra is not installed: said when it is run
+        missing = error
+        parser.set_defaults(run=lambda arguments: _raise(missing))
+        return
+    parser.set_defaults(run=_run)
+
+
+def _raise(error: ModuleNotFoundError) -> int:
+    raise error
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    import msgspec
+
+    from latentbandits.serving.settings import PREFIX, Settings
+
+    group = parser.add_argument_group("settings (flag, file, or environment variable)")
+    for field in msgspec.structs.fields(Settings):
+        described, meta = get_args(field.type)[:2]
+        default = "none" if field.default is None else repr(field.default).strip("'")
+        group.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            metavar=_metavar(described),
+            help=f"{meta.description} (default: {default or 'none'}; {PREFIX}{field.name.upper()})",
+        )
+
+
+def _metavar(described: Any) -> str:
+    choices = [value for value in get_args(described) if isinstance(value, str)]
+    if choices:
+        return "{" + ",".join(choices) + "}"
+    return {int: "N", float: "X"}.get(described, "TEXT")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from latentbandits.serving.engine import Engine
+    from latentbandits.serving.errors import Refused
+    from latentbandits.serving.server import serve
+    from latentbandits.serving.service import Service
+    from latentbandits.serving.settings import PREFIX, Settings, gather
+    from latentbandits.serving.stores import open_store
+
+    flags = {name: getattr(arguments, name) for name in Settings.__struct_fields__}
+    if arguments.model is not None and flags["models"] is None:
+        flags["models"] = str(Path(arguments.model).resolve().parent)
+    settings = gather(flags, arguments.config or os.environ.get(f"{PREFIX}CONFIG"))
+    if arguments.demo and arguments.model is not None:
+        raise ValueError("give a MODEL or --demo, not both")
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    _allow_connections(settings.max_connections)
+    store = open_store(settings.store, settings.synchronous)
+    try:
+        engine = Engine(store, settings.engine())
+        row = _model_row(arguments)
+        with engine.transaction():
+            if row is not None:
+                engine.ensure_active(row, force=True)
+            served = engine.library.served(engine.library.active.model)
+        service = Service(engine, settings)
+    except Refused as refusal:
+        store.close()
+        raise ValueError(refusal.message) from None
+    except ValueError:
+        store.close()
+        raise
+    logging.getLogger("latentbandits").info(
+        "model %s (%s), policy %s, store %s",
+        served.id,
+        served.name,
+        settings.policy,
+        _safe(settings.store),
+    )
+    players = None
+    if arguments.demo:
+        from latentbandits.cli.demo import play
+
+        players = play(service, served, _DEMO_RATE)
+    serve(service, players)
+    return 0
+
+
+def _model_row(arguments: argparse.Namespace) -> Any:
+    from latentbandits.serving.library import pack, read_artefact
+
+    if arguments.demo:
+        from latentbandits.cli.demo import learn_model
+
+        return pack(learn_model(), "demo")
+    return None if arguments.model is None else read_artefact(Path(arguments.model))
+
+
+def _safe(store: str) -> str:
+    """A store's name without a password in it."""
+    scheme, separator, rest = store.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if separator else store
+
+
+def _allow_connections(wanted: int) -> None:
+    """Each connection is an open file: raise the soft limit as far as the hard one lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + 100
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))

@@ -1,0 +1,92 @@
+"""The decision log as a Parquet table: what evaluation and the next `fit` read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import polars
+
+from latentbandits.serving.endpoints import cursor_order
+from latentbandits.serving.errors import Refused
+from latentbandits.serving.messages import LogEntry
+from latentbandits.serving.stores.protocol import LogReader
+from latentbandits.serving.views import log_entry
+
+_PAGE = 5_000
+SCHEMA = polars.Schema(
+    {
+        "decision_id": polars.String(),
+        "session": polars.String(),
+        "round": polars.Int64(),
+        "time": polars.Datetime("ms", "UTC"),
+        "model": polars.String(),
+        "arm": polars.String(),
+        "policy": polars.String(),
+        "action": polars.String(),
+        "index": polars.Int64(),
+        "eligible": polars.List(polars.String()),
+        "features": polars.List(polars.List(polars.Float64())),
+        "propensity": polars.Float64(),
+        "propensity_kind": polars.String(),
+        "state_probabilities": polars.List(polars.Float64()),
+        "reward": polars.Float64(),
+        "reward_status": polars.String(),
+        "reward_time": polars.Datetime("ms", "UTC"),
+    }
+)
+
+
+def export(reader: LogReader, out: str, since: str = "") -> int:
+    """Write all decisions after `since` to the Parquet file `out`, page by page; their number.
+
+    The file appears when it is complete.
+    """
+    target = Path(out)
+    try:
+        order = cursor_order(since)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+            count = 0
+            pages = []
+            for number, frame in enumerate(_frames(reader, order)):
+                pages.append(Path(scratch, f"{number:09d}.parquet"))
+                frame.write_parquet(pages[-1])
+                count += len(frame)
+            whole = Path(scratch, "whole.parquet")
+            if pages:
+                polars.scan_parquet(pages).sink_parquet(whole)
+            else:
+                polars.DataFrame(schema=SCHEMA).write_parquet(whole)
+            whole.replace(target)
+    except Refused as refusal:
+        raise ValueError(refusal.message) from None
+    except OSError as error:
+        raise ValueError(f"cannot write {target}: {error.strerror or error}") from None
+    return count
+
+
+def _frames(reader: LogReader, order: int) -> Iterator[polars.DataFrame]:
+    while True:
+        rows = reader.read(order, _PAGE)
+        if not rows:
+            return
+        order = rows[-1].row.order
+        yield frame([log_entry(row) for row in rows])
+
+
+def frame(entries: list[LogEntry]) -> polars.DataFrame:
+    """Log entries as a table, one row for each."""
+    rows = [msgspec.structs.asdict(entry) for entry in entries]
+    for row in rows:
+        for name in ("time", "reward_time"):
+            row[name] = None if row[name] is None else round(row[name] * 1000)
+    numbers = polars.Schema(
+        {n: polars.Int64() if n in ("time", "reward_time") else t for n, t in SCHEMA.items()}
+    )
+    table = polars.DataFrame({n: [row[n] for row in rows] for n in SCHEMA}, schema=numbers)
+    return table.with_columns(
+        polars.from_epoch("time", "ms").dt.replace_time_zone("UTC"),
+        polars.from_epoch("reward_time", "ms").dt.replace_time_zone("UTC"),
+    )

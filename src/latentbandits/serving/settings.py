@@ -1,0 +1,149 @@
+"""Every setting of the service: one list for flags, the TOML file, the environment and --help."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from latentbandits.serving.choosers import POLICIES, PropensityMode
+from latentbandits.serving.engine import EngineSettings
+from latentbandits.serving.records import SwapMode
+
+PREFIX = "LATENTBANDITS_"
+
+
+def _doc(text: str, **limits: Any) -> Meta:
+    return Meta(description=text, **limits)
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Settings by name; a flag is --name-with-dashes, a variable LATENTBANDITS_NAME."""
+
+    host: Annotated[str, _doc("address to listen on; without keys only a loopback one")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, _doc("port to listen on; 0: any that is free", ge=0, le=65535)] = 8000
+    store: Annotated[str, _doc("memory, sqlite:PATH or postgresql://USER@HOST/DATABASE")] = "memory"
+    synchronous: Annotated[
+        Literal["FULL", "NORMAL"],
+        _doc("sqlite: FULL survives a power cut, NORMAL only the end of the process"),
+    ] = "FULL"
+    policy: Annotated[str, _doc("policy of most sessions")] = "mmTS"
+    holdout_policy: Annotated[str, _doc("policy of the sessions that are held out")] = "uniform"
+    holdout_share: Annotated[float, _doc("share of sessions held out", ge=0, le=1)] = 0.0
+    swap: Annotated[
+        SwapMode,
+        _doc("what a new model does to sessions under way: they keep theirs (pinned), their log is "
+             "replayed under it (migrated), or they begin anew (restarted)"),
+    ] = "pinned"  # fmt: skip
+    propensity: Annotated[
+        PropensityMode,
+        _doc("closed forms and counted draws (counted), the policy's own way (policy), or none"),
+    ] = "counted"
+    propensity_draws: Annotated[int, _doc("draws that are counted", ge=1, le=10_000)] = 100
+    session_ttl: Annotated[float, _doc("seconds unseen until a session ends", gt=0)] = 30 * 86400.0
+    retention: Annotated[
+        float, _doc("seconds unseen until an ended session and its log are deleted", gt=0)
+    ] = 90 * 86400.0
+    cached_sessions: Annotated[int, _doc("sessions whose belief is kept in memory", ge=1)] = 10_000
+    models: Annotated[
+        str | None, _doc("folder below which models can be activated; default: that of MODEL")
+    ] = None
+    keys: Annotated[str | None, _doc("TOML file of API keys; see `latentbandits key`")] = None
+    allowed_hosts: Annotated[
+        str, _doc("further Host names to answer to, comma-separated; all with keys if empty")
+    ] = ""
+    max_body: Annotated[int, _doc("bytes of the largest request body", ge=1024)] = 2**20
+    header_timeout: Annotated[float, _doc("seconds for a request's headers to arrive", gt=0)] = 10.0
+    body_timeout: Annotated[float, _doc("seconds for a request's body to arrive", gt=0)] = 20.0
+    max_waiting: Annotated[int, _doc("requests that may wait for the writer", ge=1)] = 256
+    max_connections: Annotated[int, _doc("open connections", ge=1)] = 2000
+    drain: Annotated[
+        float, _doc("seconds to go on serving after SIGTERM, readiness off", ge=0, le=8)
+    ] = 1.0
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], _doc("how much is logged")
+    ] = "info"
+
+    def engine(self) -> EngineSettings:
+        """Those that the engine needs."""
+        names = EngineSettings.__struct_fields__
+        return EngineSettings(**{name: getattr(self, name) for name in names})
+
+    def check(self) -> None:
+        """ValueError where settings do not go together."""
+        for name in (self.policy, self.holdout_policy):
+            if name not in POLICIES:
+                raise ValueError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}")
+        if self.retention < self.session_ttl:
+            raise ValueError(
+                f"retention ({self.retention:g} s) must be at least session_ttl "
+                f"({self.session_ttl:g} s): a session under way needs its whole log"
+            )
+        if self.keys is None and not is_loopback(self.host):
+            raise ValueError(
+                f"without API keys the service listens on loopback addresses only, not on "
+                f"{self.host!r}: make keys with `latentbandits key` and give their file: --keys"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`.
+
+    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def gather(
+    flags: Mapping[str, Any], config: str | None, environment: Mapping[str, str] | None = None
+) -> Settings:
+    """Settings from flags, else from the file, else from the environment, else the defaults."""
+    given = {**_from_environment(os.environ if environment is None else environment)}
+    if config is not None:
+        given |= _from_file(Path(config))
+    given |= {name: value for name, value in flags.items() if value is not None}
+    try:
+        settings = msgspec.convert(given, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"a setting is wrong: {error}") from None
+    settings.check()
+    return settings
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    known = Settings.__struct_fields__
+    given: dict[str, Any] = {}
+    for variable, value in environment.items():
+        if variable.startswith(PREFIX) and variable != f"{PREFIX}CONFIG":
+            name = variable[len(PREFIX) :].lower()
+            if name not in known:
+                raise ValueError(f"{variable} is not a setting; they are {', '.join(known)}")
+            given[name] = value
+    return given
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        given = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ValueError(f"cannot read the settings file {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    unknown = set(given) - set(Settings.__struct_fields__)
+    if unknown:
+        raise ValueError(f"{path} has the unknown setting {min(unknown)!r}")
+    return given
