@@ -289,7 +289,13 @@ class Engine:
 
     def _apply(self, live: Live, row: DecisionRow, request: RewardRequest) -> None:
         served, session = live.served, live.row
-        belief = learn(live.policy, served.id, served.space, live.belief, row, request.value)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+                belief = learn(
+                    live.policy, served.id, served.space, live.belief, row, request.value
+                )
+        except ValueError as error:  # this kind of reward is not one of the model's
+            raise Invalid(f"value {request.value}: {error}") from None
         at = self._orders.next(max(session.last_order, row.order))
         learned = live.learned(
             msgspec.structs.replace(

@@ -37,6 +37,12 @@ SCHEMA = polars.Schema(
         "reward_time": polars.Datetime("ms", "UTC"),
     }
 )
+_NUMBERED = polars.Schema(
+    {
+        name: polars.Int64() if isinstance(kind, polars.Datetime) else kind
+        for name, kind in SCHEMA.items()
+    }
+)
 
 
 def export(reader: LogReader, out: str, since: str = "") -> int:
@@ -82,11 +88,5 @@ def frame(entries: list[LogEntry]) -> polars.DataFrame:
     for row in rows:
         for name in ("time", "reward_time"):
             row[name] = None if row[name] is None else round(row[name] * 1000)
-    numbers = polars.Schema(
-        {n: polars.Int64() if n in ("time", "reward_time") else t for n, t in SCHEMA.items()}
-    )
-    table = polars.DataFrame({n: [row[n] for row in rows] for n in SCHEMA}, schema=numbers)
-    return table.with_columns(
-        polars.from_epoch("time", "ms").dt.replace_time_zone("UTC"),
-        polars.from_epoch("reward_time", "ms").dt.replace_time_zone("UTC"),
-    )
+    table = polars.DataFrame({name: [row[name] for row in rows] for name in SCHEMA}, _NUMBERED)
+    return table.cast(SCHEMA)

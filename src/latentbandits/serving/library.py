@@ -93,6 +93,12 @@ class Library:
         if not self.activations:
             return
         old = self.served(self.active.model)
+        if type(new.model) is not type(old.model):
+            raise Invalid(
+                f"{new.name} is a {type(new.model).__name__}, the active model a "
+                f"{type(old.model).__name__}: requests may fail; send force=true if callers have "
+                "changed"
+            )
         old_features = getattr(old.model, "n_features", None)
         new_features = getattr(new.model, "n_features", None)
         if old_features != new_features:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
-from latentbandits import __version__
 from latentbandits.serving.endpoints import ENDPOINTS, Endpoint
 from latentbandits.serving.messages import ErrorBody, Health
 
@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "latentbandits decision service",
-            "version": __version__,
+            "version": version("latentbandits"),
             "description": "Decide, learn from rewards, lose nothing.",
         },
         "paths": paths,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -63,5 +64,7 @@ def replay(
         belief = policy.init(1)
     for row in rows:
         assert row.reward is not None
-        belief = learn(policy, model_id, space, belief, row, row.reward)
+        # A model of another kind may not take every reward of its predecessor's log.
+        with suppress(ValueError):
+            belief = learn(policy, model_id, space, belief, row, row.reward)
     return belief

@@ -43,11 +43,14 @@ class PostgresqlStore(SqlStore):
         self._connection: psycopg.Connection[Row] | None = None
         self._node = 0
         try:
-            connection = self._connect()
-            _migrate(connection)
+            self._connection = self._connect()
+            _migrate(self._connection)
         except psycopg.Error as error:
+            self._disconnect()
             raise StoreError(f"cannot open the PostgreSQL store: {error}") from None
-        self._connection = connection
+        except StoreError:
+            self._disconnect()
+            raise
 
     @property
     def node(self) -> int:
@@ -119,9 +122,11 @@ class PostgresqlLog:
             self._connection: psycopg.Connection[Row] = psycopg.connect(
                 url, autocommit=True, connect_timeout=_CONNECT_SECONDS
             )
-            check_version(self._connection)
         except psycopg.Error as error:
             raise StoreError(f"cannot read the PostgreSQL store: {error}") from None
+        if check_version(self._connection) == 0:
+            self._connection.close()
+            raise StoreError("this PostgreSQL database holds no store of latentbandits")
 
     def read(self, since: int, limit: int) -> list[LoggedDecision]:
         settled = first_order_at(milliseconds() - _SETTLED_MS)
@@ -152,6 +157,7 @@ def _version(connection: psycopg.Connection[Row]) -> int:
 def check_version(connection: psycopg.Connection[Row]) -> int:
     version = _version(connection)
     if version > SCHEMA_VERSION:
+        connection.close()
         raise StoreError(
             f"the PostgreSQL store has schema version {version}; this latentbandits knows up to "
             f"{SCHEMA_VERSION}: upgrade latentbandits, or use another database"
