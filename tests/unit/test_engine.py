@@ -17,6 +17,7 @@ from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnava
 from latentbandits.serving.library import model_row, pack
 from latentbandits.serving.messages import Decided, DecideRequest, RewardRequest
 from latentbandits.serving.overview import overview
+from latentbandits.serving.recompute import recompute
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 from latentbandits.serving.views import describe
@@ -52,6 +53,10 @@ class Driver:
                 return getattr(self.engine, name)(*arguments, **options)
 
         return call
+
+    def recompute(self, decision_id: str) -> Decided:
+        with self.engine.transaction():
+            return recompute(self.engine, decision_id)
 
     def ask(self, session: str = "ann", **fields: Any) -> Decided:
         answer: Decided = self.decide(DecideRequest(session, **fields))

@@ -33,7 +33,7 @@ from latentbandits.serving.orders import (
 )
 from latentbandits.serving.rates import Rates
 from latentbandits.serving.records import ActivationRow, DecisionRow, ModelRow, SessionRow, SwapMode
-from latentbandits.serving.replay import FALLBACK, learn, replay
+from latentbandits.serving.replay import FALLBACK, learn
 from latentbandits.serving.sessions import Live, Sessions, as_bytes, floats
 from latentbandits.serving.statistics import Statistics
 from latentbandits.serving.stores.protocol import Store
@@ -170,12 +170,12 @@ class Engine:
                         f"request_id {request.request_id!r} was used for another request: give "
                         "every new decision an id of its own"
                     )
-                return _decided(earlier)
+                return answer_of(earlier)
         live = self.sessions.open(request.session)
         if request.default is not None:
             _check_default(request)
         order = self._orders.next(live.row.last_order)
-        row = self._choose(live, request, order, new_token())
+        row = self.choose(live, request, order, new_token())
         if fingerprint is not None:
             row = msgspec.structs.replace(
                 row, request_id=request.request_id, fingerprint=fingerprint
@@ -201,9 +201,9 @@ class Engine:
                 )
             )
         )
-        return _decided(row, live.probabilities)
+        return answer_of(row, live.probabilities)
 
-    def _choose(self, live: Live, request: DecideRequest, order: int, token: int) -> DecisionRow:
+    def choose(self, live: Live, request: DecideRequest, order: int, token: int) -> DecisionRow:
         """The decision of this order and token: the same whenever it is made again."""
         policy, session = live.policy, live.row
         chance: float | None
@@ -252,10 +252,10 @@ class Engine:
 
     def reward(self, request: RewardRequest) -> Rewarded:
         order, token = parse_decision_id(request.decision_id)
-        row = self._decision(order, token, request.decision_id)
+        row = self.decision(order, token, request.decision_id)
         live = self.sessions.get(row.session)
         if self.store.shared:  # the session is locked now: see what others did until then
-            row = self._decision(order, token, request.decision_id)
+            row = self.decision(order, token, request.decision_id)
         if row.reward is not None:
             if row.reward != request.value:
                 raise Conflict(
@@ -281,7 +281,7 @@ class Engine:
         self._apply(live, row, request)
         return Rewarded(request.decision_id, "applied")
 
-    def _decision(self, order: int, token: int, text: str) -> DecisionRow:
+    def decision(self, order: int, token: int, text: str) -> DecisionRow:
         row = self.store.decision(order)
         if row is None or row.token != token:
             raise NotFound("decision", text)
@@ -289,24 +289,22 @@ class Engine:
 
     def _apply(self, live: Live, row: DecisionRow, request: RewardRequest) -> None:
         served, session = live.served, live.row
+        at = self._orders.next(max(session.last_order, row.order))
+        told = msgspec.structs.replace(
+            session,
+            seen=self.clock(),
+            last_order=at,
+            rewards=session.rewards + 1,
+            reward_sum=session.reward_sum + request.value,
+        )
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # looked for below
-                belief = learn(
-                    live.policy, served.id, served.space, live.belief, row, request.value
+                learned = live.learned(
+                    told,
+                    learn(live.policy, served.id, served.space, live.belief, row, request.value),
                 )
         except ValueError as error:  # this kind of reward is not one of the model's
             raise Invalid(f"value {request.value}: {error}") from None
-        at = self._orders.next(max(session.last_order, row.order))
-        learned = live.learned(
-            msgspec.structs.replace(
-                session,
-                seen=self.clock(),
-                last_order=at,
-                rewards=session.rewards + 1,
-                reward_sum=session.reward_sum + request.value,
-            ),
-            belief,
-        )
         if not math.isfinite(sum(learned.probabilities)):
             raise Invalid(
                 f"value {request.value} is so far from anything the model {served.name} expects "
@@ -323,32 +321,6 @@ class Engine:
             (session.reward_sum, session.rewards),
         )
         self.sessions.save(learned)
-
-    def recompute(self, text: str) -> Decided:
-        """Make a logged decision again, from its id and the log before it."""
-        order, token = parse_decision_id(text)
-        row = self._decision(order, token, text)
-        session = self.store.session(row.session)
-        served = self.library.served(row.model)
-        policy = served.policies[row.arm]
-        if session is None or row.policy not in (policy.name, FALLBACK):
-            raise Invalid(f"{text} was decided by {row.policy}; this engine has {policy.name}")
-        keys = self.sessions.keys(row.session, before=order)
-        known = [r for r in self.store.applied(keys) if (r.reward_order or 0) < order]
-        belief = replay(policy, served.id, served.space, known)
-        then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, arm=row.arm)
-        live = Live(then, served, policy, belief, []).learned(then, belief)
-        features = None
-        if row.features is not None:
-            features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
-        request = DecideRequest(
-            session.name,
-            None if row.actions is None else msgspec.json.decode(row.actions),
-            features,
-            default=row.action if row.policy == FALLBACK else None,
-        )
-        again = self._choose(live, request, order, token)
-        return _decided(again, live.probabilities)
 
     # sessions
 
@@ -447,7 +419,7 @@ def _check_default(request: DecideRequest) -> None:
         raise Invalid(f"default {request.default!r} must be one of `actions`")
 
 
-def _decided(row: DecisionRow, probabilities: list[float] | None = None) -> Decided:
+def answer_of(row: DecisionRow, probabilities: list[float] | None = None) -> Decided:
     return Decided(
         decision_id=decision_id(row.order, row.token),
         action=row.action,
