@@ -78,7 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     _allow_connections(settings.max_connections)
-    store = open_store(settings.store, settings.synchronous)
+    store = open_store(settings.store, settings.synchronous, settings.checkpoint_pages)
     try:
         engine = Engine(store, settings.engine())
         row = _model_row(arguments)

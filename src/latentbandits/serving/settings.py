@@ -35,6 +35,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         Literal["FULL", "NORMAL"],
         _doc("sqlite: FULL survives a power cut, NORMAL only the end of the process"),
     ] = "FULL"
+    checkpoint_pages: Annotated[
+        int, _doc("sqlite: pages of the write-ahead log until it is folded into the file", ge=1)
+    ] = 1000
     policy: Annotated[str, _doc("policy of most sessions")] = "mmTS"
     holdout_policy: Annotated[str, _doc("policy of the sessions that are held out")] = "uniform"
     holdout_share: Annotated[float, _doc("share of sessions held out", ge=0, le=1)] = 0.0

@@ -12,7 +12,7 @@ __all__ = ["LogReader", "Store", "open_log", "open_store"]
 _FORMS = "memory, sqlite:PATH, or postgresql://USER@HOST/DATABASE"
 
 
-def open_store(url: str, synchronous: str = "FULL") -> Store:
+def open_store(url: str, synchronous: str = "FULL", checkpoint_pages: int = 1000) -> Store:
     """The store that `url` names: memory, sqlite:PATH or postgresql://...
 
     >>> open_store("memory").durable
@@ -28,7 +28,7 @@ def open_store(url: str, synchronous: str = "FULL") -> Store:
 
         if synchronous not in ("FULL", "NORMAL"):
             raise StoreError(f"synchronous is FULL or NORMAL; got {synchronous!r}")
-        return SqliteStore(rest, cast(Synchronous, synchronous))
+        return SqliteStore(rest, cast(Synchronous, synchronous), checkpoint_pages)
     if kind in ("postgresql", "postgres") and rest:
         _need_psycopg()
         from latentbandits.serving.stores.postgresql import PostgresqlStore

@@ -16,7 +16,8 @@ class FileHolder:
     """Holds `path` until `release` or the end of the process, however it ends."""
 
     def __init__(self, path: Path, guarded: str) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # Held for reading only, so that the lock does not keep a file system from being remounted.
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -31,8 +32,11 @@ class FileHolder:
             "host": socket.gethostname(),
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps(holder).encode(), 0)
+        try:
+            path.write_text(json.dumps(holder))
+        except OSError:
+            os.close(self._descriptor)
+            raise
 
     def release(self) -> None:
         os.close(self._descriptor)

@@ -36,8 +36,11 @@ class SqliteStore(SqlStore):
     shared = False
     node = 0
 
-    def __init__(self, path: str | Path, synchronous: Synchronous = "FULL") -> None:
+    def __init__(
+        self, path: str | Path, synchronous: Synchronous = "FULL", checkpoint_pages: int = 1000
+    ) -> None:
         self._path = Path(path)
+        self._checkpoint_pages = checkpoint_pages
         self._synchronous = synchronous
         self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -59,6 +62,7 @@ class SqliteStore(SqlStore):
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {self._checkpoint_pages}")
         connection.execute("PRAGMA secure_delete = ON")  # a deleted session leaves no bytes behind
         connection.execute("PRAGMA cache_size = -16384")
         return connection
