@@ -27,3 +27,19 @@ def postgresql_url(postgresql_server: str) -> str:
         connection.execute("DROP DATABASE IF EXISTS fresh WITH (FORCE)")
         connection.execute("CREATE DATABASE fresh")
     return postgresql_server.rpartition("/")[0] + "/fresh"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of what the service survived, wherever faults were among the tests."""
+    from tests.faults.table import Result, render
+
+    found = [
+        Result(*value)
+        for reports in (terminalreporter.stats.get(kind, []) for kind in ("passed", "failed"))
+        for report in reports
+        for name, value in getattr(report, "user_properties", [])
+        if name == "fault"
+    ]
+    if found:
+        terminalreporter.section("what the service survived")
+        terminalreporter.write_line(render(found))

@@ -77,9 +77,10 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
         await service.stop()
 
     routes: list[BaseRoute] = [
-        Route(_route_path(endpoint), _handler(service, endpoint), methods=[endpoint.method])
-        for endpoint in ENDPOINTS
-    ]
+        Route(path, _by_method({e.method: _handler(service, e) for e in endpoints}),
+              methods=[e.method for e in endpoints])
+        for path, endpoints in _by_path().items()
+    ]  # fmt: skip
     specification = _encode(document())
     routes += [
         Route("/healthz", _health),
@@ -97,11 +98,28 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
     )
 
 
-def _route_path(endpoint: Endpoint) -> str:
-    return endpoint.path.replace("{session}", "{session:path}")
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def _handler(service: Service, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+def _by_path() -> dict[str, list[Endpoint]]:
+    paths: dict[str, list[Endpoint]] = {}
+    for endpoint in ENDPOINTS:
+        path = endpoint.path.replace("{session}", "{session:path}")  # an id may have slashes
+        paths.setdefault(path, []).append(endpoint)
+    return paths
+
+
+def _by_method(handlers: dict[str, Handler]) -> Handler:
+    if len(handlers) == 1:
+        return next(iter(handlers.values()))
+
+    async def dispatch(request: Request) -> Response:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return dispatch
+
+
+def _handler(service: Service, endpoint: Endpoint) -> Handler:
     decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
     latency = service.metrics.latency.labels(endpoint.path)
     requests = service.metrics.requests
@@ -222,7 +240,7 @@ async def _health(request: Request) -> Response:
     return _json(_encode(Health("up")))
 
 
-def _readiness(service: Service) -> Callable[[Request], Awaitable[Response]]:
+def _readiness(service: Service) -> Handler:
     async def readyz(request: Request) -> Response:
         if await service.ready():
             return _json(_encode(Health("ready")))
@@ -232,18 +250,19 @@ def _readiness(service: Service) -> Callable[[Request], Awaitable[Response]]:
     return readyz
 
 
-def _metrics(service: Service) -> Callable[[Request], Awaitable[Response]]:
+def _metrics(service: Service) -> Handler:
     async def metrics(request: Request) -> Response:
         try:
             _check_host(service, request)
             _check_key(service, request, "read")
         except _Answered as answered:
             return _error(answered.status, answered.problem)
+        service.metrics.waiting.set(service.writer.waiting)
+        service.metrics.most_waiting.set(service.writer.most_waiting)
         try:
             totals = await service.writer.run(snapshot, urgent=True)
         except Refused:
             totals = None  # the store is down: say at least that
-        service.metrics.waiting.set(service.writer.waiting)
         service.metrics.store_works.set(service.writer.store_works)
         text = service.metrics.exposition(totals)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -251,7 +270,7 @@ def _metrics(service: Service) -> Callable[[Request], Awaitable[Response]]:
     return metrics
 
 
-def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
+def _file(name: str) -> Handler:
     async def page(request: Request) -> Response:
         if not (PAGE / name).is_file():
             raise HTTPException(404, "this page is not part of the installation")

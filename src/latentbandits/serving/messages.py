@@ -10,7 +10,8 @@ from msgspec import Meta
 from latentbandits.serving.records import Arm, RewardStatus, SwapMode
 
 MAX_BATCH = 100
-MAX_ACTIONS = 10_000
+MAX_ACTIONS = 1_000
+MAX_FEATURES = 1_000
 LARGEST = 1e9  # of a reward or a feature: far beyond any use, far below any overflow
 
 Id = Annotated[
@@ -24,7 +25,7 @@ Id = Annotated[
 ]
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 Features = Annotated[
-    list[Annotated[list[Number], Meta(min_length=1, max_length=MAX_ACTIONS)]],
+    list[Annotated[list[Number], Meta(min_length=1, max_length=MAX_FEATURES)]],
     Meta(min_length=1, max_length=MAX_ACTIONS),
 ]
 Actions = Annotated[list[Id], Meta(min_length=1, max_length=MAX_ACTIONS)]
@@ -42,7 +43,7 @@ class DecideRequest(Request, frozen=True):
     `default` is played, marked as a fallback, where the model does not know an action.
     """
 
-    session: Id
+    session: Annotated[Id, Meta(examples=["ann"])]
     actions: Actions | None = None
     features: Features | None = None
     request_id: Id | None = None
@@ -67,8 +68,8 @@ class Decided(msgspec.Struct, frozen=True):
 class RewardRequest(Request, frozen=True):
     """What a decision earned."""
 
-    decision_id: Id
-    value: Number
+    decision_id: Annotated[Id, Meta(examples=["343c1db679600000051193f670094651"])]
+    value: Annotated[Number, Meta(examples=[0.5])]
     event_id: Id | None = None
 
 

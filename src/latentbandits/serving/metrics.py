@@ -66,6 +66,9 @@ class Metrics:
         self.waiting = Gauge(
             "latentbandits_waiting", "requests that wait for the writer", registry=self.registry
         )
+        self.most_waiting = Gauge(
+            "latentbandits_waiting_most", "the most that ever waited", registry=self.registry
+        )
         self.store_works = Gauge(
             "latentbandits_store_works", "1 while commits succeed", registry=self.registry
         )

@@ -35,7 +35,8 @@ class Writer:
 
     def __init__(self, engine: Engine, capacity: int) -> None:
         self.engine = engine
-        self.waiting = 0  # only touched by the event loop
+        self.waiting = 0  # only touched by the event loop, like
+        self.most_waiting = 0
         self._capacity = capacity
         self.store_works = True
         self._closed = False
@@ -62,6 +63,7 @@ class Writer:
         if self._closed or (self.waiting >= self._capacity and not urgent):
             raise Busy(f"{self.waiting} requests are waiting already: try again shortly")
         self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._jobs.put(_Job(operation, future))
         return await future
