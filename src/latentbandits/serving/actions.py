@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -132,7 +134,9 @@ class FeaturedActions:
             )
         if actions is not None and len(set(actions)) != len(actions):
             raise Invalid(_twice(actions))
-        context = np.array(features, np.float64)[None]
+        # A third quicker than np.array on lists of lists, and every row is known to have n numbers.
+        numbers = struct.pack(f"{len(features) * n}d", *chain.from_iterable(features))
+        context = np.frombuffer(numbers).reshape(1, len(features), n)
         return Asked(context, None, len(features), actions, None)
 
     def recall(self, row: DecisionRow) -> Recalled | None:

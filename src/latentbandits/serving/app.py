@@ -35,7 +35,10 @@ from latentbandits.serving.settings import is_loopback
 Background: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """What runs in the event loop as long as the app does."""
 
+RawHeaders: TypeAlias = dict[bytes, bytes]
+
 PAGE = Path(__file__).parent / "page"
+_JSON = "application/json"
 _encode = msgspec.json.Encoder().encode
 _STATUSES: tuple[tuple[type[Refused], int], ...] = (
     (NotFound, 404),
@@ -128,10 +131,13 @@ def _handler(service: Service, endpoint: Endpoint) -> Handler:
     async def handle(request: Request) -> Response:
         start = time.perf_counter()
         try:
-            _check_host(service, request)
-            _check_key(service, request, endpoint.scope)
-            body = None if decoder is None else await _read(service, request, decoder)
-            given = {**request.query_params, **request.path_params}
+            headers = dict(request.scope["headers"])
+            _check_host(service, headers)
+            _check_key(service, headers, endpoint.scope)
+            body = None if decoder is None else await _read(service, request, headers, decoder)
+            given = {}
+            if endpoint.parameters:
+                given = {**request.query_params, **request.path_params}
             answer = await endpoint.handle(service, body, given)
             status = 200 if isinstance(answer, list) else endpoint.status
             response = _json(_encode(answer), status)
@@ -150,16 +156,18 @@ def _handler(service: Service, endpoint: Endpoint) -> Handler:
     return handle
 
 
-async def _read(service: Service, request: Request, decoder: msgspec.json.Decoder[Any]) -> Any:
+async def _read(
+    service: Service, request: Request, headers: RawHeaders, decoder: msgspec.json.Decoder[Any]
+) -> Any:
     """The body as its type; refused as soon as it is known to be too large."""
-    kind = request.headers.get("content-type", "")
-    if kind.partition(";")[0].strip().lower() != "application/json":
+    kind = headers.get(b"content-type", b"").decode("latin-1")
+    if kind != _JSON and kind.partition(";")[0].strip().lower() != _JSON:
         raise _Answered(
             415, "media_type", f"the body must be application/json, and say so; got {kind[:80]!r}"
         )
     largest = service.settings.max_body
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced[:19]) > largest:
+    announced = headers.get(b"content-length", b"")
+    if announced.isdigit() and int(announced[:19]) > largest:
         raise _too_large(largest)
     parts: list[bytes] = []
     size = 0
@@ -183,10 +191,10 @@ def _too_large(largest: int) -> _Answered:
     return _Answered(413, "too_large", f"the body may have at most {largest} bytes")
 
 
-def _check_key(service: Service, request: Request, scope: str) -> None:
+def _check_key(service: Service, headers: RawHeaders, scope: str) -> None:
     if service.keys is None:
         return
-    kind, _, key = request.headers.get("authorization", "").partition(" ")
+    kind, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     if kind.lower() != "bearer":
         raise _Answered(401, "unauthorised", "send a key: Authorization: Bearer lb_...")
     scopes = service.keys.scopes(key.strip())
@@ -196,12 +204,12 @@ def _check_key(service: Service, request: Request, scope: str) -> None:
         raise _Answered(403, "forbidden", f"this key lacks the scope {scope!r}")
 
 
-def _check_host(service: Service, request: Request) -> None:
+def _check_host(service: Service, headers: RawHeaders) -> None:
     """Without keys, a web page elsewhere must not reach a loopback service by a name of its own."""
     allowed = service.settings.allowed_hosts
     if service.keys is not None and not allowed:
         return
-    host = request.headers.get("host", "").rpartition(":")
+    host = headers.get(b"host", b"").decode("latin-1").rpartition(":")
     name = host[0] if host[2].isdecimal() and host[0] else "".join(host)
     if is_loopback(name) or name in [part.strip() for part in allowed.split(",")]:
         return
@@ -209,7 +217,7 @@ def _check_host(service: Service, request: Request) -> None:
 
 
 def _json(content: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(content, status, headers, "application/json")
+    return Response(content, status, headers, _JSON)
 
 
 def _error(status: int, problem: Problem, headers: dict[str, str] | None = None) -> Response:
@@ -253,8 +261,9 @@ def _readiness(service: Service) -> Handler:
 def _metrics(service: Service) -> Handler:
     async def metrics(request: Request) -> Response:
         try:
-            _check_host(service, request)
-            _check_key(service, request, "read")
+            headers = dict(request.scope["headers"])
+            _check_host(service, headers)
+            _check_key(service, headers, "read")
         except _Answered as answered:
             return _error(answered.status, answered.problem)
         service.metrics.waiting.set(service.writer.waiting)

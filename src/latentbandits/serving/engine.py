@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 import msgspec
 import numpy as np
@@ -81,11 +81,12 @@ class Engine:
         self.statistics = Statistics()
         self._stale = True
         self._dirty = False
-        with self._rows():
-            salt = store.note(_SALT)
-            if salt is None:
-                salt = secrets.token_bytes(16)
-                store.put_note(_SALT, salt)
+        store.begin()
+        salt = store.note(_SALT)
+        if salt is None:
+            salt = secrets.token_bytes(16)
+            store.put_note(_SALT, salt)
+        store.commit()
         self.sessions = Sessions(
             store,
             self.library,
@@ -97,30 +98,27 @@ class Engine:
             capacity=settings.cached_sessions,
         )
 
-    @contextmanager
-    def _rows(self) -> Iterator[None]:
-        self.store.begin()
-        try:
-            yield
-            self.store.commit()
-        except BaseException:
-            self.store.rollback()
-            self._stale = True
-            raise
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> Transaction:
         """All that is done in the block is committed at its end, or none of it."""
-        with self._rows():
-            self._orders.node = self.store.node
-            if self._stale:
-                self._reload()
-            if self.store.shared:
-                self.library.refresh()
-            yield
-            if self._dirty and self.store.durable:
-                self.store.put_note(f"{STATISTICS}{self.store.node}", _encode(self.statistics))
-            self._dirty = False
+        return Transaction(self)
+
+    def begin(self) -> None:
+        self.store.begin()
+        self._orders.node = self.store.node
+        if self._stale:
+            self._reload()
+        if self.store.shared:
+            self.library.refresh()
+
+    def commit(self) -> None:
+        if self._dirty and self.store.durable:
+            self.store.put_note(f"{STATISTICS}{self.store.node}", _encode(self.statistics))
+        self._dirty = False
+        self.store.commit()
+
+    def rollback(self) -> None:
+        self.store.rollback()
+        self._stale = True
 
     def _reload(self) -> None:
         """Nothing in memory is to be trusted but what the store says."""
@@ -412,6 +410,37 @@ class Engine:
             return True
         parent = self.store.session(row.merged_into)
         return parent is None or (not parent.open and parent.seen < oldest)
+
+
+class Transaction:
+    """`engine.begin()` ... `engine.commit()`, or `engine.rollback()` if anything goes wrong."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        try:
+            self._engine.begin()
+        except BaseException:
+            self._engine.rollback()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._engine.rollback()
+            return
+        try:
+            self._engine.commit()
+        except BaseException:
+            self._engine.rollback()
+            raise
 
 
 def _check_default(request: DecideRequest) -> None:

@@ -11,7 +11,7 @@ SwapMode = Literal["pinned", "migrated", "restarted"]
 RewardStatus = Literal["applied", "late"]
 
 
-class SessionRow(msgspec.Struct, frozen=True):
+class SessionRow(msgspec.Struct, frozen=True, gc=False):
     """One user or episode. What it believes is not here: it is the replay of its decisions."""
 
     key: int  # an order: when it began
@@ -30,7 +30,7 @@ class SessionRow(msgspec.Struct, frozen=True):
     merged_at: int | None = None
 
 
-class DecisionRow(msgspec.Struct, frozen=True):
+class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     """One decision, all that is needed to make it again, and its reward once there is one."""
 
     order: int

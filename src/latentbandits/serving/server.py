@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import signal
@@ -20,6 +21,7 @@ from latentbandits.serving.settings import Settings
 _MAX_HEADER_BYTES = 64 * 1024
 _SWITCH_SECONDS = 0.001  # how long one thread may keep the other from the interpreter
 _GRACE_SECONDS = 8
+_COLLECT = (20_000, 50, 100)  # objects made until the collector looks for cycles: there are few
 _log = logging.getLogger(__name__)
 
 
@@ -116,6 +118,8 @@ class Server(uvicorn.Server):
 def serve(service: Service, beside: Background | None = None) -> None:
     """Run until a signal ends it; `beside` runs along with it."""
     sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.freeze()  # what has been loaded stays: collections need not look at it
+    gc.set_threshold(*_COLLECT)
     settings = service.settings
     protocol: Any = type("Protocol", (BoundedProtocol,), {"settings": settings})
     config = uvicorn.Config(

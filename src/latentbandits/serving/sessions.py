@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -30,7 +30,7 @@ class Live:
     probabilities: list[float]
 
     def learned(self, row: SessionRow, belief: Any) -> Live:
-        return replace(self, row=row, belief=belief, probabilities=_of(self.policy, belief))
+        return Live(row, self.served, self.policy, belief, _of(self.policy, belief))
 
     def noted(self, row: SessionRow) -> Live:
         return Live(row, self.served, self.policy, self.belief, self.probabilities)

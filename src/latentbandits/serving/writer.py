@@ -55,8 +55,9 @@ class Writer:
         unless it is `urgent`.
         """
         if self._thread is None:
-            (answer,) = self._commit([operation])
-            if isinstance(answer, BaseException):
+            with self.engine.transaction():
+                answer = _attempt(operation, self.engine)
+            if isinstance(answer, Refused):
                 raise answer
             return cast(Answer, answer)
         assert self._loop is not None
