@@ -360,7 +360,7 @@ def test_the_demonstration_plays_by_itself(tmp_path: Path) -> None:
         (["--demo", "--store", "redis://x"], "is not a store"),
         (["--demo", "--config", "missing.toml"], "cannot read the settings file"),
         (["--demo", "--keys", "missing.toml"], "cannot read the keys file"),
-        (["--demo", "--policy", "LinUCB"], "needs a model whose actions have features"),
+        (["--demo", "--policy", "UCB1"], "needs a model with a fixed set of actions"),
     ],
 )
 def test_bad_starts_are_one_line(arguments: list[str], why: str, tmp_path: Path) -> None:

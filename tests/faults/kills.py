@@ -15,7 +15,7 @@ from tests.processes.http import Connection
 from tests.processes.service import RunningService
 
 _SESSIONS = 150
-_CLIENTS = ((1, 4), (20, 4))  # (requests in a body, how many such clients)
+_CLIENTS = ((1, 4), (50, 4))  # (requests in a body, how many such clients)
 
 
 def run(folder: Path, full: bool) -> list[Result]:
@@ -75,7 +75,7 @@ async def _swapping(service: RunningService, model: str, rng: random.Random) -> 
         connection.close()
 
     task: asyncio.Task[Any] = asyncio.create_task(swap())
-    await asyncio.sleep(rng.uniform(0.0, 0.01))
+    await asyncio.sleep(rng.uniform(0.0, 0.1))
     task.add_done_callback(lambda _: None)
 
 

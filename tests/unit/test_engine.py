@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
+from latentbandits.models.catalogue import Catalogue
 from latentbandits.serving.choosers import POLICIES, arm_of
 from latentbandits.serving.engine import Engine, EngineSettings
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
-from latentbandits.serving.library import model_row, pack
+from latentbandits.serving.library import ActionNames, model_row, pack
 from latentbandits.serving.messages import Decided, DecideRequest, RewardRequest
 from latentbandits.serving.overview import overview
 from latentbandits.serving.recompute import recompute
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
-from latentbandits.serving.views import describe
+from latentbandits.serving.views import describe, log_entry
 
 RNG = np.random.default_rng(5)
 ARMS = GaussianArms(RNG.random((3, 4)), 0.5, 0.2, [0.2, 0.3, 0.5])
@@ -335,6 +336,42 @@ def test_linear_models_take_features() -> None:
     ):
         with pytest.raises(Invalid, match=why):
             driver.ask(**fields)
+
+
+def test_a_catalogue_names_the_actions() -> None:
+    catalogue = Catalogue(["a", "b", "c"], ["Alpha", "Beta", "Gamma"], [[1, 0], [0, 1], [1, 1]])
+    driver = Driver(LINEAR)
+    driver.activate(pack(LINEAR, "named", catalogue), "migrated")
+    decided = driver.ask()
+    assert decided.action == ["a", "b", "c"][decided.index]
+    assert driver.ask(actions=["c"]).action == "c"
+    with pytest.raises(Invalid, match="no action 'd'"):
+        driver.ask(actions=["d"])
+    assert driver.ask(features=[[0.5, 0.5]], actions=["new"]).action == "new"
+    rng = np.random.default_rng(12)
+    driver.play("ann", 5, rng)
+    view = driver.session("ann")
+    policy = mmTS(LINEAR)
+    belief = policy.init(1)
+    assert catalogue.features is not None
+    for event in view.history:
+        if event.reward is not None:
+            known = catalogue.context([event.action])
+            belief = policy.update(belief, known, Decision.logged([0]), [event.reward])
+    np.testing.assert_allclose(
+        view.state_probabilities, policy.state_probabilities(belief)[0], atol=1e-9
+    )
+    names = ActionNames(driver.store.model)
+    logged = [log_entry(row, names) for row in driver.store.log_reader().read(-1, 100)]
+    assert logged[0].eligible == ["a", "b", "c"]
+    assert logged[2].eligible == ["new"]
+    numbered = Driver(ARMS)
+    numbered.activate(pack(ARMS, "named", Catalogue(["w", "x", "y", "z"])), force=True)
+    assert numbered.ask().action in ("w", "x", "y", "z")
+    with pytest.raises(Invalid, match="do not belong together"):
+        numbered.activate(pack(ARMS, "short", Catalogue(["w"])), force=True)
+    with pytest.raises(Invalid, match="do not belong together"):
+        driver.activate(pack(LINEAR, "wide", Catalogue(["w"], None, [[1, 2, 3]])), force=True)
 
 
 def test_a_linear_session_survives_a_change_of_features() -> None:

@@ -4,85 +4,104 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from latentbandits.models import GaussianArms
-from latentbandits.models.checks import FloatArray
+from latentbandits.learning.clusters import usable_covariance
+from latentbandits.learning.generate import GeneratedRatings, generate_ratings
+from latentbandits.models import LinearGaussian
+from latentbandits.models.catalogue import Catalogue
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.serving.engine import Engine
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.library import ServedModel
 from latentbandits.serving.messages import DecideRequest, RewardRequest
 from latentbandits.serving.service import Service
 
-_N_STATES, _N_ACTIONS, _N_USERS = 4, 12, 400
-_NOISE, _SPREAD = 0.7, 0.3
+_N_STATES, _N_USERS, _RANK = 4, 400, 4
+_FIRST = ("Silent", "Golden", "Last", "Electric", "Paper", "Crimson", "Hidden", "Northern", "Lost",
+          "Broken")  # fmt: skip
+_SECOND = ("Harbour", "Orchard", "Signal", "Mountain", "Carnival", "Letters")
+_TITLES = [f"{first} {second}" for first, second in product(_FIRST, _SECOND)]
 _ROUNDS = 30  # of a visitor's session
+_OFFERED = 12  # films at a time
+_TOGETHER = 4  # visitors
 
 
-def learn_model(seed: int = 0) -> GaussianArms:
-    """Ratings of generated users, clustered by k-means: their clusters are the states."""
-    rng = np.random.default_rng(seed)
-    centres = rng.uniform(2.0, 4.5, (_N_STATES, _N_ACTIONS))
-    state = rng.integers(_N_STATES, size=_N_USERS)
-    users = centres[state] + _SPREAD * rng.standard_normal((_N_USERS, _N_ACTIONS))
-    ratings = users + _NOISE / 2 * rng.standard_normal(users.shape)  # four ratings of each
-    label = _k_means(ratings, _N_STATES, rng)
-    groups = [ratings[label == s] for s in range(_N_STATES)]
-    return GaussianArms(
-        np.stack([group.mean(axis=0) for group in groups]),
-        noise=_NOISE,
-        spread=np.stack([group.std(axis=0) for group in groups]),
-        state_prior=np.array([len(group) for group in groups]) / _N_USERS,
+@dataclass(frozen=True, eq=False)
+class Demonstration:
+    """A model and its catalogue, and the truth that they were learned from."""
+
+    model: LinearGaussian
+    catalogue: Catalogue
+    truth: GeneratedRatings
+
+
+def demonstration(seed: int = 0) -> Demonstration:
+    """Generated ratings of films, completed; clusters of their users are the states."""
+    truth = generate_ratings(
+        _N_USERS, len(_TITLES), _N_STATES, density=0.4, separation=1.5, seed=seed
     )
+    completion = truth.complete(rank=_RANK)
+    users = completion.user_vectors
+    label = k_means(users, _N_STATES, np.random.default_rng(seed))
+    groups = [users[label == s] for s in range(_N_STATES)]
+    model = LinearGaussian(
+        np.stack([group.mean(axis=0) for group in groups]),
+        completion.noise,
+        np.stack([usable_covariance(group)[0] for group in groups]),
+        np.array([len(group) for group in groups]) / len(users),
+    )
+    ids = [title.lower().replace(" ", "-") for title in _TITLES]
+    return Demonstration(model, Catalogue(ids, _TITLES, completion.action_vectors), truth)
 
 
-def _k_means(rows: FloatArray, k: int, rng: np.random.Generator) -> Any:
-    """Lloyd's iterations from the farthest of random rows; the groups here lie far apart."""
+def k_means(rows: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
+    """Lloyd's iterations from far-apart rows: enough here, and quicker than loading a library."""
     centres = rows[rng.integers(len(rows), size=1)]
     while len(centres) < k:
         distance = ((rows[:, None] - centres) ** 2).sum(axis=2).min(axis=1)
         centres = np.vstack([centres, rows[distance.argmax()]])
     for _ in range(20):
-        label = ((rows[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+        label: IntArray = ((rows[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
         centres = np.stack([rows[label == s].mean(axis=0) for s in range(k)])
     return label
 
 
 def play(
-    service: Service, served: ServedModel, rate: float
+    service: Service, demo: Demonstration, rate: float
 ) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Visitors drawn from the model, a few at a time, each with a taste of its own."""
+    """New visitors of the kind that the model was learned from, `rate` decisions a second."""
 
-    async def visitors() -> None:
-        rng = np.random.default_rng()
-        n = 0
+    async def visitors(rng: np.random.Generator) -> None:
+        truth = demo.truth.model
         while True:
-            n += 1
-            state = rng.choice(served.model.n_states, p=served.model.state_prior)
-            taste = rng.normal(served.model.means[state], served.model.spread[state])
-            await _visit(service, f"visitor-{rng.integers(10**9):09d}", taste, rate, rng)
+            state = rng.choice(truth.n_states, p=truth.state_prior)
+            taste = rng.multivariate_normal(truth.weights[state], truth.covariances[state])
+            name = f"visitor-{rng.integers(10**9):09d}"
+            for _ in range(_ROUNDS):
+                await asyncio.sleep(float(rng.exponential(_TOGETHER / rate)))
+                try:
+                    await service.writer.run(partial(_round, demo, name, taste, rng))
+                except Refused:
+                    await asyncio.sleep(1.0)
 
     async def together() -> None:
-        await asyncio.gather(*(visitors() for _ in range(4)))
+        await asyncio.gather(*(visitors(np.random.default_rng()) for _ in range(_TOGETHER)))
 
     return together
 
 
-def _round(name: str, taste: FloatArray, rng: np.random.Generator, engine: Engine) -> None:
-    decided = engine.decide(DecideRequest(name))
-    value = float(rng.normal(taste[decided.index], _NOISE))
-    engine.reward(RewardRequest(decided.decision_id, value))
-
-
-async def _visit(
-    service: Service, name: str, taste: FloatArray, rate: float, rng: np.random.Generator
+def _round(
+    demo: Demonstration, name: str, taste: FloatArray, rng: np.random.Generator, engine: Engine
 ) -> None:
-    for _ in range(_ROUNDS):
-        await asyncio.sleep(float(rng.exponential(4 / rate)))
-        try:
-            await service.writer.run(partial(_round, name, taste, rng))
-        except Refused:
-            await asyncio.sleep(1.0)
+    """A visitor is offered some films, sees the one that was chosen, and rates it."""
+    offered = rng.choice(len(demo.catalogue), _OFFERED, replace=False)
+    request = DecideRequest(name, actions=[demo.catalogue.ids[i] for i in offered])
+    decided = engine.decide(request)
+    mean = taste @ demo.truth.action_vectors[offered[decided.index]]
+    value = float(rng.normal(mean, demo.truth.model.noise))
+    engine.reward(RewardRequest(decided.decision_id, value))

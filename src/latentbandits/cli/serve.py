@@ -81,7 +81,8 @@ def _run(arguments: argparse.Namespace) -> int:
     store = open_store(settings.store, settings.synchronous, settings.checkpoint_pages)
     try:
         engine = Engine(store, settings.engine())
-        row = _model_row(arguments)
+        demo = _demonstration() if arguments.demo else None
+        row = _model_row(arguments.model, demo)
         with engine.transaction():
             if row is not None:
                 engine.ensure_active(row, force=True)
@@ -101,22 +102,27 @@ def _run(arguments: argparse.Namespace) -> int:
         _safe(settings.store),
     )
     players = None
-    if arguments.demo:
+    if demo is not None:
         from latentbandits.cli.demo import play
 
-        players = play(service, served, _DEMO_RATE)
+        players = play(service, demo, _DEMO_RATE)
     serve(service, players)
     return 0
 
 
-def _model_row(arguments: argparse.Namespace) -> Any:
+def _demonstration() -> Any:
+    from latentbandits.cli.demo import demonstration
+
+    return demonstration()
+
+
+def _model_row(path: str | None, demo: Any) -> Any:
+    """What is to be served; None: whatever the store has active."""
     from latentbandits.serving.library import pack, read_artefact
 
-    if arguments.demo:
-        from latentbandits.cli.demo import learn_model
-
-        return pack(learn_model(), "demo")
-    return None if arguments.model is None else read_artefact(Path(arguments.model))
+    if demo is not None:
+        return pack(demo.model, "demo", demo.catalogue)
+    return None if path is None else read_artefact(Path(path))
 
 
 def _safe(store: str) -> str:

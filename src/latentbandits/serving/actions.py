@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
+from latentbandits.models.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.protocol import KnownModel
 from latentbandits.serving.errors import Invalid
@@ -52,7 +53,11 @@ class ActionSpace(Protocol):
 
     @property
     def names(self) -> Sequence[str] | None:
-        """All actions; None where they come with each request."""
+        """The ids of all actions; None where they come with each request."""
+
+    @property
+    def titles(self) -> Sequence[str] | None:
+        """What people call them."""
 
     def ask(
         self, actions: Sequence[str] | None, features: Sequence[Sequence[float]] | None
@@ -66,8 +71,15 @@ class ActionSpace(Protocol):
 class FixedActions:
     """A model with a fixed set of actions: "0", "1", ... where they were given no names."""
 
-    def __init__(self, n_actions: int, names: Sequence[str] | None = None) -> None:
-        self.names = tuple(str(i) for i in range(n_actions)) if names is None else tuple(names)
+    def __init__(self, n_actions: int, catalogue: Catalogue | None = None) -> None:
+        if catalogue is not None and len(catalogue) != n_actions:
+            raise Invalid(
+                f"the catalogue has {len(catalogue)} actions, the model {n_actions}: they do not "
+                "belong together"
+            )
+        numbers = tuple(str(i) for i in range(n_actions))
+        self.names = numbers if catalogue is None else catalogue.ids
+        self.titles = numbers if catalogue is None else catalogue.names
         self._places: Mapping[str, int] = {name: i for i, name in enumerate(self.names)}
 
     def ask(
@@ -101,11 +113,19 @@ class FixedActions:
 class FeaturedActions:
     """A model that takes features: the caller's, or those of a catalogue of named actions."""
 
-    def __init__(self, n_features: int, catalogue: Mapping[str, FloatArray] | None = None) -> None:
+    def __init__(self, n_features: int, catalogue: Catalogue | None = None) -> None:
         self._n_features = n_features
-        self.names = None if catalogue is None else tuple(catalogue)
+        self.names = self.titles = None
+        self._rows = np.empty((0, n_features))
+        if catalogue is not None and catalogue.features is not None:
+            if catalogue.features.shape[1] != n_features:
+                raise Invalid(
+                    f"the catalogue has {catalogue.features.shape[1]} features, the model "
+                    f"{n_features}: they do not belong together"
+                )
+            self.names, self.titles = catalogue.ids, catalogue.names
+            self._rows = catalogue.features
         self._places = {name: i for i, name in enumerate(self.names or ())}
-        self._rows = np.array(list((catalogue or {}).values()), np.float64)
 
     def ask(
         self, actions: Sequence[str] | None, features: Sequence[Sequence[float]] | None
@@ -154,12 +174,12 @@ class FeaturedActions:
         return Recalled(rows[None], None, list(names).index(row.action))
 
 
-def action_space(model: KnownModel) -> ActionSpace:
-    """What can be asked of `model`."""
+def action_space(model: KnownModel, catalogue: Catalogue | None = None) -> ActionSpace:
+    """What can be asked of `model`; Invalid where the catalogue is another model's."""
     if model.n_actions is not None:
-        return FixedActions(model.n_actions)
+        return FixedActions(model.n_actions, catalogue)
     n_features: int = model.n_features  # type: ignore[attr-defined]
-    return FeaturedActions(n_features)
+    return FeaturedActions(n_features, catalogue)
 
 
 def _find(places: Mapping[str, int], actions: Sequence[str]) -> list[int]:

@@ -32,7 +32,6 @@ from latentbandits.serving.messages import (
     SessionView,
 )
 from latentbandits.serving.overview import models, overview
-from latentbandits.serving.views import log_entry
 
 if TYPE_CHECKING:
     from latentbandits.serving.engine import Engine
@@ -142,8 +141,7 @@ async def read_log(service: Service, body: None, given: dict[str, str]) -> Log:
     limit = given.get("limit", "100")
     if not limit.isdecimal() or not limit.isascii() or not 1 <= int(limit[:9]) <= _MAX_PAGE:
         raise Invalid(f"limit must be a whole number from 1 to {_MAX_PAGE}; got {limit[:20]!r}")
-    rows = await service.read_log(cursor_order(since), int(limit))
-    entries = [log_entry(row) for row in rows]
+    entries = await service.read_log(cursor_order(since), int(limit))
     return Log(entries, entries[-1].cursor if entries else since)
 
 

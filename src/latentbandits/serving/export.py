@@ -11,6 +11,7 @@ import polars
 
 from latentbandits.serving.endpoints import cursor_order
 from latentbandits.serving.errors import Refused
+from latentbandits.serving.library import ActionNames
 from latentbandits.serving.messages import LogEntry
 from latentbandits.serving.stores.protocol import LogReader
 from latentbandits.serving.views import log_entry
@@ -74,12 +75,13 @@ def export(reader: LogReader, out: str, since: str = "") -> int:
 
 
 def _frames(reader: LogReader, order: int) -> Iterator[polars.DataFrame]:
+    names = ActionNames(reader.model)
     while True:
         rows = reader.read(order, _PAGE)
         if not rows:
             return
         order = rows[-1].row.order
-        yield frame([log_entry(row) for row in rows])
+        yield frame([log_entry(row, names) for row in rows])
 
 
 def frame(entries: list[LogEntry]) -> polars.DataFrame:

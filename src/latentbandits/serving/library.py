@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from latentbandits.models.artefacts import ArtefactError, load, save
+from latentbandits.models.artefacts import ArtefactError, load, load_catalogue, save
+from latentbandits.models.catalogue import Catalogue
 from latentbandits.serving.actions import ActionSpace, action_space
 from latentbandits.serving.choosers import AnyChecked, make_policy
 from latentbandits.serving.errors import Invalid, NotFound
@@ -69,14 +70,7 @@ class Library:
 
     def check(self, row: ModelRow) -> ServedModel:
         """The model of an artefact, ready to decide; Invalid if it never could."""
-        files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
-        with tempfile.TemporaryDirectory(prefix="latentbandits-") as folder:
-            for name, content in files.items():
-                Path(folder, Path(name).name).write_bytes(content)
-            try:
-                model = load(folder)
-            except ArtefactError as error:
-                raise Invalid(str(error).replace(folder, row.name)) from None
+        model, catalogue = unpack(row)
         if model.n_sessions is not None:
             raise Invalid(
                 f"{row.name} has one instance for each of {model.n_sessions} sessions: a service "
@@ -86,7 +80,7 @@ class Library:
             policies = {arm: make_policy(name, model) for arm, name in self._names.items()}
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: {error}") from None
-        return ServedModel(row.id, row.name, model, action_space(model), policies)
+        return ServedModel(row.id, row.name, model, action_space(model, catalogue), policies)
 
     def check_successor(self, new: ServedModel) -> None:
         """Refuse a model that could not answer what the active one could."""
@@ -128,10 +122,38 @@ def read_artefact(path: Path, name: str | None = None) -> ModelRow:
     return model_row(contents, name or path.name)
 
 
-def pack(model: Any, name: str) -> ModelRow:
+def unpack(row: ModelRow) -> tuple[Any, Catalogue | None]:
+    """The model of a row, and its catalogue; Invalid if it is not what was saved."""
+    files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
+    with tempfile.TemporaryDirectory(prefix="latentbandits-") as folder:
+        for name, content in files.items():
+            Path(folder, Path(name).name).write_bytes(content)
+        try:
+            return load(folder), load_catalogue(folder)
+        except ArtefactError as error:
+            raise Invalid(str(error).replace(folder, row.name)) from None
+
+
+class ActionNames:
+    """The ids of each model's actions, for a log that names only those that a request did."""
+
+    def __init__(self, find: Callable[[str], ModelRow | None]) -> None:
+        self._find = find
+        self._known: dict[str, tuple[str, ...] | None] = {}
+
+    def of(self, model_id: str) -> tuple[str, ...] | None:
+        """None where they have no names but their numbers."""
+        if model_id not in self._known:
+            row = self._find(model_id)
+            catalogue = None if row is None else unpack(row)[1]
+            self._known[model_id] = None if catalogue is None else catalogue.ids
+        return self._known[model_id]
+
+
+def pack(model: Any, name: str, catalogue: Catalogue | None = None) -> ModelRow:
     """A model that was made in this process, as a row."""
     with tempfile.TemporaryDirectory(prefix="latentbandits-") as folder:
-        save(model, Path(folder, "model"))
+        save(model, Path(folder, "model"), catalogue)
         return read_artefact(Path(folder, "model"), name)
 
 

@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 from latentbandits.serving.engine import Engine
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.keys import Keys
+from latentbandits.serving.library import ActionNames
+from latentbandits.serving.messages import LogEntry
 from latentbandits.serving.metrics import Metrics
-from latentbandits.serving.records import LoggedDecision
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import LogReader
+from latentbandits.serving.views import log_entry
 from latentbandits.serving.writer import Writer
 
 Answer = TypeVar("Answer")
@@ -66,18 +68,19 @@ class Service:
             return False
         return self.writer.store_works
 
-    async def read_log(self, since: int, limit: int) -> list[LoggedDecision]:
+    async def read_log(self, since: int, limit: int) -> list[LogEntry]:
         if not self.engine.store.durable:
-            return self.engine.store.log_reader().read(since, limit)
+            return self._read(since, limit)
         return await self.in_thread(self._read, since, limit)
 
-    def _read(self, since: int, limit: int) -> list[LoggedDecision]:
+    def _read(self, since: int, limit: int) -> list[LogEntry]:
         """Beside the writer, on a connection of its own."""
         with self._reading:
             if self._reader is None:
                 self._reader = self.engine.store.log_reader()
+                self._names = ActionNames(self._reader.model)
             try:
-                return self._reader.read(since, limit)
+                return [log_entry(row, self._names) for row in self._reader.read(since, limit)]
             except Refused:
                 self._reader.close()
                 self._reader = None

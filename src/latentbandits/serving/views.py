@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from latentbandits.serving.library import ServedModel
+from latentbandits.serving.library import ActionNames, ServedModel
 from latentbandits.serving.messages import Event, LogEntry, ModelView, SessionView
 from latentbandits.serving.orders import decision_id, time_of
 from latentbandits.serving.records import DecisionRow, LoggedDecision
@@ -84,7 +84,7 @@ def session_view(live: Live, rows: Sequence[DecisionRow]) -> SessionView:
     )
 
 
-def log_entry(logged: LoggedDecision) -> LogEntry:
+def log_entry(logged: LoggedDecision, names: ActionNames) -> LogEntry:
     """A decision with its eligible actions by name and the features it was made from."""
     row = logged.row
     features = None
@@ -93,7 +93,8 @@ def log_entry(logged: LoggedDecision) -> LogEntry:
     if row.actions is not None:
         eligible = _decode_names(row.actions)
     else:
-        eligible = [str(i) for i in range(row.n_actions)]
+        known = names.of(row.model) if row.features is None else None
+        eligible = [str(i) for i in range(row.n_actions)] if known is None else list(known)
     return LogEntry(
         **event_fields(row),
         session=logged.session_name,

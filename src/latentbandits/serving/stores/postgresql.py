@@ -11,11 +11,12 @@ import psycopg
 
 from latentbandits.serving.errors import Contention, StoreError, StoreUnavailable
 from latentbandits.serving.orders import N_NODES, first_order_at, milliseconds
-from latentbandits.serving.records import LoggedDecision
+from latentbandits.serving.records import LoggedDecision, ModelRow
 from latentbandits.serving.stores.sql import (
     MIGRATIONS,
     SCHEMA_VERSION,
     SELECT_LOG,
+    SELECT_MODEL,
     Row,
     SqlStore,
     logged,
@@ -135,6 +136,10 @@ class PostgresqlLog:
             return [logged(values) for values in cursor.fetchall()]
         except psycopg.Error as error:
             raise StoreUnavailable(f"the PostgreSQL store cannot be read: {error}") from error
+
+    def model(self, model_id: str) -> ModelRow | None:
+        values = self._connection.execute(_translated(SELECT_MODEL), (model_id,)).fetchone()
+        return None if values is None else ModelRow(*values)
 
     def close(self) -> None:
         self._connection.close()

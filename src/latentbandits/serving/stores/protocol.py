@@ -21,6 +21,8 @@ class LogReader(Protocol):
     def read(self, since: int, limit: int) -> list[LoggedDecision]:
         """Decisions of an order above `since`, in order."""
 
+    def model(self, model_id: str) -> ModelRow | None: ...
+
     def close(self) -> None: ...
 
 

@@ -72,6 +72,7 @@ def _places(count: int) -> str:
 
 
 SELECT_SESSION = _select(_SESSION_COLUMNS, "sessions")
+SELECT_MODEL = "SELECT id, name, files FROM models WHERE id = ?"
 SELECT_DECISION = _select(_DECISION_COLUMNS, "decisions")
 SELECT_LOG = (
     _select(["sessions.name", *(f"decisions.{c}" for c in _DECISION_COLUMNS)], "decisions")
@@ -202,7 +203,7 @@ class SqlStore(ABC):
         )
 
     def model(self, model_id: str) -> ModelRow | None:
-        values = self._one("SELECT id, name, files FROM models WHERE id = ?", (model_id,))
+        values = self._one(SELECT_MODEL, (model_id,))
         return None if values is None else ModelRow(*values)
 
     def model_names(self) -> dict[str, str]:

@@ -10,12 +10,13 @@ from typing import Any, Literal
 import apsw
 
 from latentbandits.serving.errors import StoreError, StoreUnavailable
-from latentbandits.serving.records import LoggedDecision
+from latentbandits.serving.records import LoggedDecision, ModelRow
 from latentbandits.serving.stores.holder import FileHolder
 from latentbandits.serving.stores.sql import (
     MIGRATIONS,
     SCHEMA_VERSION,
     SELECT_LOG,
+    SELECT_MODEL,
     Row,
     SqlStore,
     logged,
@@ -142,6 +143,10 @@ class SqliteLog:
         except apsw.Error as error:
             raise StoreUnavailable(f"the store cannot be read: {error}") from error
         return [logged(values) for values in rows]
+
+    def model(self, model_id: str) -> ModelRow | None:
+        values = self._connection.execute(SELECT_MODEL, (model_id,)).fetchone()
+        return None if values is None else ModelRow(*values)
 
     def close(self) -> None:
         self._connection.close()
