@@ -1,11 +1,7 @@
-"""The decision service against bare servers, and against itself without what makes it quick.
-
-Every ratio is measured side by side in this one run: `python -m benchmarks.service`.
-"""
+"""The decision service against bare servers, and against itself without what makes it quick."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -18,12 +14,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tests.processes.http import Connection
 from tests.processes.service import free_port
 
+from benchmarks.report import Cell, Report, Table, Target
 from latentbandits import LinearGaussian, mmTS, save
 from latentbandits.serving.engine import Engine, EngineSettings
 from latentbandits.serving.library import pack
@@ -33,6 +30,8 @@ from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 
 STATES, FEATURES, ACTIONS = 5, 20, 20
+REQUESTS, ROUNDS, SECONDS, SESSIONS = 4_000, 1_000, 3.0, 1_000_000
+REPEATS = 3  # of everything; the best counts: what others do to the machine only ever adds
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SERVE = (
     "import sys; from latentbandits.serving import writer; "
@@ -109,53 +108,73 @@ def cpu_per_request(port: int, process: subprocess.Popen[bytes], requests: int) 
     return (cpu_seconds(process) - before) / (requests // 8 * 8) * 1e6
 
 
-def http_cost(folder: Path, requests: int) -> list[str]:
-    echo = [("-m", "benchmarks.echo", kind) for kind in ("starlette", "fastapi")]
+class Measured(NamedTuple):
+    table: Table
+    targets: tuple[Target, ...]
+
+
+def http_cost(folder: Path) -> Measured:
     costs: dict[str, list[float]] = {}
-    for _ in range(3):
-        for name, command in zip(("Starlette echo", "FastAPI echo"), echo, strict=True):
-            with running(*command) as (port, process):
-                costs.setdefault(name, []).append(cpu_per_request(port, process, requests))
+    for _ in range(REPEATS):
+        for kind in ("Starlette + msgspec echo", "FastAPI + Pydantic echo"):
+            with running("-m", "benchmarks._echo", kind.split()[0].lower()) as (port, process):
+                costs.setdefault(kind, []).append(cpu_per_request(port, process, REQUESTS))
         for mode in ("none", "counted"):
             with service(folder / "model", "--propensity", mode) as (port, process):
-                cost = cpu_per_request(port, process, requests)
+                cost = cpu_per_request(port, process, REQUESTS)
                 costs.setdefault(f"decide, propensity {mode}", []).append(cost)
     best = {name: min(values) for name, values in costs.items()}
-    bare = best["Starlette echo"]
-    return [f"{name:<28} {cost:6.0f} us  {cost / bare:5.2f} x Starlette echo"
-            for name, cost in best.items()]  # fmt: skip
+    bare, pydantic, plain, _ = best.values()
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (name, cost, cost / bare) for name, cost in best.items()
+    )
+    title = "CPU of one decide over HTTP: 20 actions, 20 features, mmTS, S=5, store in memory"
+    return Measured(
+        Table(title, ("server", "microseconds", "x echo"), rows),
+        (
+            Target("decide / Starlette echo, CPU", plain / bare, at_most=2.5),
+            Target("decide / FastAPI echo, CPU", plain / pydantic, at_most=1.0),
+        ),
+    )
 
 
-def engine_cost(rounds: int) -> list[str]:
-    """`engine.decide` + `reward` against `policy.decide` + `update` of one session."""
+def engine_cost() -> Measured:
+    """`engine.decide` + `reward` against `policy.decide` + `update` of one session, both from the
+    numbers of a request.
+    """
     model, features = make_model(), make_features()
     policy = mmTS(model)
     engine = Engine(MemoryStore(), EngineSettings(propensity="none"))
     with engine.transaction():
         engine.activate(pack(model, "model"))
     rng = np.random.default_rng(2)
-    context = np.array([features])
+    beliefs = [policy.init(1)] * 100
     bare: list[float] = []
     whole: list[float] = []
-    for _ in range(5):
-        belief = policy.init(1)
-        begun = time.process_time()
-        for _ in range(rounds):
-            decision = policy.decide(belief, context, rng, propensity=False)
-            belief = policy.update(belief, context, decision, [1.0])
-        bare.append((time.process_time() - begun) / rounds)
-        begun = time.process_time()
-        for i in range(rounds):
+    for _ in range(2 * REPEATS):
+        own_seconds = our_seconds = 0.0
+        for i in range(ROUNDS):  # in turns, so that each finds the processor as the other left it
+            begun = time.process_time()
+            decision = policy.decide(beliefs[i % 100], [features], rng, propensity=False)
+            beliefs[i % 100] = policy.update(beliefs[i % 100], [features], decision, [1.0])
+            middle = time.process_time()
             with engine.transaction():
                 decided = engine.decide(DecideRequest(f"s{i % 100}", features=features))
             with engine.transaction():
                 engine.reward(RewardRequest(decided.decision_id, 1.0))
-        whole.append((time.process_time() - begun) / rounds)
-    return [
-        f"policy decide + update       {min(bare) * 1e6:6.0f} us",
-        f"engine decide + reward       {min(whole) * 1e6:6.0f} us  "
-        f"{min(whole) / min(bare):5.2f} x the policy",
-    ]
+            our_seconds += time.process_time() - middle
+            own_seconds += middle - begun
+        bare.append(own_seconds / ROUNDS)
+        whole.append(our_seconds / ROUNDS)
+    own, ours = min(bare), min(whole)
+    rows: tuple[tuple[Cell, ...], ...] = (
+        ("policy.decide + policy.update", own * 1e6, 1.0),
+        ("engine.decide + engine.reward", ours * 1e6, ours / own),
+    )
+    return Measured(
+        Table("In process, store in memory", ("call", "microseconds of CPU", "x policy"), rows),
+        (Target("engine / policy, decide + learn", ours / own, at_most=2.0),),
+    )
 
 
 def rate(port: int, connections: int, seconds: float) -> tuple[float, list[float]]:
@@ -185,21 +204,32 @@ def rate(port: int, connections: int, seconds: float) -> tuple[float, list[float
     return asyncio.run(all_()) / seconds, times
 
 
-def durable(folder: Path, seconds: float) -> list[str]:
-    rates: dict[str, list[float]] = {"one commit for each request": [], "group commit": []}
-    single: list[float] = []
-    for number in range(3):
-        for name, batch in (("one commit for each request", 1), ("group commit", 256)):
+def durable(folder: Path) -> Measured:
+    rates: dict[str, list[float]] = {"a commit for each request": [], "group commit": []}
+    middles: list[float] = []
+    for number in range(REPEATS):
+        for name, batch in zip(rates, (1, 256), strict=True):
             store = f"sqlite:{folder / f'durable-{batch}-{number}.sqlite'}"
-            with service(folder / "model", "--store", store, batch=batch) as (port, _):
-                rates[name].append(rate(port, 32, seconds)[0])
+            flags = ("--store", store, "--propensity", "none")
+            with service(folder / "model", *flags, batch=batch) as (port, _):
+                rates[name].append(rate(port, 32, SECONDS)[0])
                 if batch > 1:
-                    single += rate(port, 1, seconds)[1]
+                    middles.append(statistics.median(rate(port, 1, SECONDS)[1]))
     best = {name: max(values) for name, values in rates.items()}
-    alone = best["one commit for each request"]
-    lines = [f"{name:<28} {value:6.0f} pairs/s at 32 connections  {value / alone:5.2f} x"
-             for name, value in best.items()]  # fmt: skip
-    return [*lines, f"p50 at one connection        {statistics.median(single) * 1e3:6.2f} ms"]
+    alone, grouped = best.values()
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (name, value, value / alone) for name, value in best.items()
+    )
+    title = "Durable (SQLite, synchronous FULL): decide + reward at 32 connections"
+    return Measured(
+        Table(title, ("how", "pairs per second", "x"), rows),
+        (
+            Target("group commit / a commit for each request", grouped / alone, at_least=2.0),
+            Target(
+                "p50 of a request at one connection", min(middles) * 1e3, at_most=2.0, unit="ms"
+            ),
+        ),
+    )
 
 
 def fill(path: Path, sessions: int, model: LinearGaussian) -> None:
@@ -228,28 +258,32 @@ def fill(path: Path, sessions: int, model: LinearGaussian) -> None:
     store.close()
 
 
-def size(folder: Path, large: int, seconds: float) -> list[str]:
-    lines = []
-    results: dict[int, tuple[float, float]] = {}
-    for sessions in (1_000, large):
+def size(folder: Path) -> Measured:
+    rows: list[tuple[Cell, ...]] = []
+    for sessions in (1_000, SESSIONS):
         path = folder / f"size-{sessions}.sqlite"
         fill(path, sessions, make_model())
-        each = path.stat().st_size / sessions
-        starts = []
-        middles = []
-        for _ in range(3):
+        starts, middles = [], []
+        for _ in range(REPEATS):
             begun = time.perf_counter()
             with service(folder / "model", "--store", f"sqlite:{path}") as (port, _):
                 starts.append(time.perf_counter() - begun)
-                middles.append(statistics.median(known_sessions(port, sessions, seconds)))
-        results[sessions] = min(starts), min(middles)
-        lines.append(
-            f"{sessions:>9} sessions  start {min(starts):5.2f} s  p50 {min(middles) * 1e3:5.2f} ms"
-            f"  {each:6.0f} bytes each"
-        )
-    (start, middle), (large_start, large_middle) = results.values()
-    lines.append(f"ratios: start {large_start / start:.2f} x, p50 {large_middle / middle:.2f} x")
-    return lines
+                middles.append(statistics.median(known_sessions(port, sessions, SECONDS)))
+        each = path.stat().st_size / sessions
+        rows.append((f"{sessions:,}", min(starts), min(middles) * 1e3, each))
+    (_, start, middle, _), (_, large_start, large_middle, _) = rows
+    title = "Sessions in the SQLite store, one rewarded decision of 20 features each"
+    return Measured(
+        Table(title, ("sessions", "start, s", "p50, ms", "bytes each"), tuple(rows)),
+        (
+            Target("start with a million / a thousand", _ratio(large_start, start), at_most=1.5),
+            Target("p50 with a million / a thousand", _ratio(large_middle, middle), at_most=1.5),
+        ),
+    )
+
+
+def _ratio(one: Cell, other: Cell) -> float:
+    return float(one or 0.0) / float(other or 1.0)
 
 
 def known_sessions(port: int, sessions: int, seconds: float) -> list[float]:
@@ -273,29 +307,15 @@ def known_sessions(port: int, sessions: int, seconds: float) -> list[float]:
     return asyncio.run(ask())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
-    quick = parser.parse_args().quick
-    requests, rounds, seconds, large = (800, 200, 1.0, 5_000) if quick else (
-        8_000, 2_000, 5.0, 1_000_000)  # fmt: skip
+def main() -> Report:
     folder = Path(tempfile.mkdtemp(prefix="latentbandits-bench-"))
     save(make_model(), folder / "model")
     try:
-        for title, lines in (
-            ("CPU of one decide over HTTP, 20 actions, 20 features, S=5, store in memory",
-             lambda: http_cost(folder, requests)),
-            ("In process, no HTTP", lambda: engine_cost(rounds)),
-            ("Durable: SQLite, synchronous FULL", lambda: durable(folder, seconds)),
-            ("Many sessions in the SQLite store", lambda: size(folder, large, seconds)),
-        ):  # fmt: skip
-            sys.stdout.write(f"{title}\n")
-            for line in lines():
-                sys.stdout.write(f"  {line}\n")
-            sys.stdout.flush()
+        measured = [http_cost(folder), engine_cost(), durable(folder), size(folder)]
     finally:
         shutil.rmtree(folder)
-
-
-if __name__ == "__main__":
-    main()
+    return Report(
+        "The decision service",
+        tuple(one.table for one in measured),
+        tuple(target for one in measured for target in one.targets),
+    )

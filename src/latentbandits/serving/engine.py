@@ -187,18 +187,15 @@ class Engine:
             self.statistics.count("started")
         self.rates.count(decisions=1)
         self._dirty = True
-        self.sessions.save(
-            live.noted(
-                msgspec.structs.replace(
-                    session,
-                    rounds=row.round,
-                    seen=self.clock(),
-                    last_order=order,
-                    activation=self.library.active.order,
-                    probabilities=row.probabilities if states else b"",
-                )
-            )
+        decided = msgspec.structs.replace(
+            session,
+            rounds=row.round,
+            seen=self.clock(),
+            last_order=order,
+            activation=self.library.active.order,
+            probabilities=row.probabilities if states else b"",
         )
+        self.sessions.save(live.noted(decided), new=session.rounds == 0)
         return answer_of(row, live.probabilities)
 
     def choose(self, live: Live, request: DecideRequest, order: int, token: int) -> DecisionRow:

@@ -186,8 +186,11 @@ class Sessions:
                 keys += self.keys(member.key, before)
         return keys
 
-    def save(self, live: Live) -> None:
-        self._store.put_session(live.row)
+    def save(self, live: Live, *, new: bool = False) -> None:
+        if new:
+            self._store.put_session(live.row)
+        else:
+            self._store.touch_session(live.row)
         self._keys[live.row.name] = live.row.key
         self._remember(live)
 

@@ -58,6 +58,11 @@ def _sessions(store: Store) -> None:
     changed = msgspec.structs.replace(rows[0], rounds=3, reward_sum=-1.5, seen=5000, last_order=99)
     store.put_session(changed)
     assert store.session(1) == changed, "a session that is put again is replaced"
+    touched = msgspec.structs.replace(
+        changed, rounds=4, rewards=2, seen=6000, last_order=100, activation=7, probabilities=b"\2"
+    )
+    store.touch_session(touched)
+    assert store.session(1) == touched, "a session that is touched has all of its changes"
     assert [row.key for row in store.open_since(1)] == [1], "the last seen comes first"
     unseen = store.unseen_since(2000, 10, is_open=True)
     assert [row.key for row in unseen] == [2], "unseen sessions are those last seen before then"

@@ -90,6 +90,9 @@ class MemoryStore:
             self._append(self._members[row.merged_into], row.key)
         self._set(self._sessions, row.key, row)
 
+    def touch_session(self, row: SessionRow) -> None:
+        self._set(self._sessions, row.key, row)
+
     def generations(self, name: str) -> list[SessionRow]:
         return [self._sessions[key] for key in self._names.get(name, ())]
 

@@ -65,6 +65,11 @@ class Store(Protocol):
     def put_session(self, row: SessionRow) -> None:
         """Add it, or replace the one with its key. At most one of a name is open."""
 
+    def touch_session(self, row: SessionRow) -> None:
+        """Replace what deciding and rewarding change of a session that is there: `seen`, `rounds`,
+        `rewards`, `reward_sum`, `last_order`, `activation`, `probabilities`.
+        """
+
     def generations(self, name: str) -> list[SessionRow]:
         """All sessions that ever had this name."""
 

@@ -84,6 +84,10 @@ _PUT_SESSION = (
     f"VALUES ({_places(len(_SESSION_COLUMNS))}) ON CONFLICT (key) DO UPDATE SET "
     + ", ".join(f"{column} = excluded.{column}" for column in _SESSION_COLUMNS[3:])
 )
+_TOUCH_SESSION = (  # leaves every index but one as it is
+    "UPDATE sessions SET seen = ?, rounds = ?, rewards = ?, reward_sum = ?, last_order = ?, "
+    "activation = ?, probabilities = ? WHERE key = ?"
+)
 _ADD_DECISION = (
     f"INSERT INTO decisions ({', '.join(_DECISION_COLUMNS)}) "
     f"VALUES ({_places(len(_DECISION_COLUMNS))})"
@@ -128,6 +132,13 @@ class SqlStore(ABC):
         values = list(msgspec.structs.astuple(row))
         values[_OPEN] = int(row.open)
         self._run(_PUT_SESSION, values)
+
+    def touch_session(self, row: SessionRow) -> None:
+        self._run(
+            _TOUCH_SESSION,
+            (row.seen, row.rounds, row.rewards, row.reward_sum, row.last_order, row.activation,
+             row.probabilities, row.key),
+        )  # fmt: skip
 
     def generations(self, name: str) -> list[SessionRow]:
         rows = self._run(f"{SELECT_SESSION} WHERE name = ? ORDER BY key{self.lock_rows}", (name,))
