@@ -1,0 +1,172 @@
+"""Properties of the engine: ids in order whatever the clocks say, beliefs whatever the order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from latentbandits import GaussianArms
+from latentbandits.serving.engine import Engine
+from latentbandits.serving.errors import Refused
+from latentbandits.serving.library import pack
+from latentbandits.serving.messages import DecideRequest, RewardRequest
+from latentbandits.serving.orders import (
+    Orders,
+    Randomness,
+    decision_id,
+    parse_decision_id,
+    time_of,
+)
+from latentbandits.serving.statistics import ArmTotals
+from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.protocol import Store
+from latentbandits.serving.stores.sqlite import SqliteStore
+
+ARMS = GaussianArms(np.random.default_rng(31).random((3, 4)), 0.5, 0.2)
+VALUES = st.floats(-5, 5)
+
+
+def make_engine(store: Store) -> Engine:
+    engine = Engine(store, clock=lambda: 1_700_000_000_000)
+    with engine.transaction():
+        engine.ensure_active(pack(ARMS, "arms"))
+    return engine
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5000), st.integers(0, 5000 << 21), st.booleans()), max_size=50
+    ),
+    st.integers(0, 255),
+)
+def test_orders_only_ever_grow(steps: list[tuple[int, int, bool]], node: int) -> None:
+    now = [1]
+    orders = Orders(node, clock=lambda: now[0])
+    last = -1
+    for time, floor, floored in steps:
+        now[0] = time  # clocks jump, also backwards
+        order = orders.next(floor if floored else 0)
+        assert order > last
+        assert not floored or order > floor
+        assert time_of(order) >= time
+        last = order
+
+
+@given(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1))
+def test_ids_are_read_back_and_seed_the_same_draws(order: int, token: int) -> None:
+    text = decision_id(order, token)
+    assert parse_decision_id(text) == (order, token)
+    one, other = Randomness(), Randomness()
+    other.of(token, order).random(3)
+    assert (one.of(order, token).random(4) == other.of(order, token).random(4)).all()
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), VALUES), min_size=1, max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_belief_is_free_of_the_order_of_rewards(
+    rounds: list[tuple[int, float]], random: object
+) -> None:
+    engine = make_engine(MemoryStore())
+    with engine.transaction():
+        pairs = []
+        for twin in ("orderly", "messy"):
+            told = []
+            for action, value in rounds:
+                decided = engine.decide(DecideRequest(twin, actions=[str(action)]))
+                told.append(RewardRequest(decided.decision_id, value))
+            pairs.append(told)
+        orderly, messy = pairs
+        messy = messy * 3
+        random.shuffle(messy)  # type: ignore[attr-defined]
+        for request in orderly + messy:
+            engine.reward(request)
+        views = [engine.session(twin) for twin in ("orderly", "messy")]
+    np.testing.assert_allclose(
+        views[0].belief["log_weights"], views[1].belief["log_weights"], rtol=0, atol=1e-9
+    )
+    assert views[0].rewards == views[1].rewards == len(rounds)
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("decide"), st.integers(0, 3), st.integers(0, 3)),
+        st.tuples(st.just("reward"), st.integers(0, 20), VALUES),
+        st.tuples(st.just("merge"), st.integers(0, 3), st.integers(0, 3)),
+        st.tuples(st.just("delete"), st.integers(0, 3)),
+        st.tuples(st.just("forget the cache")),
+    ),
+    max_size=30,
+)
+
+
+@settings(deadline=None, max_examples=25)
+@given(OPERATIONS)
+def test_sqlite_and_a_cold_cache_behave_like_memory(
+    tmp_path_factory: object, operations: list[tuple[object, ...]]
+) -> None:
+    path: Path = tmp_path_factory.mktemp("p") / "s.sqlite"  # type: ignore[attr-defined]
+    store = SqliteStore(path, "NORMAL")
+    try:
+        memory, sqlite = (_run(make_engine(s), operations) for s in (MemoryStore(), store))
+    finally:
+        store.close()
+    assert memory == sqlite
+
+
+def _run(engine: Engine, operations: list[tuple[object, ...]]) -> list[object]:
+    """What every operation answered, ids left out: they are drawn at random."""
+    seen: list[object] = []
+    decided: list[str] = []
+    for operation, *given_ in operations:
+        with engine.transaction():
+            try:
+                if operation == "decide":
+                    request = DecideRequest(f"s{given_[0]}", actions=[str(given_[1])])
+                    answer = engine.decide(request)
+                    decided.append(answer.decision_id)
+                    seen.append((answer.action, answer.round, answer.state_probabilities))
+                elif operation == "reward" and decided:
+                    number = given_[0]
+                    assert isinstance(number, int)
+                    value = given_[1]
+                    assert isinstance(value, float)
+                    told = RewardRequest(decided[number % len(decided)], value)
+                    seen.append(engine.reward(told).status)
+                elif operation == "merge":
+                    view = engine.merge(f"s{given_[0]}", f"s{given_[1]}")
+                    seen.append((view.session, view.round, view.rewards, view.belief))
+                elif operation == "delete":
+                    seen.append(engine.delete(f"s{given_[0]}").sessions)
+                elif operation == "forget the cache":
+                    engine.sessions.clear()
+            except Refused as refusal:
+                seen.append(refusal.code)
+    with engine.transaction():
+        seen.append(sorted(engine.statistics.counts.items()))
+    return seen
+
+
+@given(st.lists(st.lists(VALUES, min_size=1, max_size=5), min_size=2, max_size=10))
+def test_the_error_of_a_mean_counts_sessions(sessions: list[list[float]]) -> None:
+    totals = ArmTotals()
+    for rewards in sessions:
+        total, count = 0.0, 0
+        for value in rewards:  # one reward after the other, as they come
+            totals.add_session(total, count, sign=-1)
+            total, count = total + value, count + 1
+            totals.add_session(total, count)
+    values = [value for rewards in sessions for value in rewards]
+    mean = np.mean(values)
+    residuals = [sum(rewards) - mean * len(rewards) for rewards in sessions]
+    n = len(sessions)
+    expected = np.sqrt(np.sum(np.square(residuals)) * n / (n - 1)) / len(values)
+    found = totals.mean()
+    assert found is not None
+    np.testing.assert_allclose(found[0], mean, atol=1e-9)
+    np.testing.assert_allclose(found[1], expected, atol=1e-6)
