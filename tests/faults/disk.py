@@ -57,14 +57,14 @@ async def _break(service: RunningService, book: Book, disk: Disk) -> tuple[int, 
     await _work(connection, book, 20)
     disk.fill(service.pid)
     full = await _refused(connection)
-    not_ready = (await connection.get("/readyz")).status
     disk.drain(service.pid)
     disk.protect()
     protected = await _refused(connection)
+    not_ready = (await connection.get("/readyz")).status
     disk.release()
     ready = (await connection.get("/readyz")).status
     if (not_ready, ready) != (503, 200):
-        book.failures.append(f"readyz was {not_ready} while full and {ready} afterwards")
+        book.failures.append(f"readyz was {not_ready} while read-only and {ready} afterwards")
     await _work(connection, book, 20)
     connection.close()
     return full[0], protected[0], full[1] + protected[1]

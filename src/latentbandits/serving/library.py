@@ -11,7 +11,14 @@ from typing import Any
 
 import msgspec
 
-from latentbandits.models.artefacts import ArtefactError, load, load_catalogue, save
+from latentbandits.models.artefacts import (
+    ARRAYS_FILE,
+    MANIFEST_FILE,
+    ArtefactError,
+    load,
+    load_catalogue,
+    save,
+)
 from latentbandits.models.catalogue import Catalogue
 from latentbandits.serving.actions import ActionSpace, action_space
 from latentbandits.serving.choosers import AnyChecked, make_policy
@@ -111,12 +118,10 @@ class Library:
 def read_artefact(path: Path, name: str | None = None) -> ModelRow:
     """The files of a saved model, as a row; Invalid if they cannot be read."""
     try:
-        files = {f.name: f for f in sorted(path.iterdir()) if f.is_file()}
-        if not files:
-            raise Invalid(f"{path} is not a saved model: it is empty")
-        if sum(f.stat().st_size for f in files.values()) > _MAX_BYTES:
+        files = [path / name for name in (MANIFEST_FILE, ARRAYS_FILE)]
+        if sum(file.stat().st_size for file in files) > _MAX_BYTES:
             raise Invalid(f"{path} is larger than {_MAX_BYTES} bytes: it cannot be a model")
-        contents = {file_name: f.read_bytes() for file_name, f in files.items()}
+        contents = {file.name: file.read_bytes() for file in files}
     except OSError as error:
         raise Invalid(f"{path} is not a saved model: {error.strerror}") from None
     return model_row(contents, name or path.name)
