@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
+from latentbandits.models.bernoulli_arms import BernoulliArms
 from latentbandits.models.catalogue import Catalogue
+from latentbandits.models.ensemble import Ensemble
+from latentbandits.models.logistic_linear import LogisticLinear
+from latentbandits.models.markov import Markov
+from latentbandits.models.poisson_arms import PoissonArms
 from latentbandits.serving.choosers import POLICIES, arm_of
 from latentbandits.serving.engine import Engine, EngineSettings
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
@@ -372,6 +377,37 @@ def test_a_catalogue_names_the_actions() -> None:
         numbered.activate(pack(ARMS, "short", Catalogue(["w"])), force=True)
     with pytest.raises(Invalid, match="do not belong together"):
         driver.activate(pack(LINEAR, "wide", Catalogue(["w"], None, [[1, 2, 3]])), force=True)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        BernoulliArms([[2.0, 8.0], [9.0, 1.0]], [[8.0, 2.0], [1.0, 9.0]]),
+        PoissonArms([[2.0, 8.0], [9.0, 1.0]], [[2.0, 2.0], [3.0, 1.0]]),
+        LogisticLinear([[1.0, -1.0], [-1.0, 1.0]], [np.eye(2) * 0.1] * 2),
+        Ensemble([ARMS, OTHER_ARMS]),
+        Markov(ARMS, np.full((3, 3), 1 / 3)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize("policy", ["mmTS", "mTS"])
+def test_every_family_can_be_served(model: Any, policy: str) -> None:
+    driver = Driver(model, policy=policy, propensity_draws=10)
+    features = None if model.n_actions is not None else [[1.0, 0.5], [0.2, 1.0]]
+    for i in range(4):
+        decided = driver.ask(features=features)
+        assert driver.recompute(decided.decision_id) == decided
+        assert driver.tell(decided, float(i % 2)) == "applied"
+    if not isinstance(model, (Ensemble, Markov)):
+        decided = driver.ask(features=features)
+        with pytest.raises(Invalid, match=r"value -0\.37: .* takes rewards"):
+            driver.tell(decided, -0.37)
+    before = driver.session("ann")
+    driver.engine.sessions.clear()
+    assert driver.session("ann") == before
+    with driver.engine.transaction():
+        msgspec.json.encode(overview(driver.engine))
+    msgspec.json.encode(before)
 
 
 def test_a_linear_session_survives_a_change_of_features() -> None:

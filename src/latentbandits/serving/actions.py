@@ -178,7 +178,9 @@ def action_space(model: KnownModel, catalogue: Catalogue | None = None) -> Actio
     """What can be asked of `model`; Invalid where the catalogue is another model's."""
     if model.n_actions is not None:
         return FixedActions(model.n_actions, catalogue)
-    n_features: int = model.n_features  # type: ignore[attr-defined]
+    n_features = getattr(model, "n_features", None)
+    if n_features is None:
+        raise Invalid(f"a {type(model).__name__} does not say how many features it takes")
     return FeaturedActions(n_features, catalogue)
 
 

@@ -144,5 +144,6 @@ def repeated(value: Any, n: int) -> Any:
     if value is None:
         return None
     if isinstance(value, tuple):
-        return type(value)(*(repeated(part, n) for part in value))
+        parts = tuple(repeated(part, n) for part in value)
+        return type(value)(*parts) if hasattr(value, "_fields") else parts
     return np.broadcast_to(value, (n, *value.shape[1:]))

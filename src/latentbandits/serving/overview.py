@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import msgspec
+import numpy as np
 
 from latentbandits.serving.engine import STATISTICS, Engine
 from latentbandits.serving.messages import (
@@ -103,7 +104,7 @@ def states(engine: Engine, totals: Statistics) -> list[StateView]:
     served = engine.library.served(engine.library.active.model)
     shares = totals.shares.get(served.id, [0.0] * served.model.n_states)
     total = sum(shares)
-    prior = served.model.state_prior
+    prior = np.exp(served.model.log_state_prior[0])
     return [
         StateView(s, max(share, 0.0) / total if total > 1e-9 else 0.0, float(prior[s]))
         for s, share in enumerate(shares)

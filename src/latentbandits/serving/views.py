@@ -28,12 +28,12 @@ def describe(belief: Any) -> dict[str, Any]:
     rewards, what it stands for does not.
     """
     shown: dict[str, Any] = {}
-    for name in belief._fields:
-        value = getattr(belief, name)
+    names = getattr(belief, "_fields", None) or [str(i) for i in range(len(belief))]
+    for name, value in zip(names, belief, strict=True):
         if isinstance(value, tuple):
             shown[name] = describe(value)
         elif name == "factor":
-            shown["covariance"] = belief.covariance[0].tolist()
+            shown["covariance"] = (value[0] @ value[0].swapaxes(-1, -2)).tolist()
         else:
             shown[name] = _finite(value[0])
     return shown
