@@ -6,7 +6,6 @@ import hashlib
 import math
 import secrets
 from collections.abc import Callable
-from types import TracebackType
 
 import msgspec
 import numpy as np
@@ -37,6 +36,7 @@ from latentbandits.serving.replay import FALLBACK, learn
 from latentbandits.serving.sessions import Live, Sessions, as_bytes, floats
 from latentbandits.serving.statistics import Statistics
 from latentbandits.serving.stores.protocol import Store
+from latentbandits.serving.transaction import Transaction
 from latentbandits.serving.views import session_view
 
 _encode = msgspec.json.Encoder().encode
@@ -407,37 +407,6 @@ class Engine:
             return True
         parent = self.store.session(row.merged_into)
         return parent is None or (not parent.open and parent.seen < oldest)
-
-
-class Transaction:
-    """`engine.begin()` ... `engine.commit()`, or `engine.rollback()` if anything goes wrong."""
-
-    __slots__ = ("_engine",)
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        try:
-            self._engine.begin()
-        except BaseException:
-            self._engine.rollback()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self._engine.rollback()
-            return
-        try:
-            self._engine.commit()
-        except BaseException:
-            self._engine.rollback()
-            raise
 
 
 def _check_default(request: DecideRequest) -> None:
