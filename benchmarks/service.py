@@ -319,3 +319,9 @@ def main() -> Report:
         tuple(one.table for one in measured),
         tuple(target for one in measured for target in one.targets),
     )
+
+
+if __name__ == "__main__":
+    from rich.console import Console
+
+    main().show(Console())
