@@ -74,8 +74,8 @@ def session_slack(environment: GroupedRatings) -> float:
     mmUCB holds against a state the sum over rounds of (model's mean - epsilon - reward). For a
     user theta of state s that sum grows by x'(weights[s] - theta) a round, so what matters is the
     deviation of the average item, sqrt(x' Sigma_s x) with x the mean vector of the items shown,
-    here of the state in which it is largest. A bound for the worst single item instead (three
-    times as much here) would rule no state out within the horizon.
+    here of the state in which it is largest. A bound for the worst single item would be several
+    times as much, and forgive states that the session's average speaks against.
     """
     shares = environment.groups / environment.sizes  # of each group's items
     shown = (shares.mean(axis=1)) @ environment.features
