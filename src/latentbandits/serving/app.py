@@ -6,16 +6,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from latentbandits.serving.endpoints import ENDPOINTS, Endpoint
 from latentbandits.serving.errors import (
@@ -29,6 +27,7 @@ from latentbandits.serving.errors import (
 from latentbandits.serving.messages import ErrorBody, Health, Problem
 from latentbandits.serving.metrics import snapshot
 from latentbandits.serving.openapi import document
+from latentbandits.serving.pages import PAGES
 from latentbandits.serving.service import Service
 from latentbandits.serving.settings import is_loopback
 
@@ -37,7 +36,6 @@ Background: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 RawHeaders: TypeAlias = dict[bytes, bytes]
 
-PAGE = Path(__file__).parent / "page"
 _JSON = "application/json"
 _encode = msgspec.json.Encoder().encode
 _STATUSES: tuple[tuple[type[Refused], int], ...] = (
@@ -47,12 +45,6 @@ _STATUSES: tuple[tuple[type[Refused], int], ...] = (
     (Busy, 503),
     (StoreUnavailable, 503),
 )
-_PAGE_HEADERS = {
-    "content-security-policy": "default-src 'self'; img-src 'self' data:; "
-    "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-cache",
-}
 
 
 class _Answered(Exception):  # noqa: N818 - an answer, not a fault
@@ -90,9 +82,7 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
         Route("/readyz", _readiness(service)),
         Route("/metrics", _metrics(service)),
         Route("/openapi.json", lambda request: _json(specification)),
-        Route("/", _file("index.html")),
-        Route("/play", _file("play.html")),
-        Mount("/page", StaticFiles(directory=PAGE)),
+        *PAGES,
     ]
     return Starlette(
         routes=routes,
@@ -277,12 +267,3 @@ def _metrics(service: Service) -> Handler:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return metrics
-
-
-def _file(name: str) -> Handler:
-    async def page(request: Request) -> Response:
-        if not (PAGE / name).is_file():
-            raise HTTPException(404, "this page is not part of the installation")
-        return FileResponse(PAGE / name, headers=_PAGE_HEADERS)
-
-    return page

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from latentbandits.serving.catalogue import catalogue
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, Refused, StoreUnavailable
 from latentbandits.serving.keys import Scope
 from latentbandits.serving.library import read_artefact
 from latentbandits.serving.messages import (
     ActivateRequest,
+    CatalogueView,
     DecideBody,
     Decided,
     DecideRequest,
@@ -109,6 +111,10 @@ async def show_models(service: Service, body: None, given: dict[str, str]) -> Mo
     return await service.writer.run(models)
 
 
+async def show_catalogue(service: Service, body: None, given: dict[str, str]) -> CatalogueView:
+    return await service.writer.run(catalogue)
+
+
 async def activate(service: Service, body: ActivateRequest, given: dict[str, str]) -> Models:
     if (body.path is None) == (body.model is None):
         raise Invalid("give either `path`, a folder with a saved model, or `model`, an id")
@@ -179,6 +185,8 @@ ENDPOINTS = (
              Forgotten, delete_session, errors=(404,), parameters=(_SESSION,)),
     Endpoint("GET", "/v1/models", "read", "The models, and when each was activated.",
              Models, show_models),
+    Endpoint("GET", "/v1/catalogue", "read", "What the active model expects of its actions.",
+             CatalogueView, show_catalogue),
     Endpoint("POST", "/v1/models/activate", "admin", "Use another model from now on.",
              Models, activate, ActivateRequest, errors=(404, 409)),
     Endpoint("GET", "/v1/log", "read", "Decisions in order, with their rewards.", Log, read_log,

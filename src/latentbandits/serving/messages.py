@@ -289,6 +289,30 @@ class Overview(msgspec.Struct, frozen=True):
     recent: list[RecentSession]
 
 
+class CatalogueItem(msgspec.Struct, frozen=True):
+    """An action: its id, what people call it, and the reward expected of it in each state."""
+
+    action: str
+    name: str
+    expected: list[float]
+
+
+class CatalogueView(msgspec.Struct, frozen=True):
+    """What the active model knows of its actions, those first that tell its states apart best.
+
+    `items` has at most 100; it is empty where actions come with each request. `favours` names,
+    for each state, what it likes more than the others do; `low` and `high` are the least and the
+    greatest reward that is expected of any action in any state.
+    """
+
+    model: str
+    prior: list[float]
+    low: float
+    high: float
+    favours: list[list[str]]
+    items: list[CatalogueItem]
+
+
 class Problem(msgspec.Struct, frozen=True):
     """Why a request was refused: a word for programs and a sentence for people."""
 

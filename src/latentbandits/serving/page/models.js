@@ -1,0 +1,47 @@
+// The models that the service has, what each has earned, and when each was activated.
+
+import { element } from "./dom.js";
+import { amount, count, moment } from "./format.js";
+import { table } from "./plot.js";
+
+const SWAPS = 8;
+
+export class ModelsCard {
+  #place;
+  #shown = "";
+
+  constructor(place) {
+    this.#place = place;
+  }
+
+  update({ models, series }) {
+    const content = JSON.stringify([models, series]);
+    if (content === this.#shown) return;
+    this.#shown = content;
+    const names = new Map(models.models.map(({ id, name }) => [id, name]));
+    const title = (id) => `${names.get(id) ?? "model"} ${id.slice(0, 6)}`;
+    this.#place.replaceChildren(
+      block("Models", {
+        head: ["Model", "Kind", "States", "Actions", ""],
+        rows: models.models.map((one) => [title(one.id), one.kind, count(one.n_states), actions(one), one.active ? "active" : ""]),
+      }),
+      block("Earned", {
+        head: ["Policy", "Model", "Decisions", "Rewards", "Mean reward"],
+        rows: series.map((one) => [one.policy, title(one.model), count(one.decisions), count(one.rewards), amount(one.mean_reward)]),
+      }),
+      block("Swaps", {
+        head: ["When", "To", "Sessions under way"],
+        rows: models.swaps.slice(-SWAPS).reverse().map(({ time, model, mode }, i, all) =>
+          [moment(time), title(model), i === all.length - 1 && models.swaps.length <= SWAPS ? "the first model" : mode]),
+      }));
+  }
+}
+
+function actions({ n_actions: own, n_features: features }) {
+  return own === null ? `by ${count(features)} features` : count(own);
+}
+
+function block(name, content) {
+  return element("div", { class: "block" }, element("h3", {}, name),
+    element("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": name }, table(content)));
+}

@@ -1,0 +1,24 @@
+// What the service believes, in plain words.
+
+import { listed, percent } from "./format.js";
+import { stateName } from "./states.js";
+import { ranked } from "./unfolding.js";
+
+/** who: {is: "you are", like: ...}; favours[state]: what the state likes more than others do. */
+export function sentence(probabilities, { rounds, who, favours = null }) {
+  if (probabilities.length < 2) return "This session's policy keeps no belief about states.";
+  if (rounds === 0) return `Nothing is known of ${who.whom} yet: these are the shares learned offline.`;
+  const [first, second] = ranked(probabilities);
+  const name = stateName(first.state).toLowerCase();
+  const share = percent(first.p);
+  const other = `${stateName(second.state).toLowerCase()} (${percent(second.p)})`;
+  if (first.p < 0.5) return `It cannot tell yet: ${who.are} in ${name} (${share}) or ${other}, perhaps.`;
+  if (first.p < 0.7) return `It leans towards ${name} (${share}), with ${other} next.`;
+  const sure = first.p < 0.95 ? "It believes that" : "It is all but sure that";
+  const liked = favours?.[first.state] ?? [];
+  const why = liked.length ? ` ${who.such} like ${listed(liked)} more than others do.` : "";
+  return `${sure} ${who.are} in ${name} (${share}).${why}`;
+}
+
+export const VISITOR = { whom: "you", are: "you are", such: "People like you" };
+export const SESSION = { whom: "this session", are: "this session is", such: "Users in it" };

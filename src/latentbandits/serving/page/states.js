@@ -1,0 +1,56 @@
+// How latent states are named, coloured and shown as bars. The number is the one of the API.
+
+import { element } from "./dom.js";
+import { listed, percent } from "./format.js";
+
+const COLOURS = 8;
+
+export function stateName(state) {
+  return `State ${state}`;
+}
+
+/** The class that carries a state's colour; it is never the only sign of the state. */
+export function stateStyle(state) {
+  return `state-${state % COLOURS}`;
+}
+
+/** One bar for each state; the mark on it is what was expected beforehand. */
+export class StateBars {
+  #rows = [];
+  node = element("ol", { class: "state-bars" });
+
+  update(shares, priors = null, favours = null) {
+    if (this.#rows.length !== shares.length) this.#build(shares.length);
+    const top = Math.max(...shares);
+    shares.forEach((share, state) => {
+      const row = this.#rows[state];
+      row.node.classList.toggle("top", share === top && share > 0);
+      row.share.textContent = percent(share);
+      row.bar.style.width = `${share * 100}%`;
+      row.mark.hidden = priors === null;
+      if (priors !== null) {
+        row.mark.style.left = `${priors[state] * 100}%`;
+        row.mark.title = `learned offline: ${percent(priors[state])}`;
+      }
+      row.favours.textContent = favours?.[state]?.length ? `favours ${listed(favours[state])}` : "";
+    });
+  }
+
+  #build(n) {
+    this.#rows = Array.from({ length: n }, (_, state) => {
+      const parts = {
+        share: element("span", { class: "share" }),
+        bar: element("span", { class: `bar ${stateStyle(state)}` }),
+        mark: element("span", { class: "mark" }),
+        favours: element("span", { class: "favours" }),
+      };
+      parts.node = element("li", { "data-state": state },
+        element("span", { class: "state-name" },
+          element("span", { class: `chip ${stateStyle(state)}`, "aria-hidden": "true" }), stateName(state)),
+        element("span", { class: "track", "aria-hidden": "true" }, parts.bar, parts.mark),
+        parts.share, parts.favours);
+      return parts;
+    });
+    this.node.replaceChildren(...this.#rows.map(({ node }) => node));
+  }
+}
