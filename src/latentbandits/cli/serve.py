@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 _DEMO_RATE = 20.0  # decisions per second that the demonstration's visitors ask for
+_DEMO_SETTINGS = {"LATENTBANDITS_HOLDOUT_SHARE": "0.2"}  # where nothing else is said
 
 
 def add_parser(subparsers: Any) -> None:
@@ -71,7 +72,8 @@ def _run(arguments: argparse.Namespace) -> int:
     flags = {name: getattr(arguments, name) for name in Settings.__struct_fields__}
     if arguments.model is not None and flags["models"] is None:
         flags["models"] = str(Path(arguments.model).resolve().parent)
-    settings = gather(flags, arguments.config or os.environ.get(f"{PREFIX}CONFIG"))
+    environment = {**(_DEMO_SETTINGS if arguments.demo else {}), **os.environ}
+    settings = gather(flags, arguments.config or os.environ.get(f"{PREFIX}CONFIG"), environment)
     if arguments.demo and arguments.model is not None:
         raise ValueError("give a MODEL or --demo, not both")
     logging.basicConfig(

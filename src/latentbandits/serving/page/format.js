@@ -20,19 +20,24 @@ export function rate(value) {
   return value === null ? NONE : fixed(value, value < 99.95 ? 1 : 0);
 }
 
-/** A reward or entropy: about three digits that mean something. */
-export function amount(value) {
+/** A reward or entropy: about three digits that mean something; as many as `like` would have. */
+export function amount(value, like = value) {
   if (value === null || value === undefined) return NONE;
-  const size = Math.abs(value);
+  const size = Math.abs(like);
   return fixed(value, size >= 999.5 ? 0 : size >= 99.95 ? 1 : size >= 0.995 ? 2 : 3);
 }
 
-export function signed(value) {
-  return value === null ? NONE : (value > 0 ? "+" : "") + amount(value);
+export function signed(value, like = value) {
+  return value === null ? NONE : (value > 0 ? "+" : "") + amount(value, like);
 }
 
-export function interval(low, high) {
-  return low === null ? "no band yet" : `${amount(low)} to ${amount(high)}`;
+export function interval(low, high, like) {
+  return low === null ? "no band yet" : `95%: ${amount(low, like)} to ${amount(high, like)}`;
+}
+
+/** Actions without names are numbered: a bare number says too little. */
+export function itemName(name) {
+  return /^\d+$/.test(name) ? `item ${name}` : name;
 }
 
 /** Never 0% or 100% for what is merely close to it. */

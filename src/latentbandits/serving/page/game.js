@@ -1,6 +1,7 @@
 // The game behind /play, without the page: offers, guesses, picks, and what the service learns.
 
 import { get, post } from "./api.js";
+import { itemName } from "./format.js";
 
 const OFFERED = 4;
 const TRIES = 20;
@@ -31,6 +32,7 @@ export class Game {
 
   async start() {
     this.catalogue = await get("v1/catalogue");
+    for (const item of this.catalogue.items) item.name = itemName(item.name);
     if (this.catalogue.items.length < 2) {
       throw new NothingToOffer(
         "The active model has no catalogue of actions: its callers bring features with each request, so there is nothing to offer here.",

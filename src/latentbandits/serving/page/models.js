@@ -19,11 +19,12 @@ export class ModelsCard {
     if (content === this.#shown) return;
     this.#shown = content;
     const names = new Map(models.models.map(({ id, name }) => [id, name]));
-    const title = (id) => `${names.get(id) ?? "model"} ${id.slice(0, 6)}`;
+    const unique = new Set(names.values()).size === names.size;
+    const title = (id) => (unique ? names.get(id) : `${names.get(id)} ${id.slice(0, 6)}`);
     this.#place.replaceChildren(
       block("Models", {
-        head: ["Model", "Kind", "States", "Actions", ""],
-        rows: models.models.map((one) => [title(one.id), one.kind, count(one.n_states), actions(one), one.active ? "active" : ""]),
+        head: ["Name", "Id", "Kind", "States", "Actions", ""],
+        rows: models.models.map((one) => [one.name, one.id.slice(0, 6), one.kind, count(one.n_states), actions(one), one.active ? "active" : ""]),
       }),
       block("Earned", {
         head: ["Policy", "Model", "Decisions", "Rewards", "Mean reward"],

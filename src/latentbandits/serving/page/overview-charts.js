@@ -1,10 +1,12 @@
 // From the overview to the views of its three charts.
 
-import { amount, count, rate } from "./format.js";
+import { amount, rate } from "./format.js";
 import { lines } from "./lines.js";
-import { around } from "./scale.js";
+import { around, ticks } from "./scale.js";
 
-const SPAN = 300; // seconds
+const LONGEST = 300; // seconds
+const SHORTEST = 60;
+const WINDOW = 5;
 const STYLES = { policy: "one", holdout: "two" };
 const byRound = { xTitle: "round", reading: (round) => `Round ${round}` };
 
@@ -49,25 +51,40 @@ export function doubtView({ arms, states }) {
 
 /** Whole seconds only: the one under way would always look like a drop. */
 export function rateView({ rates, time }) {
-  if (rates.seconds.length === 0) return null;
   const now = Math.floor(time);
-  const seen = new Map(rates.seconds.map((second) => [second.time, second]));
-  const first = Math.max(rates.seconds[0].time, now - SPAN);
-  const moments = Array.from({ length: Math.max(0, now - first) }, (_, i) => first + i);
-  const points = (what) => moments.map((at) => ({ x: at - now, y: seen.get(at)?.[what] ?? 0 }));
-  const both = [
-    { name: "decisions", style: "one", points: points("decisions") },
-    { name: "rewards", style: "two", points: points("rewards") },
-  ];
+  const first = Math.max(rates.seconds[0]?.time ?? now, now - LONGEST);
+  if (now - first < WINDOW) return null;
+  const both = ["decisions", "rewards"].map((what, i) => ({
+    name: what,
+    style: ["one", "two"][i],
+    points: averaged(rates.seconds, what, first, now),
+  }));
   const highest = Math.max(1, ...both.flatMap((one) => one.points.map(({ y }) => y)));
+  const span = Math.max(SHORTEST, now - first);
   return lines(both, {
-    xTitle: "time",
-    x: [-SPAN, 0],
-    y: [0, highest * 1.1],
-    xTicks: [-300, -240, -180, -120, -60, 0],
-    xFormat: (at) => (at === 0 ? "now" : at % 60 === 0 ? `${at / 60} min`.replace("-", "−") : `${at} s`.replace("-", "−")),
-    reading: (at) => `${-at} s ago`,
-    format: count,
+    xTitle: "",
+    x: [-span, 0],
+    y: [0, highest * 1.15],
+    xTicks: ticks(-span / 60, 0, span > 120 ? 5 : 3).map((minutes) => Math.round(minutes * 60)),
+    xFormat: before,
+    reading: (at) => (at === 0 ? "Now" : `${-at} s ago`),
+    format: rate,
     summary: `${rate(rates.decisions_per_second)} decisions and ${rate(rates.rewards_per_second)} rewards per second`,
   });
+}
+
+/** At each second the mean of the few before it. */
+function averaged(seconds, what, first, now) {
+  const seen = new Map(seconds.map((second) => [second.time, second[what]]));
+  return Array.from({ length: now - first - WINDOW + 1 }, (_, i) => {
+    const end = first + i + WINDOW;
+    let sum = 0;
+    for (let at = end - WINDOW; at < end; at += 1) sum += seen.get(at) ?? 0;
+    return { x: end - now, y: sum / WINDOW };
+  });
+}
+
+function before(at) {
+  if (at === 0) return "now";
+  return at % 60 === 0 ? `−${-at / 60} min` : `−${-at} s`;
 }

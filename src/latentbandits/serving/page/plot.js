@@ -6,7 +6,7 @@ import { linear, nearest, tickFormat, ticks } from "./scale.js";
 
 const TOP = 12;
 const RIGHT = 16;
-const BOTTOM = 34;
+const BOTTOM = 38;
 let plots = 0;
 
 export class Plot {
@@ -81,7 +81,7 @@ export class Plot {
       shape("g", { "clip-path": `url(#${this.#clip})` }, ...view.marks(x, y)),
       ...yTicks.map((tick) => label(left - 8, y(tick) + 4, yFormat(tick), "end")),
       ...xTicks.map((tick) => label(x(tick), height - BOTTOM + 18, xFormat(tick), "middle")),
-      label(width - RIGHT, height - 3, view.xTitle, "end", "axis-title"),
+      label((left + width - RIGHT) / 2, height - 2, view.xTitle, "middle", "axis-title"),
       ...this.#cursor(x, y, height),
     );
   }

@@ -1,6 +1,6 @@
 // What the service believes, in plain words.
 
-import { listed, percent } from "./format.js";
+import { itemName, listed, percent } from "./format.js";
 import { stateName } from "./states.js";
 import { ranked } from "./unfolding.js";
 
@@ -12,11 +12,11 @@ export function sentence(probabilities, { rounds, who, favours = null }) {
   const name = stateName(first.state).toLowerCase();
   const share = percent(first.p);
   const other = `${stateName(second.state).toLowerCase()} (${percent(second.p)})`;
-  if (first.p < 0.5) return `It cannot tell yet: ${who.are} in ${name} (${share}) or ${other}, perhaps.`;
+  if (first.p < 0.5) return `It cannot tell yet: perhaps ${who.are} in ${name} (${share}), perhaps in ${other}.`;
   if (first.p < 0.7) return `It leans towards ${name} (${share}), with ${other} next.`;
   const sure = first.p < 0.95 ? "It believes that" : "It is all but sure that";
   const liked = favours?.[first.state] ?? [];
-  const why = liked.length ? ` ${who.such} like ${listed(liked)} more than others do.` : "";
+  const why = liked.length ? ` ${who.such} like ${listed(liked.map(itemName))} more than others do.` : "";
   return `${sure} ${who.are} in ${name} (${share}).${why}`;
 }
 

@@ -2,7 +2,7 @@
 
 import { get, Refused } from "./api.js";
 import { element, find } from "./dom.js";
-import { amount, count, percent } from "./format.js";
+import { amount, count, itemName, percent } from "./format.js";
 import { table, Plot } from "./plot.js";
 import { sentence, SESSION } from "./sentence.js";
 import { ranked, unfolding } from "./unfolding.js";
@@ -98,11 +98,11 @@ function moments({ history, state_probabilities: now, model, round }) {
 
 function rounds({ history }) {
   return {
-    head: ["Round", "Action", "Propensity", "Reward", "Believed before"],
+    head: ["Round", "Action", "Propensity", "Reward", "Believed"],
     rows: history.toReversed().map((event) => {
       const [first] = ranked(event.state_probabilities);
       const believed = event.state_probabilities.length > 1 ? `${stateName(first.state)}, ${percent(first.p)}` : "–";
-      return [count(event.round), event.action, percent(event.propensity), amount(event.reward), believed];
+      return [count(event.round), itemName(event.action), percent(event.propensity), amount(event.reward), believed];
     }),
   };
 }

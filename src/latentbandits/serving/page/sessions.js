@@ -5,7 +5,7 @@ import { ago, amount, count, percent } from "./format.js";
 import { chosen, sessionLink } from "./session.js";
 import { stateName, stateStyle } from "./states.js";
 
-const ROWS = 12;
+const ROWS = 14;
 
 export class SessionsCard {
   #place;
@@ -14,7 +14,7 @@ export class SessionsCard {
 
   constructor(place) {
     this.#place = place;
-    const head = ["Session", "Group", "Round", "Mean reward", "Believed state", "Seen"];
+    const head = ["Session", "Group", "Round", "Reward", "Believed state", "Seen"];
     place.append(element("table", { class: "list" },
       element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))),
       this.#body));

@@ -1,7 +1,7 @@
 // How latent states are named, coloured and shown as bars. The number is the one of the API.
 
 import { element } from "./dom.js";
-import { listed, percent } from "./format.js";
+import { itemName, listed, percent } from "./format.js";
 
 const COLOURS = 8;
 
@@ -32,7 +32,7 @@ export class StateBars {
         row.mark.style.left = `${priors[state] * 100}%`;
         row.mark.title = `learned offline: ${percent(priors[state])}`;
       }
-      row.favours.textContent = favours?.[state]?.length ? `favours ${listed(favours[state])}` : "";
+      row.favours.textContent = favours?.[state]?.length ? `favours ${listed(favours[state].map(itemName))}` : "";
     });
   }
 

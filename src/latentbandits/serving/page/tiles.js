@@ -15,13 +15,13 @@ function rewardTile(arms, difference) {
   const [policy, holdout] = arms;
   if (difference !== null) {
     find("tile-reward-name").textContent = "Reward above the holdout";
-    put("reward", signed(difference.mean), `${policy.policy} ${amount(policy.reward.mean)}, ${armName(holdout)} ${amount(holdout.reward.mean)}`);
-    find("tile-reward").title = `95% confidence: ${interval(difference.low, difference.high)}`;
-    find("tile-reward").dataset.band = interval(difference.low, difference.high);
+    const like = policy.reward.mean;
+    put("reward", signed(difference.mean, like), `${policy.policy} ${amount(like)}, ${armName(holdout)} ${amount(holdout.reward.mean, like)}`);
+    find("tile-reward").dataset.band = interval(difference.low, difference.high, like);
   } else {
     find("tile-reward-name").textContent = "Mean reward";
-    const band = policy.reward === null ? "no rewards yet" : interval(policy.reward.low, policy.reward.high);
-    put("reward", amount(policy.reward?.mean), policy.reward === null ? band : `95%: ${band}`);
+    const { mean, low, high } = policy.reward ?? { mean: null };
+    put("reward", amount(mean), mean === null ? "no rewards yet" : interval(low, high, mean));
     delete find("tile-reward").dataset.band;
   }
 }
@@ -32,8 +32,8 @@ function halfTile([policy]) {
   const start = known[0]?.entropy;
   const half = known.find(({ entropy }) => entropy <= start / 2);
   if (start === undefined) put("half", "–", "this policy keeps no belief, or nothing came yet");
-  else if (half === undefined) put("half", "–", `${amount(start)} bits at first, ${amount(known.at(-1).entropy)} now`);
-  else put("half", `round ${half.round}`, `from ${amount(start)} to ${amount(half.entropy)} bits`);
+  else if (half === undefined) put("half", "–", `${amount(start)} bits at first, ${amount(known.at(-1).entropy, start)} at last`);
+  else put("half", `round ${half.round}`, `from ${amount(start)} to ${amount(half.entropy, start)} bits`);
 }
 
 function put(name, value, note) {
