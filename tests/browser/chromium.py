@@ -37,7 +37,7 @@ FLAGS = (
 )
 
 
-class NoBrowser(Exception):
+class NoBrowser(Exception):  # noqa: N818 - a reason, not a fault
     """Why there is no Chromium here."""
 
 
@@ -73,9 +73,7 @@ class Browser:
         self.driver = driver
         self._hosts: set[str] = set()
 
-    def open(
-        self, url: str, width: int = 1400, height: int = 1000, *, dark: bool = False
-    ) -> None:
+    def open(self, url: str, width: int = 1400, height: int = 1000, *, dark: bool = False) -> None:
         """A page of this size, with nothing remembered from the one before."""
         self.driver.get("about:blank")
         self.command("Network.enable")
@@ -102,8 +100,8 @@ class Browser:
         return found.strip()
 
     def texts(self, selector: str) -> list[str]:
-        script = "return [...document.querySelectorAll(arguments[0])].map(n => n.textContent.trim())"
-        found: list[str] = self.run(script, selector)
+        nodes = "[...document.querySelectorAll(arguments[0])]"
+        found: list[str] = self.run(f"return {nodes}.map(n => n.textContent.trim())", selector)
         return found
 
     def console(self) -> list[str]:

@@ -6,11 +6,10 @@ import { itemName } from "./format.js";
 const OFFERED = 4;
 const TRIES = 20;
 
-/** On average the best of n uniform draws lies at n/(n+1) of their range, any other at half that:
- * a pick among n says as much about the item that was taken, and about one that was not. */
-function worth({ low, high }, n, taken) {
-  const share = n / (n + 1);
-  return low + (high - low) * (taken ? share : share / 2);
+/** What a pick says, on the model's scale: what was taken is worth the most that is expected of
+ * anything, a guess that was passed over the least that is expected of it in any state. */
+function worth({ high }, item, taken) {
+  return taken ? high : Math.min(...item.expected);
 }
 
 export class NothingToOffer extends Error {}
@@ -55,15 +54,14 @@ export class Game {
   }
 
   async #tell(taken, guess) {
-    const n = this.offer.length;
-    await this.#reward(this.#guess, worth(this.catalogue, n, taken === guess));
+    await this.#reward(this.#guess, worth(this.catalogue, guess, taken === guess));
     if (taken !== guess) {
       const own = await post("v1/decide", {
         session: this.session,
         actions: [taken.action],
         request_id: `${this.#guess.decision_id}-taken`,
       });
-      await this.#reward(own, worth(this.catalogue, n, true));
+      await this.#reward(own, worth(this.catalogue, taken, true));
     }
     this.picks.push({ taken, guess });
     this.#guess = null; // told: what is missing is the next offer

@@ -39,10 +39,11 @@ export class Plot {
     this.update(null);
   }
 
-  /** view: {x, y: domains, xs, marks(x, y), dots(i, x, y), reading(i), legend, summary, table,
-   * xTitle, xTicks?, xFormat?, yTicks?, yFormat?}, or null while there is nothing to show. */
-  update(view) {
+  /** `empty` says why there is nothing. view: {x, y: domains, xs, marks(x, y), dots(i, x, y), reading(i), legend, summary, table,
+   * xTitle, xTicks?, xFormat?, yTicks?, yFormat?}, or null. */
+  update(view, empty = this.#empty.textContent) {
     this.#view = view;
+    this.#empty.textContent = empty;
     if (view !== null && this.#at !== null) this.#at = Math.min(this.#at, view.xs.length - 1);
     this.#empty.hidden = view !== null;
     this.#stage.setAttribute("aria-label", `${this.name}: ${view?.summary ?? this.#empty.textContent}`);

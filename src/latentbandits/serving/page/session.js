@@ -19,7 +19,7 @@ export function chosen() {
 }
 
 export class SessionCard {
-  #plot = new Plot({ name: "Probability of each state by round", empty: "Choose a session in the list" });
+  #plot = new Plot({ name: "Probability of each state by round", empty: "" });
   #shown = null; // {session, round, rewards} as last drawn
   #catalogue = null;
 
@@ -72,7 +72,7 @@ export class SessionCard {
     find("session-title").textContent = view.session;
     find("session-about").textContent =
       `${view.policy}, ${view.arm === "holdout" ? "held out" : "policy group"} · ${count(view.round)} rounds · mean reward ${amount(view.mean_reward)}`;
-    this.#plot.update(unfolding(moments(view)));
+    this.#plot.update(unfolding(moments(view)), "This session’s policy keeps no belief about states");
     const favours = this.#catalogue?.model === view.model ? this.#catalogue.favours : null;
     find("session-belief").textContent =
       sentence(view.state_probabilities, { rounds: view.rewards, who: SESSION, favours });
@@ -84,7 +84,7 @@ export class SessionCard {
     find("session-about").textContent = text;
     find("session-belief").textContent = "\u00a0";
     find("session-rounds").replaceChildren(element("p", { class: "empty" }));
-    this.#plot.update(null);
+    this.#plot.update(null, "Choose a session in the list");
   }
 }
 

@@ -1,0 +1,226 @@
+"""The page at /: what it shows is what the API says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from latentbandits.serving.keys import add_key
+from tests.browser.chromium import Browser
+from tests.browser.waiting import until
+from tests.processes.service import RunningService
+
+
+def get(running: RunningService, path: str) -> Any:
+    with running.client(trust_env=False) as http:
+        answer = http.get(path)
+        assert answer.status_code == 200
+        return answer.json()
+
+
+def live(page: Browser) -> None:
+    until(lambda: page.text("#status") == "Live")
+
+
+def points(page: Browser, selector: str) -> np.ndarray[Any, Any]:
+    """The pixels of a drawn line."""
+    drawn = page.run("return document.querySelector(arguments[0]).getAttribute('d')", selector)
+    return np.array(re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", drawn), float)
+
+
+def table(page: Browser, place: str) -> list[list[str]]:
+    page.run("document.querySelector(arguments[0] + ' details').open = true", place)
+    until(lambda: page.texts(f"{place} tbody td"))
+    cells = page.texts(f"{place} tbody td")
+    width = len(page.texts(f"{place} thead th"))
+    return [cells[i : i + width] for i in range(0, len(cells), width)]
+
+
+def assert_drawn(pixels: np.ndarray[Any, Any], values: list[float]) -> None:
+    """Each value is drawn where a straight scale puts it, to the tenth of a pixel."""
+    assert len(pixels) == len(values)
+    slope, shift = np.polyfit(values, pixels[:, 1], 1)
+    assert slope < -1  # up is more
+    np.testing.assert_allclose(slope * np.array(values) + shift, pixels[:, 1], atol=0.11)
+
+
+def test_charts_and_tiles_show_the_numbers_of_the_api(
+    page: Browser, played: RunningService
+) -> None:
+    page.open(played.url)
+    live(page)
+    overview = get(played, "/v1/overview")
+    policy, holdout = overview["arms"]
+    counts, difference = overview["counts"], overview["difference"]
+    assert page.text("#tile-sessions") == str(counts["open"]) == "30"
+    assert page.text("#tile-sessions-note") == "30 begun, 240 decisions"
+    assert page.text("#tile-reward") == f"+{difference['mean']:.2f}"
+    assert page.run("return document.querySelector('#tile-reward').dataset.band") == (
+        f"95%: {difference['low']:.2f} to {difference['high']:.2f}"
+    )
+    assert page.text("#tile-reward-note") == (
+        f"mmTS {policy['reward']['mean']:.2f}, holdout (uniform) {holdout['reward']['mean']:.2f}"
+    )
+    for style, arm in (("one", policy), ("two", holdout)):
+        pixels = points(page, f"#reward-chart path.line.{style}")
+        assert_drawn(pixels, [one["reward"]["mean"] for one in arm["rounds"]])
+    pixels = points(page, "#doubt-chart path.line.one")
+    assert_drawn(pixels, [one["entropy"] for one in policy["rounds"]])
+    rows = table(page, "#reward-chart")
+    assert [row[0] for row in rows] == [str(n) for n in range(1, 9)]
+    for row, mine, theirs in zip(rows, policy["rounds"], holdout["rounds"], strict=True):
+        for cell, one in zip(row[1:], (mine, theirs), strict=True):
+            shown = [float(number) for number in re.findall(r"[\d.]+", cell)]
+            band = one["reward"]
+            np.testing.assert_allclose(
+                shown, [band["mean"], band["low"], band["high"]], atol=0.0051
+            )
+
+
+def test_states_models_and_sessions_are_those_of_the_api(
+    page: Browser, played: RunningService
+) -> None:
+    page.open(played.url)
+    live(page)
+    overview = get(played, "/v1/overview")
+    shares = page.texts("#states .share")
+    assert shares == [f"{100 * state['share']:.0f}%" for state in overview["states"]]
+    widths = page.run(
+        "return [...document.querySelectorAll('#states .bar')].map(b => b.style.width)"
+    )
+    np.testing.assert_allclose(
+        [float(width.rstrip("%")) for width in widths],
+        [100 * state["share"] for state in overview["states"]],
+        atol=1e-3,
+    )
+    assert page.texts("#sessions a") == [one["session"] for one in overview["recent"][:14]]
+    model = overview["models"]["models"][0]
+    assert page.texts("#models .block:first-child td") == [
+        "tastes", model["id"][:6], "GaussianArms", "3", "6", "active",
+    ]  # fmt: skip
+    assert page.texts("#models .block:last-child td")[1:] == ["tastes", "the first model"]
+
+
+def test_a_click_on_a_session_unfolds_its_belief(page: Browser, played: RunningService) -> None:
+    page.open(played.url)
+    live(page)
+    recent = get(played, "/v1/overview")["recent"]
+    name = next(one["session"] for one in recent if one["arm"] == "policy")
+    page.run(
+        "[...document.querySelectorAll('#sessions a')]"
+        ".find(a => a.dataset.session === arguments[0]).click()",
+        name,
+    )
+    until(lambda: page.text("#session-title") == name)
+    with played.client(trust_env=False) as http:
+        view = http.get(f"/v1/sessions/{name}").json()
+    believed = [event["state_probabilities"] for event in view["history"]]
+    believed.append(view["state_probabilities"])
+    areas = page.texts("#session-chart .key")
+    assert areas == ["State 0", "State 1", "State 2"]
+    edge = points(page, "#session-chart path.area.state-0")
+    upper = edge[len(believed) :][::-1]  # there and back again: where state 1 begins
+    assert_drawn(upper, [p[0] for p in believed])
+    top = int(np.argmax(view["state_probabilities"]))
+    assert f"state {top}" in page.text("#session-belief")
+    rounds = page.texts("#session-rounds tbody tr td:first-child")
+    assert rounds == [str(n) for n in range(8, 0, -1)]
+
+
+def test_the_demonstration_is_live(page: Browser, demo: RunningService) -> None:
+    page.open(demo.url)
+    live(page)
+    before = page.text("#tile-sessions-note")
+    until(lambda: page.text("#tile-sessions-note") != before)
+    until(lambda: page.run("return document.querySelector('#rate-chart path.line.one')"))
+    until(lambda: float(page.text("#tile-rate")) > 0)
+    assert "favours" in page.text("#states")
+
+
+def test_it_works_by_keyboard(page: Browser, played: RunningService) -> None:
+    page.open(played.url)
+    live(page)
+    link = page.driver.find_element(By.CSS_SELECTOR, "#sessions a")
+    page.run("arguments[0].focus({focusVisible: true})", link)
+    link.send_keys(Keys.ENTER)
+    until(lambda: page.text("#session-title") == link.text)
+    stage = page.driver.find_element(By.CSS_SELECTOR, "#doubt-chart .stage")
+    stage.send_keys(Keys.END)
+    assert page.text("#doubt-chart .readout").startswith("Round 8: mmTS ")
+    stage.send_keys(Keys.ARROW_LEFT)
+    assert page.text("#doubt-chart .readout").startswith("Round 7: mmTS ")
+    unnamed = page.run(
+        "return [...document.querySelectorAll('a, button, input, [tabindex=\"0\"]')].filter(n =>"
+        " !(n.textContent.trim() || n.ariaLabel || n.labels?.length)).map(n => n.outerHTML)"
+    )
+    assert unnamed == []
+
+
+def test_a_fresh_service_says_how_to_begin(
+    page: Browser, model_folder: Path, tmp_path: Path
+) -> None:
+    with RunningService(model_folder, folder=tmp_path) as running:
+        page.open(running.url)
+        live(page)
+        assert page.text("#fresh h2") == "No decisions yet"
+        assert f"curl {running.url}/v1/decide" in page.text("#fresh-command")
+        assert page.text("#reward-chart .empty") == "No rewards yet"
+        with running.client(trust_env=False) as http:
+            http.post("/v1/decide", json={"session": "ann"})
+        until(lambda: page.run("return document.querySelector('#fresh').hidden"))
+
+
+def test_it_asks_for_a_key_where_the_service_does(
+    page: Browser, model_folder: Path, tmp_path: Path
+) -> None:
+    keys = str(tmp_path / "keys.toml")
+    reader = add_key(keys, "reader", ["read"])
+    writer = add_key(keys, "writer", ["decide"])
+    with RunningService(model_folder, "--keys", keys, folder=tmp_path) as running:
+        page.open(running.url)
+        for key, said in (("lb_wrong", "not one of"), (writer, "lacks the scope"), (reader, None)):
+            field = until(lambda: page.driver.find_elements(By.ID, "key"))[0]
+            field.send_keys(key, Keys.ENTER)
+            if said is not None:
+                until(lambda said=said: said in page.text("#key-place"))
+        live(page)
+        page.driver.refresh()
+        live(page)  # the tab remembers it
+        page.driver.find_element(By.ID, "forget-key").click()
+        until(lambda: page.driver.find_elements(By.ID, "key"))
+    refusals = page.console()
+    assert refusals  # the browser's own lines about 401 and 403, and nothing else
+    assert [line for line in refusals if not re.search(r"status of 40[13] ", line)] == []
+
+
+def test_it_says_when_the_service_is_away_and_comes_back(
+    page: Browser, model_folder: Path, tmp_path: Path
+) -> None:
+    with RunningService(model_folder, folder=tmp_path) as running:
+        page.open(running.url)
+        live(page)
+        running.kill()
+        until(lambda: page.text("#status") == "Not connected")
+        assert f"127.0.0.1:{running.port} does not answer" in page.text("#notice")
+        running.start()
+        live(page)
+        assert page.run("return document.querySelector('#notice').hidden")
+    assert all("ERR_CONNECTION" in line for line in page.console())
+
+
+@pytest.mark.parametrize("path", ["/", "/play", "/page/overview.js"])
+def test_pages_run_nothing_from_elsewhere(played: RunningService, path: str) -> None:
+    with played.client(trust_env=False) as http:
+        answer = http.get(path)
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=", answer.text)

@@ -1,0 +1,97 @@
+"""The page at /play: a visitor with the taste of one state is found out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from selenium.webdriver.common.by import By
+
+from tests.browser.chromium import Browser
+from tests.browser.test_overview import get, live
+from tests.browser.waiting import until
+from tests.processes.service import RunningService
+
+
+def offered(page: Browser) -> list[str]:
+    found: list[str] = page.run(
+        "return [...document.querySelectorAll('.offer:not([hidden])')].map(b => b.dataset.action)"
+    )
+    return found
+
+
+def take(page: Browser, place: int) -> None:
+    number = int(page.text("#round"))
+    page.driver.find_element(By.CSS_SELECTOR, f".offer[data-place='{place}']").click()
+    until(lambda: page.text("#round") == str(number + 1))
+
+
+def play(page: Browser, expected: dict[str, list[float]], state: int, rounds: int) -> None:
+    """Always take what someone in `state` likes best."""
+    for _ in range(rounds):
+        values = [expected[action][state] for action in offered(page)]
+        take(page, int(np.argmax(values)))
+
+
+def catalogue(running: RunningService) -> dict[str, list[float]]:
+    return {one["action"]: one["expected"] for one in get(running, "/v1/catalogue")["items"]}
+
+
+def shown_shares(page: Browser) -> list[float]:
+    widths: list[str] = page.run(
+        "return [...document.querySelectorAll('#bars .bar')].map(bar => bar.style.width)"
+    )
+    return [float(width.rstrip("%")) / 100 for width in widths]
+
+
+def session_of(page: Browser, running: RunningService) -> Any:
+    name = page.text("#footer-note").split("the session ")[1].split(" ")[0]
+    return get(running, f"/v1/sessions/{name}")
+
+
+def test_ten_consistent_rounds_end_with_that_state_on_top(
+    page: Browser, played: RunningService
+) -> None:
+    expected = catalogue(played)
+    page.open(f"{played.url}/play")
+    for state in range(3):
+        live(page)
+        until(lambda: page.text("#round") == "1")
+        assert page.text("#belief").startswith("Nothing is known of you yet")
+        play(page, expected, state, rounds=10)
+        shares = shown_shares(page)
+        assert int(np.argmax(shares)) == state
+        assert f"state {state}" in page.text("#belief")
+        assert page.texts("#picks tbody td:first-child") == [str(n) for n in range(10, 0, -1)]
+        np.testing.assert_allclose(
+            shares, session_of(page, played)["state_probabilities"], atol=1e-5
+        )
+        page.driver.find_element(By.ID, "again").click()
+        until(lambda: page.text("#round") == "1")
+
+
+def test_each_pick_is_told_to_the_service(page: Browser, played: RunningService) -> None:
+    page.open(f"{played.url}/play")
+    live(page)
+    high = get(played, "/v1/catalogue")["high"]
+    names = offered(page)
+    page.driver.find_element(By.TAG_NAME, "body").send_keys("2")
+    until(lambda: page.text("#round") == "2")
+    history = [one for one in session_of(page, played)["history"] if one["reward"] is not None]
+    taken = [one for one in history if one["action"] == names[1]]
+    assert [one["reward"] for one in taken] == [high]
+    passed = [one for one in history if one["action"] != names[1]]
+    assert [one["reward"] for one in passed] == [
+        min(catalogue(played)[one["action"]]) for one in passed
+    ]
+    assert "You took" in page.text("#outcome")
+
+
+def test_the_demonstration_can_be_played(page: Browser, demo: RunningService) -> None:
+    page.open(f"{demo.url}/play")
+    live(page)
+    assert len(set(offered(page))) == 4
+    for place in (0, 3, 1):
+        take(page, place)
+    assert page.texts("#unfold .key")[0] == "State 0"
+    np.testing.assert_allclose(sum(shown_shares(page)), 1.0, atol=1e-5)
