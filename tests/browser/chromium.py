@@ -75,7 +75,7 @@ class Browser:
 
     def open(self, url: str, width: int = 1400, height: int = 1000, *, dark: bool = False) -> None:
         """A page of this size, with nothing remembered from the one before."""
-        self.driver.get("about:blank")
+        self.close()
         self.command("Network.enable")
         self.command(
             "Emulation.setDeviceMetricsOverride",
@@ -88,6 +88,10 @@ class Browser:
         motion = {"name": "prefers-reduced-motion", "value": "reduce"}
         self.command("Emulation.setEmulatedMedia", features=[scheme, motion])
         self.driver.get(url)
+
+    def close(self) -> None:
+        """Leave the page, so that it asks nothing more."""
+        self.driver.get("about:blank")
 
     def command(self, name: str, **parameters: Any) -> Any:
         return self.driver.execute_cdp_cmd(name, parameters)

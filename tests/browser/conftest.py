@@ -41,6 +41,7 @@ def page(chromium: Browser) -> Iterator[Browser]:
     """The browser, which must not complain nor ask anything of another host while in use."""
     chromium.console()
     yield chromium
+    chromium.close()
     complaints = chromium.console()
     assert complaints == []
     assert chromium.hosts() <= {"127.0.0.1"}

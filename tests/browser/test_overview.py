@@ -174,6 +174,7 @@ def test_a_fresh_service_says_how_to_begin(
         with running.client(trust_env=False) as http:
             http.post("/v1/decide", json={"session": "ann"})
         until(lambda: page.run("return document.querySelector('#fresh').hidden"))
+        page.close()
 
 
 def test_it_asks_for_a_key_where_the_service_does(
@@ -194,6 +195,7 @@ def test_it_asks_for_a_key_where_the_service_does(
         live(page)  # the tab remembers it
         page.driver.find_element(By.ID, "forget-key").click()
         until(lambda: page.driver.find_elements(By.ID, "key"))
+        page.close()
     refusals = page.console()
     assert refusals  # the browser's own lines about 401 and 403, and nothing else
     assert [line for line in refusals if not re.search(r"status of 40[13] ", line)] == []
@@ -211,6 +213,7 @@ def test_it_says_when_the_service_is_away_and_comes_back(
         running.start()
         live(page)
         assert page.run("return document.querySelector('#notice').hidden")
+        page.close()
     assert all("ERR_CONNECTION" in line for line in page.console())
 
 
