@@ -14,7 +14,8 @@ from tests.browser.chromium import Browser, NoBrowser, browser, ensure_installed
 from tests.processes.service import RunningService
 
 N_STATES, N_ACTIONS = 3, 6
-MEANS = np.random.default_rng(3).uniform(1.0, 5.0, (N_STATES, N_ACTIONS))
+MEANS = np.random.default_rng(3).uniform(1.0, 3.0, (N_STATES, N_ACTIONS))
+MEANS += 2.0 * (np.arange(N_STATES)[:, None] == np.arange(N_ACTIONS) // 2)  # two favourites each
 
 
 def _why_not() -> str | None:

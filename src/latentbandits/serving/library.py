@@ -39,6 +39,7 @@ class ServedModel:
     model: Any
     space: ActionSpace
     policies: Mapping[Arm, AnyChecked]
+    catalogue: Catalogue | None = None
 
 
 class Library:
@@ -87,7 +88,8 @@ class Library:
             policies = {arm: make_policy(name, model) for arm, name in self._names.items()}
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: {error}") from None
-        return ServedModel(row.id, row.name, model, action_space(model, catalogue), policies)
+        space = action_space(model, catalogue)
+        return ServedModel(row.id, row.name, model, space, policies, catalogue)
 
     def check_successor(self, new: ServedModel) -> None:
         """Refuse a model that could not answer what the active one could."""

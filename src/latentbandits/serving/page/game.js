@@ -6,10 +6,15 @@ import { itemName } from "./format.js";
 const OFFERED = 4;
 const TRIES = 20;
 
-/** What a pick says, on the model's scale: what was taken is worth the most that is expected of
- * anything, a guess that was passed over the least that is expected of it in any state. */
-function worth({ high }, item, taken) {
-  return taken ? high : Math.min(...item.expected);
+/** What a pick says about an item, on the model's scale: its worth, on average, to those states
+ * that would have picked the same from this offer, or come closest to it. */
+export function worth(item, taken, offer) {
+  const states = item.expected.map((_, state) => state);
+  const missed = states.map((state) =>
+    Math.max(...offer.map(({ expected }) => expected[state])) - taken.expected[state]);
+  const least = Math.min(...missed);
+  const alike = states.filter((state) => missed[state] === least);
+  return alike.reduce((sum, state) => sum + item.expected[state], 0) / alike.length;
 }
 
 export class NothingToOffer extends Error {}
@@ -54,14 +59,14 @@ export class Game {
   }
 
   async #tell(taken, guess) {
-    await this.#reward(this.#guess, worth(this.catalogue, guess, taken === guess));
+    await this.#reward(this.#guess, worth(guess, taken, this.offer));
     if (taken !== guess) {
       const own = await post("v1/decide", {
         session: this.session,
         actions: [taken.action],
         request_id: `${this.#guess.decision_id}-taken`,
       });
-      await this.#reward(own, worth(this.catalogue, taken, true));
+      await this.#reward(own, worth(taken, taken, this.offer));
     }
     this.picks.push({ taken, guess });
     this.#guess = null; // told: what is missing is the next offer

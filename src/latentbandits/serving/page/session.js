@@ -76,7 +76,7 @@ export class SessionCard {
     const favours = this.#catalogue?.model === view.model ? this.#catalogue.favours : null;
     find("session-belief").textContent =
       sentence(view.state_probabilities, { rounds: view.rewards, who: SESSION, favours });
-    find("session-rounds").replaceChildren(table(rounds(view)));
+    find("session-rounds").replaceChildren(table(rounds(view, this.#catalogue)));
   }
 
   #clear(text) {
@@ -96,13 +96,14 @@ function moments({ history, state_probabilities: now, model, round }) {
   return [...past, { round: round + 1, probabilities: now, told: "Now" }];
 }
 
-function rounds({ history }) {
+function rounds({ history }, catalogue) {
+  const names = new Map(catalogue?.items.map(({ action, name }) => [action, name]));
   return {
     head: ["Round", "Action", "Propensity", "Reward", "Believed"],
     rows: history.toReversed().map((event) => {
       const [first] = ranked(event.state_probabilities);
       const believed = event.state_probabilities.length > 1 ? `${stateName(first.state)}, ${percent(first.p)}` : "–";
-      return [count(event.round), itemName(event.action), percent(event.propensity), amount(event.reward), believed];
+      return [count(event.round), itemName(names.get(event.action) ?? event.action), percent(event.propensity), amount(event.reward), believed];
     }),
   };
 }
