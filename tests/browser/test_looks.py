@@ -45,7 +45,7 @@ def test_it_fits_and_stands_still(
     page.open(demo.url + path, width, 900, dark=dark)
     live(page)
     if path == "/":
-        chosen = "document.querySelector('#sessions tr:has(.mini) a')"  # one with a belief
+        chosen = "document.querySelector('#sessions tr:has(.mini .track) a')"  # one with a belief
         until(lambda: page.run(f"return {chosen}"))
         page.run(f"{chosen}.click()")
         until(lambda: page.run("return document.querySelector('#session-chart path.area')"))

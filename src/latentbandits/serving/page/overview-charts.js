@@ -2,7 +2,7 @@
 
 import { amount, rate } from "./format.js";
 import { lines } from "./lines.js";
-import { around, ticks } from "./scale.js";
+import { around } from "./scale.js";
 
 const LONGEST = 300; // seconds
 const SHORTEST = 60;
@@ -61,12 +61,13 @@ export function rateView({ rates, time }) {
   }));
   const highest = Math.max(1, ...both.flatMap((one) => one.points.map(({ y }) => y)));
   const span = Math.max(SHORTEST, now - first);
+  const step = span > 150 ? 60 : span > 75 ? 30 : 15;
   return lines(both, {
     xTitle: "",
     x: [-span, 0],
     y: [0, highest * 1.15],
-    xTicks: ticks(-span / 60, 0, span > 120 ? 5 : 3).map((minutes) => Math.round(minutes * 60)),
-    xFormat: before,
+    xTicks: every(step, span),
+    xFormat: (at) => before(at, step),
     reading: (at) => (at === 0 ? "Now" : `${-at} s ago`),
     format: rate,
     summary: `${rate(rates.decisions_per_second)} decisions and ${rate(rates.rewards_per_second)} rewards per second`,
@@ -84,7 +85,11 @@ function averaged(seconds, what, first, now) {
   });
 }
 
-function before(at) {
+function every(step, span) {
+  return Array.from({ length: Math.floor(span / step) + 1 }, (_, n) => -n * step);
+}
+
+function before(at, step) {
   if (at === 0) return "now";
-  return at % 60 === 0 ? `−${-at / 60} min` : `−${-at} s`;
+  return step === 60 && at % 60 === 0 ? `−${-at / 60} min` : `−${-at} s`;
 }

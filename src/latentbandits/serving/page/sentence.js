@@ -4,7 +4,7 @@ import { itemName, listed, percent } from "./format.js";
 import { stateName } from "./states.js";
 import { ranked } from "./unfolding.js";
 
-/** who: {is: "you are", like: ...}; favours[state]: what the state likes more than others do. */
+/** who: {whom, are}; favours[state]: what the state likes more than others do. */
 export function sentence(probabilities, { rounds, who, favours = null }) {
   if (probabilities.length < 2) return "This session's policy keeps no belief about states.";
   if (rounds === 0) return `Nothing is known of ${who.whom} yet: these are the shares learned offline.`;
@@ -16,9 +16,9 @@ export function sentence(probabilities, { rounds, who, favours = null }) {
   if (first.p < 0.7) return `It leans towards ${name} (${share}), with ${other} next.`;
   const sure = first.p < 0.95 ? "It believes that" : "It is all but sure that";
   const liked = favours?.[first.state] ?? [];
-  const why = liked.length ? ` ${who.such} like ${listed(liked.map(itemName))} more than others do.` : "";
+  const why = liked.length ? ` Users in ${name} like ${listed(liked.map(itemName))} more than others do.` : "";
   return `${sure} ${who.are} in ${name} (${share}).${why}`;
 }
 
-export const VISITOR = { whom: "you", are: "you are", such: "People like you" };
-export const SESSION = { whom: "this session", are: "this session is", such: "Users in it" };
+export const VISITOR = { whom: "you", are: "you are" };
+export const SESSION = { whom: "this session", are: "this session is" };

@@ -62,7 +62,7 @@ function row(one, time) {
     element("td", { class: "group" }, one.arm),
     element("td", { class: "number" }, count(one.round)),
     element("td", { class: "number reward" }, amount(one.mean_reward)),
-    element("td", {}, one.state === null || one.arm === "holdout" && one.state_probability === 1 ? "–" : belief(one)),
+    element("td", {}, one.state === null || one.arm === "holdout" && one.state_probability === 1 ? element("span", { class: "mini" }, "–") : belief(one)),
     element("td", { class: "number seen" }, ago(Math.max(0, time - one.seen))));
 }
 
