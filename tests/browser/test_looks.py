@@ -20,7 +20,7 @@ SHIFTS = """
         if (!hadRecentInput) found.push([value, moved]);
       }
     }).observe({ type: "layout-shift", buffered: true });
-    setTimeout(() => done(found), 1200);
+    setTimeout(() => done(found), 700);
 """
 CONTRAST = """
     const channel = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from selenium.webdriver.common.by import By
 
+from latentbandits.models import LinearGaussian, save
 from tests.browser.chromium import Browser
 from tests.browser.test_overview import get, live
 from tests.browser.waiting import until
@@ -86,6 +88,14 @@ def test_each_pick_is_told_to_the_service(page: Browser, played: RunningService)
     for one in history:
         np.testing.assert_allclose(one["reward"], worth[one["action"]])
     assert "You took" in page.text("#outcome")
+
+
+def test_a_model_without_a_catalogue_has_nothing_to_offer(page: Browser, tmp_path: Path) -> None:
+    save(LinearGaussian([[1.0, 0.0], [0.0, 2.0]], noise=0.5), tmp_path / "linear")
+    with RunningService(tmp_path / "linear", folder=tmp_path) as running:
+        page.open(f"{running.url}/play")
+        until(lambda: "no catalogue of actions" in page.text("#notice"))
+        page.close()
 
 
 def test_the_demonstration_can_be_played(page: Browser, demo: RunningService) -> None:

@@ -13,7 +13,7 @@ import { Status } from "./status.js";
 import { showTiles } from "./tiles.js";
 
 const EVERY = 1000; // milliseconds
-const PATIENT = 4000; // between tries while the service is away
+const PATIENT = 2500; // between tries while the service is away
 
 const status = new Status();
 const charts = {
