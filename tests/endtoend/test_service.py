@@ -175,7 +175,7 @@ def test_health_metrics_overview(http: httpx.Client) -> None:
     assert any(recent["session"] == "metrics" for recent in overview["recent"])
     page = http.get("/")
     assert page.headers["content-type"].startswith("text/html")
-    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
 def test_the_log_comes_in_pages_and_as_a_table(
