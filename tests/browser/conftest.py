@@ -72,6 +72,16 @@ def played(
         yield running
 
 
+@pytest.fixture(scope="session")
+def playground(
+    model_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningService]:
+    """A service to play with: nobody counts its sessions."""
+    folder = tmp_path_factory.mktemp("playground")
+    with RunningService(model_folder, "--holdout-share", "0.4", folder=folder) as running:
+        yield running
+
+
 def play_sessions(running: RunningService, n_sessions: int, n_rounds: int) -> None:
     rng = np.random.default_rng(4)
     state = rng.integers(N_STATES, size=n_sessions)

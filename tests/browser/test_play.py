@@ -52,10 +52,10 @@ def session_of(page: Browser, running: RunningService) -> Any:
 
 
 def test_ten_consistent_rounds_end_with_that_state_on_top(
-    page: Browser, played: RunningService
+    page: Browser, playground: RunningService
 ) -> None:
-    expected = catalogue(played)
-    page.open(f"{played.url}/play")
+    expected = catalogue(playground)
+    page.open(f"{playground.url}/play")
     for state in range(3):
         live(page)
         until(lambda: page.text("#round") == "1")
@@ -66,20 +66,20 @@ def test_ten_consistent_rounds_end_with_that_state_on_top(
         assert f"state {state}" in page.text("#belief")
         assert page.texts("#picks tbody td:first-child") == [str(n) for n in range(10, 0, -1)]
         np.testing.assert_allclose(
-            shares, session_of(page, played)["state_probabilities"], atol=1e-5
+            shares, session_of(page, playground)["state_probabilities"], atol=1e-5
         )
         page.driver.find_element(By.ID, "again").click()
         until(lambda: page.text("#round") == "1")
 
 
-def test_each_pick_is_told_to_the_service(page: Browser, played: RunningService) -> None:
-    page.open(f"{played.url}/play")
+def test_each_pick_is_told_to_the_service(page: Browser, playground: RunningService) -> None:
+    page.open(f"{playground.url}/play")
     live(page)
-    expected = catalogue(played)
+    expected = catalogue(playground)
     shelf = offered(page)
     page.driver.find_element(By.TAG_NAME, "body").send_keys("2")
     until(lambda: page.text("#round") == "2")
-    history = [one for one in session_of(page, played)["history"] if one["reward"] is not None]
+    history = [one for one in session_of(page, playground)["history"] if one["reward"] is not None]
     missed = [max(expected[a][s] for a in shelf) - expected[shelf[1]][s] for s in range(3)]
     alike = [s for s in range(3) if missed[s] == min(missed)]
     worth = {action: np.mean([expected[action][s] for s in alike]) for action in shelf}
