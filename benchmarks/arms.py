@@ -107,7 +107,7 @@ def _mabwiser(rewards: Array) -> list[Contestant]:
 
 def _compiled(rewards: Array, known: mTS, unsure: mmTS) -> list[Contestant]:
     """The loops of mTS and mmTS, after a check that they are the same algorithms as ours."""
-    from benchmarks import compiled
+    from benchmarks import _compiled as compiled
 
     model: Any = unsure.model
     variances = model.spread**2

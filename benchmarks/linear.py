@@ -147,7 +147,7 @@ def _mabwiser(rewards: Array, contexts: Array) -> list[Contestant]:
 
 def _compiled(rewards: Array, contexts: Array, policy: mmTS) -> list[Contestant]:
     """The loop of mmTS, after a check that it is the same algorithm as ours."""
-    from benchmarks import compiled
+    from benchmarks import _compiled as compiled
 
     def prepare(n_sessions: int) -> tuple[Callable[[], None], Array, Any]:
         prior, rng = policy.model.parameters(n_sessions), np.random.default_rng(0)

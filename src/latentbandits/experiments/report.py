@@ -57,6 +57,8 @@ def show_tables(tables: Iterable[Table]) -> Console:
     if not console.is_terminal:
         console = Console(width=130)
     for table in tables:
+        # Its own line: a title of the table would be folded to the table's width.
+        console.print(table.title, style="italic", highlight=False, markup=False)
         console.print(_rich(table))
     return console
 
@@ -89,8 +91,6 @@ def _error(mean: float, stderr: float, name: str) -> str:
 
 def _rich(table: Table) -> RichTable:
     rich = RichTable(
-        title=table.title,
-        title_justify="left",
         box=box.SIMPLE_HEAD,
         show_header=any(table.columns),
     )
