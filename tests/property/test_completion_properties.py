@@ -49,5 +49,6 @@ def test_order_of_ratings_and_names_of_users_do_not_matter(log, how, seed):
     order, names = rng.permutation(len(rewards)), rng.permutation(sizes["n_users"])
     renamed = names[users]
     other = complete(renamed[order], actions[order], rewards[order], **sizes, **how, sweeps=3)
-    np.testing.assert_allclose(other.users[names], fit.users, atol=1e-7)
-    np.testing.assert_allclose(other.actions, fit.actions, atol=1e-7)
+    np.testing.assert_allclose(
+        other.users[names] @ other.actions.T, fit.users @ fit.actions.T, atol=1e-7
+    )

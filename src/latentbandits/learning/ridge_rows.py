@@ -77,7 +77,7 @@ class Rows:
     ) -> Rows:
         counts = np.bincount(rows, minlength=shape[0])
         weights = np.ones(shape[0]) if weighting == "plain" else counts.astype(np.float64)
-        order = np.argsort(rows, kind="stable")
+        order = _by_row(rows, shape[0])
         blocks = tuple(_pad(counts, columns[order], ratings[order], shape[1]))
         starts = range(0, len(blocks), _BLOCKS_PER_TASK)
         tasks = tuple(blocks[start : start + _BLOCKS_PER_TASK] for start in starts)
@@ -132,6 +132,17 @@ class Rows:
             return _Equations(block.rows, gram, target, self.ridge[block.rows], squares)
 
         return each(lambda task: sum(work(equations(block)) for block in task), self.tasks)
+
+
+def _by_row(rows: IntArray, n_rows: int) -> IntArray:
+    """The positions of each row's ratings, row after row: a stable sort by counting, as scipy
+    transposes a matrix with one entry per rating. Much faster than `argsort`.
+    """
+    from scipy.sparse import csr_array
+
+    one_each = np.ones(len(rows), np.int8), rows, np.arange(len(rows) + 1)
+    order = csr_array(one_each, shape=(len(rows), n_rows)).tocsc().indices
+    return order.astype(np.int64)
 
 
 def _pad(counts: IntArray, columns: IntArray, ratings: FloatArray, zero: int) -> Iterator[_Block]:
