@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from latentbandits import GaussianArms, LinTS, mmTS, mTS
+from latentbandits import GaussianArms, LinearGaussian, LinTS, mmTS, mTS
 from latentbandits.beliefs import states
 from latentbandits.policies import choice
 
@@ -86,3 +86,48 @@ def test_linear_draws_have_the_posterior_covariance():
     assert (np.abs(draws.var(axis=0) - np.diag(covariance)) < 5 * error).all()
     prior = np.einsum("kd,kd->k", context[0], context[0])
     assert (np.abs(draws.var(axis=0) - prior) > 5 * error).any()  # planted: the prior's
+
+
+@pytest.mark.parametrize("n_draws", [4, N])  # fewer than states, and many: two ways of drawing
+def test_draws_of_a_lone_session_belong_to_their_states(n_draws):
+    """Means of x'theta given each state: within 5 standard errors."""
+    rng = np.random.default_rng(6)
+    weights = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 2.0], [3.0, 3.0]])
+    roots = rng.normal(size=(4, 2, 2))
+    model = LinearGaussian(weights, 0.5, roots @ roots.swapaxes(1, 2))
+    context = rng.normal(size=(1, 3, 2))
+    parameters = model.parameters(1)
+    mean, variance = (part[0] for part in model.posterior_rewards(parameters, context))
+    state = rng.integers(4, size=(N // n_draws, n_draws))
+    draws = [model.sample_rewards(parameters, context, one[None], rng)[0] for one in state]
+    rewards, state = np.concatenate(draws), state.ravel()
+
+    def within(given):
+        chosen = [rewards[given == s] for s in range(4)]
+        error = [np.sqrt(variance[s] / len(rows)) for s, rows in enumerate(chosen)]
+        off = [np.abs(rows.mean(axis=0) - mean[s]) for s, rows in enumerate(chosen)]
+        return (np.array(off) < 5 * np.array(error)).all()
+
+    assert within(state)
+    assert not within(np.sort(state))  # planted: draws in the order of their states
+
+
+def test_counted_propensities_are_those_of_the_decisions():
+    """Of 4,000 decisions; their propensities are counts of 20 draws and themselves."""
+    model = GaussianArms([[0.5, 0.3, 0.1], [0.2, 0.6, 0.55]], 0.5, 0.2, [0.3, 0.7])
+    policy, rng, n, draws = mmTS(model), np.random.default_rng(7), 4_000, 20
+    mask = np.array([[True, True, False]])
+    exact = policy.action_probabilities(policy.init(), None, rng, eligible=mask).values[0]
+    made = [
+        policy.decide_counting(policy.init(), None, rng, draws, eligible=mask) for _ in range(n)
+    ]
+    actions = np.array([decision.action[0] for decision in made])
+    chances = np.array([decision.propensity[0] for decision in made])
+    assert p_value(np.bincount(actions, minlength=3), exact) > ALPHA
+    for action in (0, 1):
+        found = chances[actions == action]
+        expected = (draws * exact[action] + 1) / (draws + 1)  # the decision itself is one of them
+        error = np.sqrt(exact[0] * exact[1] / draws / len(found))
+        assert abs(found.mean() - expected) < 5 * error
+        assert abs(found.mean() - exact[action]) > 5 * error  # planted: as if it were not
+    assert {decision.propensity_kind for decision in made} == {"counted"}

@@ -172,8 +172,8 @@ def features(context: ArrayLike | None, n_sessions: int, n_features: int) -> Flo
             f"context must be of shape (n_sessions={n_sessions}, n_actions, "
             f"n_features={n_features}); got {shape}"
         )
-    # A sum is finite if all its terms are, save for overflow: look closer only where it is not.
-    if not math.isfinite(array.sum()) and not np.isfinite(array).all():
+    # A sum of squares is finite if all are, save for overflow: look closer only where it is not.
+    if not math.isfinite(np.vdot(array, array)) and not np.isfinite(array).all():
         session, action, feature = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise ValueError(
             f"context must be finite; session {session}, action {action}, feature {feature} "

@@ -159,10 +159,20 @@ class LinearGaussian:
         n, m = state.shape
         draws = rng.standard_normal((n, m, self.n_features))
         if m <= self.n_states:
-            chosen = np.arange(n)[:, None], state
-            theta = (parameters.factor[chosen] @ draws[..., None])[..., 0]
-            theta += parameters.mean[chosen]
-        else:  # many draws: one product per state is less work than a factor for every draw
+            theta = (_at(parameters.factor, state) @ draws[..., None])[..., 0]
+            theta += _at(parameters.mean, state)
+        # Many draws: one product per state is less work than a factor for every draw.
+        elif n == 1:
+            theta = np.empty_like(draws)
+            order = state[0].argsort()
+            stop = 0
+            for s, count in enumerate(np.bincount(state[0]).tolist()):
+                start, stop = stop, stop + count
+                if count:
+                    given_s = draws[0, start:stop] @ parameters.factor[0, s].T
+                    given_s += parameters.mean[0, s]
+                    theta[0, order[start:stop]] = given_s
+        else:
             theta = np.empty_like(draws)
             for block in blocks(n, m * self.n_features):
                 for s in range(self.n_states):
@@ -215,6 +225,15 @@ class LinearGaussian:
         factors = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
         shaped: FloatArray = factors.reshape(*self._weights.shape, self.n_features)
         return shaped
+
+
+def _at(values: FloatArray, state: IntArray) -> FloatArray:
+    """Those of `values` (n, n_states, ...) that belong to the states (n, m): `(n, m, ...)`."""
+    if len(values) == 1:  # a session alone: a third of the time
+        chosen: FloatArray = values[0].take(state[0], axis=0)[None]
+    else:
+        chosen = values[np.arange(len(values))[:, None], state]
+    return chosen
 
 
 def _condition(

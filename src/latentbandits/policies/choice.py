@@ -57,5 +57,7 @@ def draw(probabilities: FloatArray, rng: np.random.Generator) -> IntArray:
 
 def at(values: FloatArray, action: IntArray) -> FloatArray:
     """Each row's value at its action."""
+    if len(action) == 1:
+        return values.take(action)
     chosen: FloatArray = values.take(action + values.shape[1] * np.arange(len(action)))
     return chosen

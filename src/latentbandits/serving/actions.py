@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -115,6 +114,7 @@ class FeaturedActions:
 
     def __init__(self, n_features: int, catalogue: Catalogue | None = None) -> None:
         self._n_features = n_features
+        self._pack = struct.Struct(f"{n_features}d").pack
         self.names = self.titles = None
         self._rows = np.empty((0, n_features))
         if catalogue is not None and catalogue.features is not None:
@@ -143,10 +143,6 @@ class FeaturedActions:
         return Asked(rows[None], None, len(actions), actions, None)
 
     def _brought(self, actions: Sequence[str] | None, features: Sequence[Sequence[float]]) -> Asked:
-        n = self._n_features
-        for i, row in enumerate(features):
-            if len(row) != n:
-                raise Invalid(f"features[{i}] has {len(row)} numbers; this model takes {n}")
         if actions is not None and len(actions) != len(features):
             raise Invalid(
                 f"actions and features must go together; got {len(actions)} actions and "
@@ -154,9 +150,13 @@ class FeaturedActions:
             )
         if actions is not None and len(set(actions)) != len(actions):
             raise Invalid(_twice(actions))
-        # A third quicker than np.array on lists of lists, and every row is known to have n numbers.
-        numbers = struct.pack(f"{len(features) * n}d", *chain.from_iterable(features))
-        context = np.frombuffer(numbers).reshape(1, len(features), n)
+        try:  # a third of the time of np.array on lists of lists; it counts each row's numbers
+            numbers = b"".join([self._pack(*row) for row in features])
+        except struct.error:
+            n = self._n_features
+            i, wrong = next((i, len(row)) for i, row in enumerate(features) if len(row) != n)
+            raise Invalid(f"features[{i}] has {wrong} numbers; this model takes {n}") from None
+        context = np.frombuffer(numbers).reshape(1, len(features), self._n_features)
         return Asked(context, None, len(features), actions, None)
 
     def recall(self, row: DecisionRow) -> Recalled | None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from latentbandits.serving.endpoints import ENDPOINTS, Endpoint
 from latentbandits.serving.errors import (
@@ -37,6 +40,8 @@ Background: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 RawHeaders: TypeAlias = dict[bytes, bytes]
 
 _JSON = "application/json"
+_JSON_TYPE = (b"content-type", _JSON.encode())
+_NO_MORE: RawHeaders = {}
 _encode = msgspec.json.Encoder().encode
 _STATUSES: tuple[tuple[type[Refused], int], ...] = (
     (NotFound, 404),
@@ -71,11 +76,12 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
             task.cancel()
         await service.stop()
 
+    endpoints = [(endpoint, _Handler(service, endpoint)) for endpoint in ENDPOINTS]
+    direct = {(e.method, e.path): handler for e, handler in endpoints if "{" not in e.path}
     routes: list[BaseRoute] = [
-        Route(path, _by_method({e.method: _handler(service, e) for e in endpoints}),
-              methods=[e.method for e in endpoints])
-        for path, endpoints in _by_path().items()
-    ]  # fmt: skip
+        Route(path, _ByMethod(handlers), methods=list(handlers))
+        for path, handlers in _by_path(endpoints).items()
+    ]
     specification = _encode(document())
     routes += [
         Route("/healthz", _health),
@@ -87,67 +93,102 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
     return Starlette(
         routes=routes,
         lifespan=lifespan,
+        middleware=[Middleware(_Direct, handlers=direct)],
         exception_handlers={HTTPException: _http_error, Exception: _fault},
     )
 
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
-
-
-def _by_path() -> dict[str, list[Endpoint]]:
-    paths: dict[str, list[Endpoint]] = {}
-    for endpoint in ENDPOINTS:
+def _by_path(endpoints: Iterable[tuple[Endpoint, ASGIApp]]) -> dict[str, dict[str, ASGIApp]]:
+    paths: dict[str, dict[str, ASGIApp]] = {}
+    for endpoint, handler in endpoints:
         path = endpoint.path.replace("{session}", "{session:path}")  # an id may have slashes
-        paths.setdefault(path, []).append(endpoint)
+        paths.setdefault(path, {})[endpoint.method] = handler
     return paths
 
 
-def _by_method(handlers: dict[str, Handler]) -> Handler:
-    if len(handlers) == 1:
-        return next(iter(handlers.values()))
+class _ByMethod:
+    def __init__(self, handlers: dict[str, ASGIApp]) -> None:
+        self._handlers = handlers
 
-    async def dispatch(request: Request) -> Response:
-        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        await self._handlers[method](scope, receive, send)
 
-    return dispatch
+
+class _Direct:
+    """Answers where method and path name an endpoint, so that `decide` need not be routed: that
+    costs as much as decoding its body.
+    """
+
+    def __init__(self, app: ASGIApp, handlers: Mapping[tuple[str, str], ASGIApp]) -> None:
+        self._app = app
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = None
+        if scope["type"] == "http":
+            handler = self._handlers.get((scope["method"], scope["path"]))
+        await (handler or self._app)(scope, receive, send)
 
 
-def _handler(service: Service, endpoint: Endpoint) -> Handler:
-    decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
-    latency = service.metrics.latency.labels(endpoint.path)
-    requests = service.metrics.requests
-    counters = {endpoint.status: requests.labels(endpoint.path, endpoint.status)}
+class _Handler:
+    """An endpoint as an ASGI app: from the body's bytes to the answer's."""
 
-    async def handle(request: Request) -> Response:
+    def __init__(self, service: Service, endpoint: Endpoint) -> None:
+        self._service = service
+        self._endpoint = endpoint
+        self._decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
+        self._latency = service.metrics.latency.labels(endpoint.path)
+        requests = service.metrics.requests
+        self._counters = {endpoint.status: requests.labels(endpoint.path, endpoint.status)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
+        service, endpoint = self._service, self._endpoint
+        extra: RawHeaders = _NO_MORE
         try:
-            headers = dict(request.scope["headers"])
+            headers: RawHeaders = dict(scope["headers"])
             _check_host(service, headers)
             _check_key(service, headers, endpoint.scope)
-            body = None if decoder is None else await _read(service, request, headers, decoder)
-            given = {}
-            if endpoint.parameters:
-                given = {**request.query_params, **request.path_params}
+            body = None
+            if self._decoder is not None:
+                body = await _read(service, receive, headers, self._decoder)
+            given = _parameters(scope) if endpoint.parameters else {}
             answer = await endpoint.handle(service, body, given)
             status = 200 if isinstance(answer, list) else endpoint.status
-            response = _json(_encode(answer), status)
+            content = _encode(answer)
         except Refused as refusal:
-            response = _refusal(refusal)
+            status, content, extra = _refusal(refusal)
         except _Answered as answered:
-            response = _error(answered.status, answered.problem)
-        counter = counters.get(response.status_code)
+            status, content, extra = _problem(answered.status, answered.problem)
+        counter = self._counters.get(status)
         if counter is None:
-            counter = requests.labels(endpoint.path, response.status_code)
-            counters[response.status_code] = counter
+            counter = service.metrics.requests.labels(endpoint.path, status)
+            self._counters[status] = counter
         counter.inc()
-        latency.observe(time.perf_counter() - start)
-        return response
+        self._latency.observe(time.perf_counter() - start)
+        await _send(send, status, content, extra)
 
-    return handle
+
+async def _send(send: Send, status: int, content: bytes, extra: RawHeaders) -> None:
+    length = (b"content-length", b"%d" % len(content))
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [length, _JSON_TYPE, *extra.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": content})
+
+
+def _parameters(scope: Scope) -> dict[str, str]:
+    """Those of the query and, where a path has any, of the path."""
+    return {**QueryParams(scope["query_string"]), **scope.get("path_params", {})}
 
 
 async def _read(
-    service: Service, request: Request, headers: RawHeaders, decoder: msgspec.json.Decoder[Any]
+    service: Service, receive: Receive, headers: RawHeaders, decoder: msgspec.json.Decoder[Any]
 ) -> Any:
     """The body as its type; refused as soon as it is known to be too large."""
     kind = headers.get(b"content-type", b"").decode("latin-1")
@@ -160,15 +201,17 @@ async def _read(
     if announced.isdigit() and int(announced[:19]) > largest:
         raise _too_large(largest)
     parts: list[bytes] = []
-    size = 0
-    try:
-        async for part in request.stream():
-            size += len(part)
-            if size > largest:
-                raise _too_large(largest)
-            parts.append(part)
-    except ClientDisconnect:
-        raise _Answered(400, "disconnected", "the client went away") from None
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Answered(400, "disconnected", "the client went away")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > largest:
+            raise _too_large(largest)
+        parts.append(part)
+        more = message.get("more_body", False)
     try:
         return decoder.decode(b"".join(parts))
     except msgspec.ValidationError as error:
@@ -210,18 +253,25 @@ def _json(content: bytes, status: int = 200, headers: dict[str, str] | None = No
     return Response(content, status, headers, _JSON)
 
 
-def _error(status: int, problem: Problem, headers: dict[str, str] | None = None) -> Response:
-    extra = dict(headers or {})
+def _problem(status: int, problem: Problem) -> tuple[int, bytes, RawHeaders]:
+    """The status, body and further headers that tell of a problem."""
+    extra: RawHeaders = {}
     if status == 401:
-        extra["www-authenticate"] = "Bearer"
+        extra[b"www-authenticate"] = b"Bearer"
     if status in (429, 503):
-        extra["retry-after"] = "1"
-    return _json(_encode(ErrorBody(problem)), status, extra)
+        extra[b"retry-after"] = b"1"
+    return status, _encode(ErrorBody(problem)), extra
 
 
-def _refusal(refusal: Refused) -> Response:
+def _refusal(refusal: Refused) -> tuple[int, bytes, RawHeaders]:
     status = next((code for kind, code in _STATUSES if isinstance(refusal, kind)), 422)
-    return _error(status, Problem(refusal.code, refusal.message))
+    return _problem(status, Problem(refusal.code, refusal.message))
+
+
+def _error(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    _, content, extra = _problem(status, problem)
+    more = {name.decode(): value.decode() for name, value in extra.items()}
+    return _json(content, status, {**(headers or {}), **more})
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -236,6 +286,9 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 async def _health(request: Request) -> Response:
     return _json(_encode(Health("up")))
+
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def _readiness(service: Service) -> Handler:

@@ -26,6 +26,7 @@ from latentbandits.policies import (
     mUCB,
 )
 from latentbandits.policies.checked import CheckedPolicy
+from latentbandits.policies.thompson import JointThompson
 from latentbandits.serving.records import Arm
 
 PropensityMode = Literal["counted", "policy", "none"]
@@ -99,51 +100,12 @@ class Propensities:
         rng: np.random.Generator,
     ) -> tuple[Decision, float | None, str]:
         """A decision for a batch of one session, its propensity, and the kind of that."""
-        counting = self._mode == "counted" and isinstance(policy, (mmTS, TS, LinTS))
-        decision = policy.decide(
-            belief,
-            context,
-            rng,
-            eligible=eligible,
-            propensity=not counting and self._mode != "none",
-        )
-        if counting:
-            action = int(decision.action[0])
-            chance = count(policy, belief, context, eligible, action, self._draws, rng)
-            return decision, chance, "counted"
+        if self._mode == "counted" and isinstance(policy, JointThompson):
+            decision = policy.decide_counting(belief, context, rng, self._draws, eligible=eligible)
+        else:
+            decision = policy.decide(
+                belief, context, rng, eligible=eligible, propensity=self._mode != "none"
+            )
         if decision.propensity is None:
             return decision, None, "none"
         return decision, float(decision.propensity[0]), decision.propensity_kind
-
-
-def count(
-    policy: AnyChecked,
-    belief: Any,
-    context: FloatArray | None,
-    eligible: BoolArray | None,
-    action: int,
-    draws: int,
-    rng: np.random.Generator,
-) -> float:
-    """How often `draws` sessions of this very belief would choose `action`.
-
-    The decision itself is one more draw, so the answer is never zero.
-    """
-    copies = policy.decide(
-        repeated(belief, draws),
-        repeated(context, draws),
-        rng,
-        eligible=repeated(eligible, draws),
-        propensity=False,
-    )
-    return float((np.count_nonzero(copies.action == action) + 1) / (draws + 1))
-
-
-def repeated(value: Any, n: int) -> Any:
-    """A belief or context of one session as that of `n`, without copying."""
-    if value is None:
-        return None
-    if isinstance(value, tuple):
-        parts = tuple(repeated(part, n) for part in value)
-        return type(value)(*parts) if hasattr(value, "_fields") else parts
-    return np.broadcast_to(value, (n, *value.shape[1:]))

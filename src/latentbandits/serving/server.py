@@ -30,6 +30,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     settings: Settings
     _timer: asyncio.TimerHandle | None = None
+    _stage = 0  # counts the beginnings and ends of headers and bodies
+    _patience: float | None = None  # seconds for what is to come next
     _header_bytes = 0
     _in_headers = True
 
@@ -52,24 +54,31 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._header_bytes > _MAX_HEADER_BYTES + self.settings.max_body:
                 self._refuse(431, "headers", "the headers are too large")
                 return
+        stage = self._stage
         super().data_received(data)
+        if stage != self._stage and (self._patience or self._timer):
+            self._expect(self._patience)  # a request that came whole needs no timer
         if self._in_headers and self._header_bytes > _MAX_HEADER_BYTES:
             self._refuse(431, "headers", "the headers are too large")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_headers = True
-        self._expect(self.settings.header_timeout)
+        self._enter(self.settings.header_timeout)
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._header_bytes = 0
-        self._expect(self.settings.body_timeout)
+        self._enter(self.settings.body_timeout)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._expect(None)
+        self._enter(None)
         super().on_message_complete()
+
+    def _enter(self, patience: float | None) -> None:
+        self._stage += 1
+        self._patience = patience
 
     def _expect(self, seconds: float | None) -> None:
         """Give the client so long to send what is missing."""
@@ -130,6 +139,7 @@ def serve(service: Service, beside: Background | None = None) -> None:
         ws="none",
         log_level=settings.log_level,
         access_log=False,
+        proxy_headers=False,  # nothing here depends on who the client is
         server_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=_GRACE_SECONDS - int(settings.drain),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from latentbandits.serving.choosers import AnyChecked, arm_of
 from latentbandits.serving.library import Library, ServedModel
@@ -214,9 +214,8 @@ class Sessions:
 
 
 def floats(data: bytes) -> list[float]:
-    values: list[float] = np.frombuffer(data).tolist()
-    return values
+    return array("d", data).tolist()
 
 
 def as_bytes(values: list[float]) -> bytes:
-    return np.array(values).tobytes()
+    return array("d", values).tobytes()
