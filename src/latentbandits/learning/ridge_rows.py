@@ -154,9 +154,11 @@ def _pad(counts: IntArray, columns: IntArray, ratings: FloatArray, zero: int) ->
         length = int(counts[by_count[first]])
         rows = by_count[first : first + max(1, _BLOCK_ENTRIES // length)]
         entry = np.arange(length)
-        there = entry < counts[rows, None]
-        where = np.where(there, starts[rows, None] + entry, 0)
-        yield _Block(
-            rows, np.where(there, columns[where], zero), np.where(there, ratings[where], 0.0)
-        )
+        where = starts[rows, None] + entry  # past the end for some: clipped, and then emptied
+        block = _Block(rows, columns.take(where, mode="clip"), ratings.take(where, mode="clip"))
+        if counts[rows[-1]] < length:
+            beyond = entry >= counts[rows, None]
+            block.columns[beyond] = zero
+            block.ratings[beyond] = 0.0
+        yield block
         first += len(rows)
