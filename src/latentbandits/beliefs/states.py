@@ -13,8 +13,10 @@ def probabilities(log_weights: FloatArray) -> FloatArray:
     >>> probabilities(np.array([[-1e6, -1e6]]))
     array([[0.5, 0.5]])
     """
-    weights: FloatArray = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
+    # The ufuncs' own reductions: for a session alone half the time of the methods max and sum.
+    weights = log_weights - np.maximum.reduce(log_weights, axis=-1, keepdims=True)
+    np.exp(weights, out=weights)
+    weights /= np.add.reduce(weights, axis=-1, keepdims=True)
     return weights
 
 

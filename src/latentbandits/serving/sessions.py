@@ -5,8 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,8 +18,7 @@ from latentbandits.serving.statistics import Statistics
 from latentbandits.serving.stores.protocol import Store
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Live:
+class Live(NamedTuple):
     """A session with what it believes."""
 
     row: SessionRow
