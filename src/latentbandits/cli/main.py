@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 
 from latentbandits import __version__
-from latentbandits.cli import export, fit, inspect, key, reproduce, serve, simulate
 
-COMMANDS = (reproduce, fit, inspect, simulate, serve, export, key)
-"""Modules with `add_parser(subparsers)`, which sets `run` to a function of the parsed arguments."""
+COMMANDS = ("reproduce", "fit", "inspect", "simulate", "serve", "export", "key")
+"""Modules of this package with `add_parser(subparsers)`, which sets `run` to a function of the
+parsed arguments."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 2 bad input."""
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    asked = tuple(words[:1]) if words and words[0] in COMMANDS else COMMANDS
+    arguments = build_parser(asked).parse_args(words)
     try:
         code: int = arguments.run(arguments)
         return code
@@ -35,15 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("interrupted; nothing was written", code=130)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of these commands: a command that is asked for need not load the others."""
     parser = argparse.ArgumentParser(
         prog="latentbandits",
         description="Learn offline who your users can be; find out online which one this is.",
     )
     parser.add_argument("--version", action="version", version=f"latentbandits {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add_parser(subparsers)
+    for command in commands:
+        import_module(f"latentbandits.cli.{command}").add_parser(subparsers)
     return parser
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Iterable, Sequence
+
+from latentbandits.names import one_of
 
 
 def positive(text: str) -> int:
@@ -34,20 +35,12 @@ def choose(kind: str, names: Sequence[str] | None, known: Iterable[str]) -> list
 
     >>> choose("policy", ["mTS"], ["mTS", "mmTS"])
     ['mTS']
-    >>> choose("policy", ["mmST"], ["mTS", "mmTS"])
-    Traceback (most recent call last):
-    ValueError: unknown policy 'mmST': did you mean 'mmTS'? There are mTS, mmTS
     """
     available = list(known)
     if not names:
         return available
-    lower = {name.lower(): name for name in available}
-    for name in names:
-        if name not in available:
-            near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.4)
-            hint = f": did you mean {lower[near[0]]!r}?" if near else "."
-            raise ValueError(f"unknown {kind} {name!r}{hint} There are {', '.join(available)}")
-    return [name for name in available if name in names]
+    chosen = [one_of(kind, name, available) for name in names]
+    return [name for name in available if name in chosen]
 
 
 def add_simulation_options(parser: argparse.ArgumentParser, runs: int, horizon: int) -> None:

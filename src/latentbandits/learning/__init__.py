@@ -1,13 +1,18 @@
 """From logs to models: completion, clusters, mixtures, and how wrong they may be."""
 
-from latentbandits.learning.clusters import cluster_users
-from latentbandits.learning.completion import complete
-from latentbandits.learning.fitting import Fit, fit
-from latentbandits.learning.logs import Log, read_log
-from latentbandits.learning.mixture import fit_mixture
-from latentbandits.learning.save import load_report, save_fit
-from latentbandits.learning.spectral import fit_spectral
-from latentbandits.learning.tables import LogError
+from typing import TYPE_CHECKING
+
+from latentbandits.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from latentbandits.learning.clusters import cluster_users
+    from latentbandits.learning.completion import complete
+    from latentbandits.learning.fitting import Fit, fit
+    from latentbandits.learning.logs import Log, read_log
+    from latentbandits.learning.mixture import fit_mixture
+    from latentbandits.learning.save import load_report, save_fit
+    from latentbandits.learning.spectral import fit_spectral
+    from latentbandits.learning.tables import LogError
 
 __all__ = [
     "Fit",
@@ -22,3 +27,21 @@ __all__ = [
     "read_log",
     "save_fit",
 ]
+
+# Tables take a quarter of a second to load, which completing a matrix need not pay.
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "Fit": "latentbandits.learning.fitting",
+        "Log": "latentbandits.learning.logs",
+        "LogError": "latentbandits.learning.tables",
+        "cluster_users": "latentbandits.learning.clusters",
+        "complete": "latentbandits.learning.completion",
+        "fit": "latentbandits.learning.fitting",
+        "fit_mixture": "latentbandits.learning.mixture",
+        "fit_spectral": "latentbandits.learning.spectral",
+        "load_report": "latentbandits.learning.save",
+        "read_log": "latentbandits.learning.logs",
+        "save_fit": "latentbandits.learning.save",
+    },
+)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.names import one_of
 from latentbandits.policies import (
     EXP4,
     TS,
@@ -56,17 +57,16 @@ POLICIES = (*_ON_MODEL, *_ON_ACTIONS, *_ON_FEATURES)
 
 def make_policy(name: str, model: Any) -> AnyChecked:
     """The policy of this name on `model`; ValueError where they do not go together."""
+    one_of("policy", name, POLICIES)
     if name in _ON_MODEL:
         return _ON_MODEL[name](model)
     if name in _ON_ACTIONS:
         if model.n_actions is None:
             raise ValueError(f"{name} needs a model with a fixed set of actions; try LinUCB, LinTS")
         return _ON_ACTIONS[name](model)
-    if name in _ON_FEATURES:
-        if model.n_actions is not None:
-            raise ValueError(f"{name} needs a model whose actions have features; try UCB1 or TS")
-        return _ON_FEATURES[name](model)
-    raise ValueError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}")
+    if model.n_actions is not None:
+        raise ValueError(f"{name} needs a model whose actions have features; try UCB1 or TS")
+    return _ON_FEATURES[name](model)
 
 
 def arm_of(session: str, salt: bytes, holdout_share: float) -> Arm:

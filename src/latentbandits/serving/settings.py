@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from latentbandits.names import one_of
 from latentbandits.serving.choosers import POLICIES, PropensityMode
 from latentbandits.serving.engine import EngineSettings
 from latentbandits.serving.records import SwapMode
@@ -84,8 +85,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def check(self) -> None:
         """ValueError where settings do not go together."""
         for name in (self.policy, self.holdout_policy):
-            if name not in POLICIES:
-                raise ValueError(f"there is no policy {name!r}; there are {', '.join(POLICIES)}")
+            one_of("policy", name, POLICIES)
         if self.retention < self.session_ttl:
             raise ValueError(
                 f"retention ({self.retention:g} s) must be at least session_ttl "

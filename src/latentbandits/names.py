@@ -1,0 +1,22 @@
+"""Names that people type: the nearest known one is suggested."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def one_of(kind: str, name: str, known: Iterable[str]) -> str:
+    """`name`, if it is one of `known`.
+
+    >>> one_of("policy", "mmST", ["mTS", "mmTS"])
+    Traceback (most recent call last):
+    ValueError: unknown policy 'mmST': did you mean 'mmTS'? There are mTS, mmTS
+    """
+    available = list(known)
+    if name in available:
+        return name
+    lower = {one.lower(): one for one in available}
+    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.4)
+    hint = f": did you mean {lower[near[0]]!r}?" if near else "."
+    raise ValueError(f"unknown {kind} {name!r}{hint} There are {', '.join(available)}")
