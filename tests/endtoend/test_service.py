@@ -321,7 +321,7 @@ def test_settings_come_from_flags_then_file_then_environment(tmp_path: Path) -> 
     for flags, text, variables, why in (
         ({"port": "x"}, "", {}, "Expected `int`"),
         ({"holdout_share": "2"}, "", {}, "<= 1.0"),
-        ({"policy": "best"}, "", {}, "no policy 'best'"),
+        ({"policy": "best"}, "", {}, "unknown policy 'best'"),
         ({"session_ttl": "1e9"}, "", {}, "must be at least session_ttl"),
         ({}, "nonsense = 1", {}, "unknown setting 'nonsense'"),
         ({}, "= 1", {}, "is not TOML"),

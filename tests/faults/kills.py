@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,9 @@ async def _rampage(service: RunningService, models: list[str], kills: int, rewar
             await asyncio.sleep(rng.uniform(0, 0.03))
         service.kill()
         await loop.run_in_executor(None, service.start)
+        if (number + 1) % 20 == 0:
+            told = f"{number + 1} of {kills} kills, {len(book.rewarded)} rewards acknowledged"
+            sys.stderr.write(told + "\n")
     stop.set()
     await asyncio.gather(*clients)
     await _settle(book, service)
