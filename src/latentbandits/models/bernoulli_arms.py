@@ -78,7 +78,7 @@ class BernoulliArms(ConjugateArms):
     def log_normaliser_step(
         self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
     ) -> FloatArray:
-        return dirichlet.log_normaliser_step(prior + totals, statistic)
+        return dirichlet.log_normaliser_step(prior, totals, statistic)
 
     def log_base_measure(self, reward: FloatArray) -> float:
         return 0.0
@@ -89,7 +89,9 @@ class BernoulliArms(ConjugateArms):
         return mean, mean * (phi[..., 1] / strength) / (strength + 1)
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return rng.beta(phi[..., 0], phi[..., 1])
+        draws = dirichlet.unnormalised(phi, rng)
+        theta: FloatArray = draws[..., 0] / (draws[..., 0] + draws[..., 1])
+        return theta
 
     def point(self, phi: FloatArray) -> FloatArray:
         return self.moments(phi)[0]

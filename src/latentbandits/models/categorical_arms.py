@@ -13,8 +13,6 @@ from latentbandits.models import checks, dirichlet
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.conjugate_arms import ConjugateArms
 
-_UNDERFLOWS = 0.05  # a gamma draw of a smaller shape can be zero in floating point
-
 
 @dataclass(frozen=True, eq=False, init=False)
 class CategoricalArms(ConjugateArms):
@@ -64,8 +62,7 @@ class CategoricalArms(ConjugateArms):
         return ("values",)
 
     def statistic(self, reward: FloatArray) -> FloatArray:
-        one_hot: FloatArray = (reward[..., None] == self.values).astype(np.float64)
-        return one_hot
+        return self._one_hot.take(self.values.searchsorted(reward), axis=0)
 
     def log_normaliser(self, phi: FloatArray) -> FloatArray:
         return dirichlet.log_normaliser(phi)
@@ -73,7 +70,7 @@ class CategoricalArms(ConjugateArms):
     def log_normaliser_step(
         self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
     ) -> FloatArray:
-        return dirichlet.log_normaliser_step(prior + totals, statistic)
+        return dirichlet.log_normaliser_step(prior, totals, statistic)
 
     def log_base_measure(self, reward: FloatArray) -> float:
         return 0.0
@@ -85,23 +82,14 @@ class CategoricalArms(ConjugateArms):
         variance = np.maximum(square - mean**2, 0.0) / (strength + 1)
         return mean + self.values[0], variance
 
-    def _gammas(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """A Dirichlet draw up to a factor of its own: their sum is not one, but not zero."""
-        if phi.min() >= _UNDERFLOWS:
-            return rng.standard_gamma(phi)
-        log_draws = np.log(rng.standard_gamma(phi + 1))  # log G(a) = log G(a + 1) + log(U) / a
-        log_draws -= rng.standard_exponential(phi.shape) / phi
-        draws: FloatArray = np.exp(log_draws - log_draws.max(axis=-1, keepdims=True))
-        return draws
-
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        draws = self._gammas(phi, rng)
+        draws = dirichlet.unnormalised(phi, rng)
         draws /= draws.sum(axis=-1, keepdims=True)
         return draws
 
     def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         """In one product: both the draws' mean of the values and what they are to be divided by."""
-        flat = self._gammas(phi, rng).reshape(-1, len(self.values))
+        flat = dirichlet.unnormalised(phi, rng).reshape(-1, len(self.values))
         both = flat @ np.stack([self.values, np.ones_like(self.values)], axis=1)
         means: FloatArray = both[:, 0] / both[:, 1]
         return means.reshape(phi.shape[:-1])
@@ -125,7 +113,8 @@ class CategoricalArms(ConjugateArms):
         return rewards
 
     def _outside(self, reward: FloatArray) -> BoolArray:
-        outside: BoolArray = ~(reward[:, None] == self.values).any(axis=1)
+        nearest = self.values.take(self.values.searchsorted(reward), mode="clip")
+        outside: BoolArray = nearest != reward
         return outside
 
     def vague(self) -> Self:
@@ -141,3 +130,7 @@ class CategoricalArms(ConjugateArms):
     def _offsets(self) -> FloatArray:
         offsets: FloatArray = self.values - self.values[0]
         return offsets
+
+    @cached_property
+    def _one_hot(self) -> FloatArray:
+        return np.eye(len(self.values))

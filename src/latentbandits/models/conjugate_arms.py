@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
+from latentbandits.models.rows import rows
 
 
 class ArmTotals(NamedTuple):
@@ -151,11 +152,10 @@ class ConjugateArms(ABC):
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         if state is None:
             return self._means
-        chosen: FloatArray = self._means[self._sessions(len(state)), state]
-        return chosen
+        return rows(self._means, state)
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
-        phi = self._prior_by_action[self._sessions(len(action)), action]
+        phi = rows(self._prior_by_action, action)
         return self.log_density(self.point(phi), reward[:, None])
 
     def parameters(self, n_sessions: int) -> ArmTotals:
@@ -165,14 +165,13 @@ class ConjugateArms(ABC):
     def condition(
         self, parameters: ArmTotals, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, ArmTotals]:
-        session = np.arange(len(action))
-        prior = self._prior_by_action[self._sessions(len(action)), action]
-        before, statistic = parameters.totals[session, action], self.statistic(reward)
+        prior, statistic = rows(self._prior_by_action, action), self.statistic(reward)
+        before = rows(parameters.totals, action)
         log_predictive = self.log_normaliser_step(prior, before[:, None], statistic[:, None])
         base = self.log_base_measure(reward)
         log_predictive += base if isinstance(base, float) else base[:, None]
         totals = parameters.totals.copy()
-        totals[session, action] = before + statistic
+        totals[np.arange(len(action)), action] = before + statistic
         return log_predictive, ArmTotals(totals)
 
     def log_evidence(self, parameters: ArmTotals) -> FloatArray:
@@ -195,9 +194,8 @@ class ConjugateArms(ABC):
         state: IntArray,
         rng: np.random.Generator,
     ) -> FloatArray:
-        session = self._sessions(len(state))
-        chosen = (session if isinstance(session, int) else session[:, None]), state
-        phi = self.prior_hyperparameters[chosen] + parameters.totals[:, None]
+        phi = rows(self.prior_hyperparameters, state)
+        phi += parameters.totals[:, None]
         return self.sample_means(phi, rng)
 
     def probability_best(
@@ -271,10 +269,6 @@ class ConjugateArms(ABC):
     def _axis(self) -> int:
         """The axis of states in the prior's fields."""
         return 0 if self.n_sessions is None else 1
-
-    def _sessions(self, n_sessions: int) -> int | IntArray:
-        """The first index into arrays that start with 1 or n_sessions."""
-        return 0 if self.n_sessions is None else np.arange(n_sessions)
 
     @cached_property
     def prior_hyperparameters(self) -> FloatArray:

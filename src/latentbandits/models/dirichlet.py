@@ -1,10 +1,13 @@
-"""The Dirichlet normaliser, and what one more observation does to it. A beta is one of two."""
+"""Dirichlet distributions: draws, normaliser, and one more observation. A beta is one of two."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from latentbandits.models.checks import FloatArray
+from latentbandits.models.gamma import standard_gamma
+
+_UNDERFLOWS = 0.05  # a gamma draw of a smaller shape can be zero in floating point
 
 
 def log_normaliser(phi: FloatArray) -> FloatArray:
@@ -19,13 +22,30 @@ def log_normaliser(phi: FloatArray) -> FloatArray:
     return log_z
 
 
-def log_normaliser_step(before: FloatArray, one_hot: FloatArray) -> FloatArray:
-    """Log Z(before + one_hot) - log Z(before) = log(phi_c / sum phi): the Gammas cancel.
+def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArray) -> FloatArray:
+    """Log Z(phi + one_hot) - log Z(phi) = log(phi_c / sum phi), phi = prior + totals, (..., C).
 
-    >>> float(np.exp(log_normaliser_step(np.array([3.0, 1.0]), np.array([1.0, 0.0]))))
+    The Gammas cancel. Sums come first, as all states share the totals.
+
+    >>> prior, totals, one_hot = np.array([[2.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    >>> float(np.exp(log_normaliser_step(prior, totals, one_hot)))
     0.75
     """
-    step: FloatArray = np.einsum("...c,...c->...", before, one_hot)
-    step /= before @ np.ones(before.shape[-1])  # a short sum, several times faster than sum()
-    log_step: FloatArray = np.log(step)
-    return log_step
+    step: FloatArray = np.einsum("...c,...c->...", prior, one_hot)
+    step += np.einsum("...c,...c->...", totals, one_hot)
+    step /= np.einsum("...c->...", prior) + np.einsum("...c->...", totals)
+    return np.log(step, out=step)
+
+
+def unnormalised(phi: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """A draw for every phi up to a factor of its own: the sum is not one, but not zero.
+
+    >>> bool((unnormalised(np.full((5, 2), 1e-6), np.random.default_rng(0)).sum(axis=1) > 0).all())
+    True
+    """
+    if phi.min() >= _UNDERFLOWS:
+        return standard_gamma(phi, rng)
+    log_draws = np.log(standard_gamma(phi + 1, rng))  # log G(a) = log G(a + 1) + log(U) / a
+    log_draws -= rng.standard_exponential(phi.shape) / phi
+    draws: FloatArray = np.exp(log_draws - log_draws.max(axis=-1, keepdims=True))
+    return draws

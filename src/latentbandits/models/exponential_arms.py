@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.conjugate_arms import ConjugateArms
+from latentbandits.models.gamma import standard_gamma
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -78,7 +79,7 @@ class ExponentialArms(ConjugateArms):
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         """The mean reward, 1 / theta."""
-        mean: FloatArray = phi[..., 1] / rng.standard_gamma(phi[..., 0])
+        mean: FloatArray = phi[..., 1] / standard_gamma(phi[..., 0], rng)
         return mean
 
     def point(self, phi: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.conjugate_arms import ConjugateArms
+from latentbandits.models.gamma import standard_gamma
 from latentbandits.models.gaussian import log_normal_density
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -106,7 +107,7 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         return mean, _rest(phi) / (phi[..., 3] - 2) / phi[..., 0]
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> MeanAndNoise:
-        noise = np.sqrt(0.5 * _rest(phi) / rng.standard_gamma(phi[..., 3] / 2))
+        noise = np.sqrt(0.5 * _rest(phi) / standard_gamma(phi[..., 3] / 2, rng))
         mean = noise / np.sqrt(phi[..., 0])
         mean *= rng.standard_normal(mean.shape)
         mean += phi[..., 1] / phi[..., 0]
@@ -119,7 +120,7 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         offset = total / count
         spread = phi[..., 2] - total * offset
         np.maximum(spread, _TINY, out=spread)  # as in _rest
-        count *= rng.standard_gamma(0.5 * phi[..., 3])
+        count *= standard_gamma(0.5 * phi[..., 3], rng)
         spread /= count
         spread *= 0.5
         means: FloatArray = np.sqrt(spread, out=spread)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.conjugate_arms import ConjugateArms
+from latentbandits.models.gamma import standard_gamma
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -78,7 +79,7 @@ class PoissonArms(ConjugateArms):
         return mean, mean / phi[..., 1]
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        theta: FloatArray = rng.standard_gamma(phi[..., 0]) / phi[..., 1]
+        theta: FloatArray = standard_gamma(phi[..., 0], rng) / phi[..., 1]
         return theta
 
     def point(self, phi: FloatArray) -> FloatArray:

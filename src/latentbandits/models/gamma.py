@@ -1,0 +1,95 @@
+"""Gamma draws for whole arrays of shapes: Marsaglia & Tsang (2000) in array operations.
+
+numpy draws one after the other. Here every element gets its proposal at once, and the few that are
+rejected are drawn by numpy, which is as good: a rejected proposal says nothing about the next draw.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from latentbandits.models.checks import BoolArray, FloatArray
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+_FEWEST = 4000  # for fewer draws the array operations cost more than they save
+_SMALLEST, _LARGEST = 0.4, 1e6  # shapes of which proposals are mostly kept, and float32 is enough
+_LEFTMOST, _QUARTIC = -0.5, 1.28  # h(y) <= 1.28 y^4 from there on: h(y) / y^4 falls with y
+
+
+def standard_gamma(shape: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """A draw from Gamma(shape, 1) for every element; of many, to the resolution of float32.
+
+    With d = shape - 1/3, x normal and y = x / (3 sqrt(d)), the proposal d (1 + y)^3 is kept with
+    probability exp(-d h(y)), where h(y) = 3 y - 3 y^2 / 2 + y^3 - 3 log(1 + y); never if y <= -1.
+    As h' = 3 y^3 / (1 + y), h is nowhere negative: this is right for all shapes above 1/3, not
+    only for those above 1. As 1 - exp(-d h) <= d h, a bound on h keeps most without a logarithm.
+
+    >>> draws = standard_gamma(np.full(100_000, 9.0), np.random.default_rng(0))
+    >>> float(draws.mean().round(1)), float(draws.var().round(1))
+    (9.0, 9.0)
+    """
+    if shape.size < _FEWEST:
+        return rng.standard_gamma(shape)
+    shapes = shape.ravel()
+    d = shapes.astype(np.float32)
+    unusual = (d < _SMALLEST) | (d > _LARGEST)
+    d[unusual] = 1  # whatever is usual: these are drawn again
+    d -= 1 / 3
+    y = _normals(d.size, rng)
+    y /= np.sqrt(d)
+    y *= 1 / 3
+    first_bits = _bytes(d.size, rng)  # of the uniform that decides, which few ask to the last bit
+    undecided = np.flatnonzero(_unsure(d, y, first_bits))
+    rejected = _rejected(d[undecided], y[undecided], first_bits[undecided], rng)
+    y += 1
+    d *= y
+    d *= np.square(y, out=y)
+    draws = d.astype(np.float64)
+    again = np.concatenate([np.flatnonzero(unusual), undecided[rejected]])
+    draws[again] = rng.standard_gamma(shapes[again])
+    return draws.reshape(shape.shape)
+
+
+def _normals(n: int, rng: np.random.Generator) -> Floats:
+    """Box & Muller (1958), whose arrays take half the time of numpy's one by one."""
+    half = (n + 1) // 2
+    radius = rng.standard_exponential(half, dtype=np.float32)
+    radius *= 2
+    np.sqrt(radius, out=radius)
+    angle = rng.random(half, dtype=np.float32)
+    angle *= 2 * np.pi
+    normals = np.empty((2, half), dtype=np.float32)
+    np.cos(angle, out=normals[0])
+    np.sin(angle, out=normals[1])
+    normals *= radius
+    return normals.ravel()[:n]
+
+
+def _bytes(n: int, rng: np.random.Generator) -> Bytes:
+    words = rng.integers(2**64 - 1, size=(n + 7) // 8, dtype=np.uint64, endpoint=True)
+    return words.view(np.uint8)[:n]
+
+
+def _unsure(d: Floats, y: Floats, first_bits: Bytes) -> BoolArray:
+    """Where a uniform of these first bits is not surely below the chance of being kept."""
+    bound = np.square(y)
+    np.square(bound, out=bound)
+    bound *= d
+    bound *= 256 * _QUARTIC
+    unsure: BoolArray = bound > np.invert(first_bits)  # 255 less these
+    unsure |= y < _LEFTMOST
+    return unsure
+
+
+def _rejected(d: Floats, y: Floats, first_bits: Bytes, rng: np.random.Generator) -> BoolArray:
+    """Which proposals are not kept, with the rest of the uniform's bits."""
+    uniform = (first_bits + rng.random(len(d))) / 256
+    y = np.maximum(y.astype(np.float64), -1)
+    with np.errstate(divide="ignore"):  # log 0 at y = -1: kept with probability zero
+        h = y * (3 + y * (y - 1.5)) - 3 * np.log(1 + y)
+    rejected: BoolArray = uniform >= np.exp(-d * h)
+    return rejected

@@ -1,0 +1,24 @@
+"""Rows of tables that sessions share, or have one each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from latentbandits.models.checks import FloatArray, IntArray
+
+
+def rows(tables: FloatArray, index: IntArray) -> FloatArray:
+    """The rows `index` (n, ...) of the table of each session, or of one for all: `(n, ..., width)`.
+
+    The same as tables[session, index], by `take`, which is several times faster. A row may have
+    more than one axis.
+
+    >>> rows(np.array([[[1.0, 2.0], [3.0, 4.0]]]), np.array([1, 0, 1]))
+    array([[3., 4.],
+           [1., 2.],
+           [3., 4.]])
+    """
+    n_tables, n_rows, *width = tables.shape
+    if n_tables > 1:
+        index = (index.T + n_rows * np.arange(n_tables)).T
+    return tables.reshape(-1, *width).take(index, axis=0)
