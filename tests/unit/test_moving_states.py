@@ -15,6 +15,7 @@ from latentbandits import (
     Markov,
     SlidingWindow,
     mmTS,
+    mmUCB,
     mTS,
     mUCB,
 )
@@ -183,7 +184,7 @@ def test_discounting_is_the_sum_with_falling_weights():
 def test_a_window_is_the_policy_on_its_last_rounds():
     rng = np.random.default_rng(0)
     model = GaussianArms(rng.random((3, 4)), 0.5)
-    policies = [UCB1(4), mUCB(model, horizon=50)]
+    policies = [UCB1(4), mUCB(model, horizon=50), mmUCB(model, slack=0.1)]
     for inner in policies:
         window, fresh = SlidingWindow(inner, 5), inner.init()
         belief = window.init()
@@ -217,6 +218,46 @@ def test_linucb_that_forgets_nothing_is_linucb():
             policy.update(belief, context, decision, reward)
             for policy, belief in zip((plain, window, discounted), beliefs, strict=True)
         ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "weights"),
+    [
+        (SlidingWindow(LinUCB(3, 0.7, 2.0), 6), np.where(np.arange(20) < 14, 0.0, 1.0)),
+        (Discounted(LinUCB(3, 0.7, 2.0), 0.8), 0.8 ** np.arange(19, -1, -1)),
+    ],
+)
+def test_linucb_that_forgets_is_weighted_ridge_regression(policy, weights):
+    """Index x'A^-1 b + alpha sqrt(x'A^-1 x), A = ridge I + sum w x x', b = sum w x r, by hand."""
+    rng = np.random.default_rng(0)
+    belief = policy.init()
+    precision, products = 2.0 * np.eye(3), np.zeros(3)
+    for weight in weights:
+        context, action, reward = rng.standard_normal((1, 5, 3)), rng.integers(5), rng.normal()
+        belief = policy.update(belief, context, Decision.logged([action]), [reward])
+        x = context[0, action]
+        precision += weight * np.outer(x, x)
+        products += weight * x * reward
+    inverse = np.linalg.inv(precision)
+    context = rng.standard_normal((1, 5, 3))
+    index = [x @ inverse @ products + 0.7 * np.sqrt(x @ inverse @ x) for x in context[0]]
+    np.testing.assert_allclose(policy._inner._index(belief.sums, context)[0], index, rtol=1e-12)
+    assert policy.decide(belief, context, rng).action == np.argmax(index)
+
+
+@pytest.mark.parametrize("forget", [lambda p: SlidingWindow(p, 40), lambda p: Discounted(p, 0.97)])
+def test_the_bonus_grows_with_what_is_remembered(forget):
+    """Garivier & Moulines: log of min(t, window), or of the discounted number of rounds, not t."""
+    policy, rng = forget(UCB1(2, scale=0.5)), np.random.default_rng(0)
+    belief = policy.init()
+    for t in range(300):
+        belief = policy.update(belief, None, Decision.logged([t % 2]), rng.normal(size=1))
+    counts = belief.sums.counts[0]
+    remembered = 40.0 if isinstance(policy, SlidingWindow) else (1 - 0.97**300) / 0.03
+    assert counts.sum() == pytest.approx(remembered)
+    bonus = 0.5 * np.sqrt(2 * np.log(remembered) / counts)
+    index = policy._inner._index(belief.sums)[0]
+    np.testing.assert_allclose(index, belief.sums.sums[0] / counts + bonus)
 
 
 def test_posteriors_are_not_discounted():

@@ -17,10 +17,11 @@ from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
 from latentbandits.models.trees import map_leaves
+from latentbandits.policies import choice
 from latentbandits.policies.checked import CheckedPolicy, Choice
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.latent_ucb import mmUCB, mUCB
-from latentbandits.policies.ridge import RidgeUCB
+from latentbandits.policies.ridge import FeatureSums, RidgeUCB
 from latentbandits.policies.ucb import UCB1, LinUCB
 
 Summing = UCB1 | LinUCB | mUCB | mmUCB
@@ -38,7 +39,15 @@ class Windowed(NamedTuple):
 
     rounds: FloatArray  # (n_sessions,)
     sums: Any
-    contributions: Any  # like sums, with an axis of the window's rounds after the sessions
+    contributions: Any  # Cells, or like sums with an axis of the window's rounds after the sessions
+
+
+class Cells(NamedTuple):
+    """Rounds that add to one cell each: an action's for UCB1, a state's for mUCB and mmUCB."""
+
+    cell: IntArray  # (n_sessions, ...)
+    times: FloatArray
+    value: FloatArray
 
 
 ForgettingT = TypeVar("ForgettingT", Faded, Windowed)
@@ -166,8 +175,11 @@ class SlidingWindow(_Forgetting[Windowed]):
 
     def init(self, n_sessions: int = 1) -> Windowed:
         sums = self._inner.init(n_sessions)
-        empty = map_leaves(lambda leaf: np.zeros((len(leaf), self.rounds, *leaf.shape[1:])), sums)
-        return Windowed(np.zeros(n_sessions), sums, empty)
+
+        def empty(leaf: FloatArray) -> FloatArray:
+            return np.zeros((len(leaf), self.rounds, *leaf.shape[1:]), leaf.dtype)
+
+        return Windowed(np.zeros(n_sessions), sums, map_leaves(empty, _packed(sums)))
 
     def _add(self, belief: Windowed, contribution: Any) -> Windowed:
         """Sums are taken over the window anew, so that no rounding error outlives it."""
@@ -179,6 +191,27 @@ class SlidingWindow(_Forgetting[Windowed]):
             kept[session, oldest] = new
             return kept
 
-        contributions = map_leaves(replace, belief.contributions, contribution)
-        sums = map_leaves(lambda kept: kept.sum(axis=1), contributions)
-        return Windowed(belief.rounds + 1, sums, contributions)
+        contributions = map_leaves(replace, belief.contributions, _packed(contribution))
+        return Windowed(belief.rounds + 1, _summed(contributions, belief.sums), contributions)
+
+
+def _packed(contribution: Any) -> Any:
+    """What a round adds, without the zeros of the cells that it leaves alone."""
+    if isinstance(contribution, FeatureSums):
+        return contribution
+    counts, values = contribution
+    cell = counts.argmax(axis=1)
+    return Cells(cell, choice.at(counts, cell), choice.at(values, cell))
+
+
+def _summed(contributions: Any, like: Any) -> Any:
+    """Packed contributions summed over the window, in the form of `like`."""
+    if not isinstance(contributions, Cells):
+        return map_leaves(lambda kept: kept.sum(axis=1), contributions)
+    n, width = like[0].shape
+    cell = (contributions.cell + width * np.arange(n)[:, None]).ravel()
+    totals = (
+        np.bincount(cell, weights.ravel(), n * width).reshape(n, width)
+        for weights in (contributions.times, contributions.value)
+    )
+    return type(like)(*totals)
