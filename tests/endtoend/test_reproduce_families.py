@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("experiment", "words", "n_settings"),
     [
-        ("drift", ["--policies", "mTS", "Markov mTS", "window mUCB", "mUCB"], 7),
+        ("drift", ["--policies", "mTS", "Markov mTS", "window mUCB", "mUCB"], 9),
         ("misspecification", ["--policies", "TS", "mTS", "mmTS", "mmTS, catch-all"], 12),
         ("families", [], 9),
     ],

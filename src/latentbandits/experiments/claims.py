@@ -35,6 +35,8 @@ class Checkable(Protocol):
 
 def check_all(claims: Iterable[Checkable], results: BySetting) -> list[Claim]:
     """Every claim whose policies were played."""
+    if not results:
+        return []
     played = set.intersection(*(set(result) for result in results.values()))
     return [claim.check(results) for claim in claims if played.issuperset(claim.policies)]
 

@@ -35,12 +35,15 @@ def play(
     executor: Executor | None,
     progress: ProgressBar,
 ) -> dict[str, Results]:
-    """The chosen policies in every setting."""
+    """The chosen policies in every setting that has any of them."""
     results = {}
     for setting in settings:
+        policies = {name: setting.policies[name] for name in chosen if name in setting.policies}
+        if not policies:
+            continue
         progress.start(f"{experiment}, {setting.name}", arguments.runs)
         results[setting.name] = simulate(
-            {name: setting.policies[name] for name in chosen if name in setting.policies},
+            policies,
             setting.environment,
             n_runs=arguments.runs,
             horizon=arguments.horizon,

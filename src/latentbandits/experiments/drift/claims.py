@@ -2,74 +2,167 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from latentbandits.experiments.claims import BySetting, Checkable, Order
-from latentbandits.experiments.drift.settings import KINDS, KNOWING, PROBABILITIES, name
-from latentbandits.experiments.experiment import Claim
+from latentbandits.experiments.drift.settings import (
+    KINDS,
+    KNOWING,
+    LONG_PROBABILITY,
+    PROBABILITIES,
+    name,
+)
+from latentbandits.experiments.experiment import Claim, Table, all_positive
+from latentbandits.simulation.results import Estimate
 
 FILTERS = ("Markov mTS", "Markov mmTS", "Markov mTS, cautious")
 STILL = ("mTS", "mmTS", "mUCB", "mmUCB", "TS", "UCB1")
+NO_WINDOW = "window UCB1"  # where switches are few, as long as the run: there is nothing to claim
 MOST_LOST = 0.1
+MOST_GAINED = 0.05
+
+SWITCHING = tuple(name(kind, p) for kind in KINDS for p in PROBABILITIES if p > 0)
+OFTEN = tuple(name(kind, p) for kind in KINDS for p in PROBABILITIES if p > 0.01)
+LONG = tuple(name(kind, LONG_PROBABILITY) for kind in KINDS)
+
+
+def lead(results: BySetting, setting: str, policy: str) -> Estimate:
+    """By how much the regret of `policy` is below that of its twin, over the same runs."""
+    found = results[setting].difference(KNOWING[policy], policy, "regret")
+    return Estimate(found.mean, found.stderr)
+
+
+def lead_table(title: str, results: BySetting) -> Table:
+    """Every policy that knows against its twin in every setting: below zero, it loses."""
+    body = [
+        (
+            f"{policy} over {twin}",
+            *(
+                str(lead(results, setting, policy)) if {policy, twin} <= set(result) else ""
+                for setting, result in results.items()
+            ),
+        )
+        for policy, twin in KNOWING.items()
+        if any({policy, twin} <= set(result) for result in results.values())
+    ]
+    return Table(title, ("lead", *results), body)
 
 
 @dataclass(frozen=True)
-class LosesLittle:
-    """Where nothing switches, `policy` earns at least 1 - MOST_LOST of what its twin does."""
+class _AgainstTwin:
+    """Something about the lead of `policy` over its twin in each of `settings`."""
 
     id: str
+    claim: str
     policy: str
-    twin: str
-    setting: str
+    settings: tuple[str, ...]
+
+    @property
+    def twin(self) -> str:
+        return KNOWING[self.policy]
 
     @property
     def policies(self) -> tuple[str, ...]:
         return self.policy, self.twin
 
+    def _leads(self, results: BySetting) -> dict[str, Estimate]:
+        return {setting: lead(results, setting, self.policy) for setting in self.settings}
+
+
+class Pays(_AgainstTwin):
+    """`policy` has less regret than its twin in each of `settings`."""
+
     def check(self, results: BySetting) -> Claim:
-        result = results[self.setting]
-        ours, theirs = result[self.policy], result[self.twin]
+        leads = self._leads(results)
+        predicted = f"regret {self.policy} < {self.twin}"
+        holds = all_positive(leads.values())
+        return Claim(self.id, self.claim, predicted, f"lead {_listed(leads)}", holds)
+
+
+class DoesNotPay(_AgainstTwin):
+    """`policy` has no more than MOST_GAINED less regret than its twin in any of `settings`."""
+
+    def check(self, results: BySetting) -> Claim:
+        leads = self._leads(results)
+        short_of_gain = [
+            Estimate(MOST_GAINED * results[setting][self.twin].regret.mean - lead.mean, lead.stderr)
+            for setting, lead in leads.items()
+        ]
+        predicted = f"regret {self.policy} > {1 - MOST_GAINED:g} x {self.twin}"
+        holds = all_positive(short_of_gain)
+        return Claim(self.id, self.claim, predicted, f"lead {_listed(leads)}", holds)
+
+
+class LosesLittle(_AgainstTwin):
+    """Where nothing switches, `policy` earns at least 1 - MOST_LOST of what its twin does."""
+
+    def check(self, results: BySetting) -> Claim:
+        (setting,) = self.settings
+        ours, theirs = results[setting][self.policy], results[setting][self.twin]
         lost = 1 - ours.reward.mean / theirs.reward.mean
         return Claim(
             self.id,
-            "where the state stands still, expecting it to move costs little",
-            f"reward {self.policy} loses at most {MOST_LOST:.0%} of {self.twin}'s, {self.setting}",
+            self.claim,
+            f"reward {self.policy} loses at most {MOST_LOST:.0%} of {self.twin}'s, {setting}",
             f"{lost:.1%} (regret {ours.regret} against {theirs.regret})",
             lost <= MOST_LOST,
         )
 
 
+def _listed(leads: Mapping[str, Estimate]) -> str:
+    return ", ".join(f"{lead} at {setting}" for setting, lead in leads.items())
+
+
 CLAIMS: tuple[Checkable, ...] = (
     *(
         Order(
-            f"D {kind} {probability:g}",
+            f"D {setting}",
             "with switching, the filters beat every policy that takes the state as fixed",
-            name(kind, probability),
+            setting,
             "regret",
             FILTERS,
             STILL,
         )
-        for kind in KINDS
-        for probability in PROBABILITIES
-        if probability > 0
+        for setting in SWITCHING
     ),
     *(
-        Order(
-            f"D {kind} {probability:g} {knowing}",
-            "with frequent switching, forgetting beats remembering all, given the latent model",
-            name(kind, probability),
-            "regret",
-            (knowing,),
-            (twin,),
+        Pays(
+            f"D {policy}",
+            "given the latent model, discounting pays in runs of ten switches or more",
+            policy,
+            OFTEN,
         )
-        for kind in KINDS
-        for probability in PROBABILITIES
-        if probability > 0.01
-        for knowing, twin in KNOWING.items()
-        if twin == "mUCB"
+        for policy in ("discounted mUCB", "discounted mmUCB")
     ),
     *(
-        LosesLittle(f"D 0 {knowing}", knowing, twin, name("markov", 0.0))
-        for knowing, twin in KNOWING.items()
+        DoesNotPay(
+            f"D not {policy}",
+            "what forgets all at once, or ten actions, is too slow for stretches this short",
+            policy,
+            OFTEN if policy == NO_WINDOW else SWITCHING,
+        )
+        for policy in ("window mUCB", "window mmUCB", "window UCB1", "discounted UCB1")
     ),
+    *(
+        LosesLittle(
+            f"D 0 {policy}",
+            "where the state stands still, expecting it to move costs little",
+            policy,
+            (name("markov", 0.0),),
+        )
+        for policy in KNOWING
+        if policy != NO_WINDOW
+    ),
+)
+
+LONG_CLAIMS: tuple[Checkable, ...] = tuple(
+    Pays(
+        f"D long {policy}",
+        "with few actions and long stretches, all that know it beat their twins",
+        policy,
+        LONG,
+    )
+    for policy in KNOWING
+    if policy != "Markov mmTS"
 )

@@ -7,11 +7,16 @@ import time
 from concurrent.futures import Executor
 
 from latentbandits.experiments.claims import check_all
-from latentbandits.experiments.drift.claims import CLAIMS
+from latentbandits.experiments.drift.claims import CLAIMS, LONG_CLAIMS, lead_table
 from latentbandits.experiments.drift.settings import (
     HORIZON,
+    LONG_PROBABILITY,
+    LONG_PROBLEM,
+    LONGER,
     PROBABILITIES,
+    PROBLEM,
     RUNS,
+    long_settings,
     policies,
     settings,
 )
@@ -30,7 +35,10 @@ class DriftExperiment:
         add_simulation_options(parser, runs=RUNS, horizon=HORIZON)
 
     def check(self, arguments: argparse.Namespace) -> None:
-        choose("policy", arguments.policies, policies(0.0, arguments.horizon))
+        self._chosen(arguments)
+
+    def _chosen(self, arguments: argparse.Namespace) -> list[str]:
+        return choose("policy", arguments.policies, policies(PROBLEM, 0.0, arguments.horizon))
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
@@ -38,25 +46,34 @@ class DriftExperiment:
         from latentbandits.experiments.drift.figure import draw
 
         started = time.perf_counter()
-        chosen = choose("policy", arguments.policies, policies(0.0, arguments.horizon))
-        results = play(
-            self.name, settings(arguments.horizon), chosen, arguments, executor, progress
-        )
+        chosen, horizon = self._chosen(arguments), arguments.horizon
+        longer = argparse.Namespace(**vars(arguments) | {"horizon": LONGER * horizon})
+        short = play(self.name, settings(horizon), chosen, arguments, executor, progress)
+        long = play(self.name, long_settings(longer.horizon), chosen, longer, executor, progress)
+        tables = []
+        for problem, rounds, results in (
+            (PROBLEM, horizon, short),
+            (LONG_PROBLEM, longer.horizon, long),
+        ):
+            where = f"{problem.n_actions} actions, {rounds} rounds, {arguments.runs} runs"
+            tables += [
+                metric_table(f"Regret: {where}", results, "regret"),
+                lead_table(f"Regret that knowing saves, below zero where it costs: {where}",
+                           results),
+            ]  # fmt: skip
         return Report(
             experiment=self.name,
             settings={
                 "runs": arguments.runs,
-                "horizon": arguments.horizon,
+                "horizon": horizon,
+                "long_horizon": longer.horizon,
                 "seed": arguments.seed,
                 "policies": chosen,
-                "switch_probabilities": list(PROBABILITIES),
+                "switch_probabilities": [*PROBABILITIES, LONG_PROBABILITY],
             },
             seconds=time.perf_counter() - started,
-            policies=rows(results),
-            claims=check_all(CLAIMS, results),
-            tables=[
-                metric_table(f"Regret over {arguments.horizon} rounds, {arguments.runs} runs",
-                             results, "regret")
-            ],
-            figures={"drift": draw(results, arguments.runs)},
-        )  # fmt: skip
+            policies=rows(short | long),
+            claims=[*check_all(CLAIMS, short), *check_all(LONG_CLAIMS, long)],
+            tables=[table for table in tables if table.rows],
+            figures={"drift": draw(short, long, arguments.runs)},
+        )
