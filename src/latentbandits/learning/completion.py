@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from threadpoolctl import threadpool_limits
 
 from latentbandits.learning.balance import balance
 from latentbandits.learning.ridge_rows import Factors, Rows, Weighting
@@ -130,12 +131,18 @@ def complete(
         )
     mean = float(r.mean()) if biases else 0.0
     centred = r - mean if biases else r
-    by_user = Rows.of(u, a, centred, shape, reg, weighting)
-    by_action = Rows.of(a, u, centred, shape[::-1], reg, weighting)
     vectors = np.random.default_rng(seed).standard_normal((shape[1], rank)) / math.sqrt(rank)
     start = Factors(vectors, np.zeros(shape[1]) if biases else None)
     history: list[Sweep] = []
-    with ThreadPoolExecutor(workers) as pool:  # numpy lets go of the interpreter's lock
+    # numpy lets go of the interpreter's lock. Threads of its linear algebra's own, beside these,
+    # would only wait for each other, and waste a core while they do.
+    with ThreadPoolExecutor(workers) as pool, threadpool_limits(1, user_api="blas"):
+        by_user, by_action = pool.map(
+            lambda rows, columns, shape: Rows.of(rows, columns, centred, shape, reg, weighting),
+            (u, a),
+            (a, u),
+            (shape, shape[::-1]),
+        )
         while True:
             user_side, _, user_penalty = by_user.solve(start, pool.map)
             action_side, squares, penalty = by_action.solve(user_side, pool.map)

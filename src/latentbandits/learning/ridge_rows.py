@@ -20,8 +20,8 @@ Blocks: TypeAlias = "tuple[_Block, ...]"
 Each: TypeAlias = Callable[[Callable[[Blocks], Any], Iterable[Blocks]], Iterable[Any]]
 """Maps a function over groups of blocks, in order: `map`, or that of a pool of threads."""
 
-_BLOCK_ENTRIES = 2**13  # a block and the vectors that it gathers stay in the processor's cache
-_BLOCKS_PER_TASK = 16  # of about 0.1 ms each: worth a thread's while
+_BLOCK_ENTRIES = 2**15  # smaller ones keep threads waiting for each other, larger ones the cache
+_BLOCKS_PER_TASK = 4  # of about a millisecond each: worth a thread's while
 
 
 class Factors(NamedTuple):
@@ -41,20 +41,16 @@ class _Block(NamedTuple):
     rows: IntArray  # (n,)
     columns: IntArray  # (n, length): of their ratings; beyond them the zero vector's
     ratings: FloatArray  # (n, length): less their mean; beyond them zero
+    squares: float  # sum of all squared ratings
 
 
 class _Equations(NamedTuple):
-    """(gram + ridge I) z = target for the rows of a block."""
+    """(X'X + ridge I) z = X'y for the rows of a block."""
 
     rows: IntArray
-    gram: FloatArray  # (n, d, d)
-    target: FloatArray  # (n, d)
-    ridge: FloatArray  # (n,)
-    squares: float  # sum of all squared left-hand sides
-
-    def solve(self, right: FloatArray) -> FloatArray:
-        ridged = self.gram + self.ridge[:, None, None] * np.eye(self.gram.shape[1])
-        return np.asarray(np.linalg.solve(ridged, right), np.float64)
+    ridged: FloatArray  # (n, d, d): X'X + ridge I
+    target: FloatArray  # (n, d): X'y
+    squares: float  # sum of all squared y
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +89,7 @@ class Rows:
         z = np.zeros((len(self.ridge), others.vectors.shape[1] + (others.biases is not None)))
 
         def work(equations: _Equations) -> float:
-            block = equations.solve(equations.target[..., None])[..., 0]
+            block = np.linalg.solve(equations.ridged, equations.target[..., None])[..., 0]
             z[equations.rows] = block
             return equations.squares - float(np.einsum("nd,nd->", block, equations.target))
 
@@ -103,11 +99,14 @@ class Rows:
         return Fit(factors, squares - penalty, penalty)
 
     def degrees_of_freedom(self, others: Factors, each: Each = map) -> float:
-        """The trace of the hat matrices of all rows: how much of the noise they have fitted."""
+        """The trace of the hat matrices of all rows: how much of the noise they have fitted.
+
+        That of a row is the trace of (X'X + ridge I)^-1 X'X = I - ridge (X'X + ridge I)^-1.
+        """
 
         def work(equations: _Equations) -> float:
-            hat = equations.solve(equations.gram)
-            return float(np.trace(hat, axis1=1, axis2=2).sum())
+            traces = np.trace(np.linalg.inv(equations.ridged), axis1=1, axis2=2)
+            return equations.target.size - float(self.ridge[equations.rows] @ traces)
 
         return sum(self._map(others, work, each))
 
@@ -125,11 +124,14 @@ class Rows:
 
         def equations(block: _Block) -> _Equations:
             x = features.take(block.columns, axis=0)
-            y = block.ratings if offsets is None else block.ratings - offsets.take(block.columns)
-            gram = x.transpose(0, 2, 1) @ x
+            y, squares = block.ratings, block.squares
+            if offsets is not None:
+                y = y - offsets.take(block.columns)
+                squares = float(np.einsum("nl,nl->", y, y))
+            ridged = x.transpose(0, 2, 1) @ x
+            np.einsum("nii->ni", ridged)[...] += self.ridge[block.rows, None]
             target = (y[:, None, :] @ x)[:, 0]
-            squares = float(np.einsum("nl,nl->", y, y))
-            return _Equations(block.rows, gram, target, self.ridge[block.rows], squares)
+            return _Equations(block.rows, ridged, target, squares)
 
         return each(lambda task: sum(work(equations(block)) for block in task), self.tasks)
 
@@ -155,10 +157,10 @@ def _pad(counts: IntArray, columns: IntArray, ratings: FloatArray, zero: int) ->
         rows = by_count[first : first + max(1, _BLOCK_ENTRIES // length)]
         entry = np.arange(length)
         where = starts[rows, None] + entry  # past the end for some: clipped, and then emptied
-        block = _Block(rows, columns.take(where, mode="clip"), ratings.take(where, mode="clip"))
+        own, rated = columns.take(where, mode="clip"), ratings.take(where, mode="clip")
         if counts[rows[-1]] < length:
             beyond = entry >= counts[rows, None]
-            block.columns[beyond] = zero
-            block.ratings[beyond] = 0.0
-        yield block
+            own[beyond] = zero
+            rated[beyond] = 0.0
+        yield _Block(rows, own, rated, float(np.einsum("nl,nl->", rated, rated)))
         first += len(rows)
