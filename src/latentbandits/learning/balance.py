@@ -12,9 +12,10 @@ def balance(
 ) -> FloatArray:
     """The actions' vectors of the factorisation with the same products and the least penalty.
 
-    Among users T and actions T^-1' it is least where users'R users and actions'R actions, R their
-    ridges, are the same diagonal matrix. With users'R users = C C', the vectors actions C have
-    to be turned to the principal axes and shrunk along each to the root of their length.
+    Among users T^-1' and actions T it is least where users'R users and actions'R actions, R their
+    ridges, are the same matrix. With users'R users = C C', that holds if the vectors actions C are
+    shrunk along each of their principal axes to the root of their length there. Of all such T,
+    which differ in a rotation, it is the symmetric one: axes have no sign to depend on.
     Alternating least squares come there too, but in many sweeps: each one moves the two sides'
     lengths along an axis only a little towards each other.
 
@@ -22,10 +23,13 @@ def balance(
     array([[4.]])
     """
     values, axes = np.linalg.eigh(_gram(users, user_ridge))
-    turned = actions @ (axes * np.sqrt(np.maximum(values, 0.0)))
-    turned = turned @ np.linalg.eigh(_gram(turned, action_ridge))[1]
-    root = np.sqrt(np.sqrt(np.einsum("n,nd,nd->d", action_ridge, turned, turned)))
-    balanced: FloatArray = np.divide(turned, root, out=np.zeros_like(turned), where=root > 0)
+    change = axes * np.sqrt(np.maximum(values, 0.0))
+    change = change @ np.linalg.eigh(_gram(actions @ change, action_ridge))[1]
+    squares = np.einsum("de,de->e", change, _gram(actions, action_ridge) @ change)
+    root = np.sqrt(np.sqrt(np.maximum(squares, 0.0)))
+    change = np.divide(change, root, out=np.zeros_like(change), where=root > 0)
+    values, axes = np.linalg.eigh(change @ change.T)
+    balanced: FloatArray = actions @ (axes * np.sqrt(np.maximum(values, 0.0)) @ axes.T)
     return balanced
 
 
