@@ -49,10 +49,11 @@ def run(folder: Path, full: bool) -> list[Result]:
         )
         refused += done.returncode == 2 and "loopback" in done.stderr
     hosts = len(_HOSTS) if full else 1
+    shown = f", for instance {wrong[0]}" if wrong else ""
     return [
         Result(
             "API keys and scopes",
-            f"{asked} combinations of key and endpoint, {len(wrong)} wrong{wrong[:1]}; {leaked} "
+            f"{asked} combinations of key and endpoint, {len(wrong)} wrong{shown}; {leaked} "
             f"keys in the log or the file; without keys {refused} of {hosts} other addresses "
             "refused",
             not wrong and leaked == 0 and refused == hosts,

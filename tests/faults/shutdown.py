@@ -30,8 +30,9 @@ def run(folder: Path, full: bool) -> list[Result]:
             codes.add(code)
             service.start()
         found = audit(book, service, store, models)
+    ends = ", ".join(map(str, sorted(codes)))
     counted = (
-        f"{times} times: exit code {codes}, within {slowest:.1f} s; {after} decisions served after "
+        f"{times} times: exit code {ends}, within {slowest:.1f} s; {after} decisions served after "
         f"readiness was off; {found}"
     )
     holds = found.clean and codes == {0} and slowest < 10 and after > 0 and not book.failures
