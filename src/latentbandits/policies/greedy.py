@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import states
 from latentbandits.beliefs.joint import JointBelief
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.protocol import Context, Model
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice, choose_best
-from latentbandits.policies.decision import ActionProbabilities, Decision
-from latentbandits.policies.latent import PosteriorPolicy
+from latentbandits.policies.decision import ActionProbabilities
+from latentbandits.policies.latent import JointPolicy
 
 
 @dataclass(frozen=True, eq=False)
-class mmGreedy(PosteriorPolicy[JointBelief]):
+class mmGreedy(JointPolicy):
     """argmax_a of sum_s P(s) E[mu(a, x, s, theta) | s], on the joint belief of mmTS.
 
     >>> from latentbandits.models import GaussianArms
@@ -27,9 +27,6 @@ class mmGreedy(PosteriorPolicy[JointBelief]):
     """
 
     model: Model
-
-    def init(self, n_sessions: int = 1) -> JointBelief:
-        return joint.prior(self.model, n_sessions)
 
     def _mean(self, belief: JointBelief, context: Context) -> FloatArray:
         weights = states.probabilities(belief.log_weights)
@@ -47,16 +44,6 @@ class mmGreedy(PosteriorPolicy[JointBelief]):
     ) -> Choice:
         state = belief.log_weights.argmax(axis=1)
         return choose_best(self._mean(belief, context), eligible, rng, propensity, state)
-
-    def _learn(
-        self,
-        belief: JointBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> JointBelief:
-        return joint.condition(self.model, belief, context, action, reward)
 
     def _probabilities(
         self,

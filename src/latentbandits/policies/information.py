@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentbandits.beliefs import joint, known, states
+from latentbandits.beliefs import states
 from latentbandits.beliefs.information import minimal_ratio_mixture, regret_and_information
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.models import checks
 from latentbandits.models.blocks import blocks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision, PropensityKind
-from latentbandits.policies.latent import PosteriorPolicy
+from latentbandits.policies.decision import ActionProbabilities, PropensityKind
+from latentbandits.policies.latent import JointPolicy, KnownPolicy
 
 
 @dataclass(frozen=True, eq=False)
-class mIDS(PosteriorPolicy[KnownBelief]):
+class mIDS(KnownPolicy):
     """Information-directed sampling with a known model: the states are the scenarios, exactly.
 
     >>> from latentbandits.models import GaussianArms
@@ -31,9 +31,6 @@ class mIDS(PosteriorPolicy[KnownBelief]):
     """
 
     model: KnownModel
-
-    def init(self, n_sessions: int = 1) -> KnownBelief:
-        return known.prior(self.model, n_sessions)
 
     def _choose(
         self,
@@ -45,16 +42,6 @@ class mIDS(PosteriorPolicy[KnownBelief]):
     ) -> Choice:
         probabilities = self._probabilities(belief, context, eligible, rng)
         return _draw(probabilities, belief.log_weights, rng, propensity)
-
-    def _learn(
-        self,
-        belief: KnownBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> KnownBelief:
-        return known.condition(self.model, belief, context, action, reward)
 
     def _probabilities(
         self,
@@ -69,7 +56,7 @@ class mIDS(PosteriorPolicy[KnownBelief]):
 
 
 @dataclass(frozen=True, eq=False)
-class mmIDS(PosteriorPolicy[JointBelief]):
+class mmIDS(JointPolicy):
     """Information-directed sampling with an uncertain model: `draws` of (s, theta) are scenarios.
 
     The propensity is exact given those draws ("conditional"); with `propensity_draws` it is
@@ -87,9 +74,6 @@ class mmIDS(PosteriorPolicy[JointBelief]):
 
     def __post_init__(self) -> None:
         checks.positive_count("draws", self.draws)
-
-    def init(self, n_sessions: int = 1) -> JointBelief:
-        return joint.prior(self.model, n_sessions)
 
     def _choose(
         self,
@@ -109,16 +93,6 @@ class mmIDS(PosteriorPolicy[JointBelief]):
         assert chosen.propensity is not None
         total = choice.at(counted, chosen.action) * self.propensity_draws + chosen.propensity
         return chosen._replace(propensity=total / (self.propensity_draws + 1), kind="counted")
-
-    def _learn(
-        self,
-        belief: JointBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> JointBelief:
-        return joint.condition(self.model, belief, context, action, reward)
 
     def _probabilities(
         self,

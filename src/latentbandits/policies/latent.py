@@ -7,10 +7,13 @@ from typing import Protocol, TypeVar
 
 from numpy.typing import ArrayLike
 
-from latentbandits.beliefs import states
-from latentbandits.models.checks import FloatArray
-from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.beliefs import joint, known, states
+from latentbandits.beliefs.joint import JointBelief
+from latentbandits.beliefs.known import KnownBelief
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies.checked import CheckedPolicy
+from latentbandits.policies.decision import Decision
 
 
 class HasLogWeights(Protocol):
@@ -55,3 +58,39 @@ class PosteriorPolicy(LatentPolicy[WeightedBeliefT], ABC):
     def state_probabilities(self, belief: WeightedBeliefT) -> FloatArray:
         """P(s) given the session's rewards, `(n_sessions, n_states)`."""
         return states.probabilities(belief.log_weights)
+
+
+class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
+    """Takes the model as true: the belief is over states alone (Algorithm 2)."""
+
+    def init(self, n_sessions: int = 1) -> KnownBelief:
+        return known.prior(self.model, n_sessions)
+
+    def _learn(
+        self,
+        belief: KnownBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> KnownBelief:
+        return known.condition(self.model, belief, context, action, reward)
+
+
+class JointPolicy(PosteriorPolicy[JointBelief], ABC):
+    """Knows how unsure the model is: the belief is over states and parameters (Algorithm 3)."""
+
+    model: Model
+
+    def init(self, n_sessions: int = 1) -> JointBelief:
+        return joint.prior(self.model, n_sessions)
+
+    def _learn(
+        self,
+        belief: JointBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> JointBelief:
+        return joint.condition(self.model, belief, context, action, reward)

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.beliefs import joint, known, states
+from latentbandits.beliefs import states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.models.catch_all import with_catch_all
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import BoolArray
 from latentbandits.models.gaussian_arms import GaussianArms
 from latentbandits.models.linear_gaussian import LinearGaussian
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice
 from latentbandits.policies.decision import ActionProbabilities, Decision, check_eligible
-from latentbandits.policies.latent import PosteriorPolicy
+from latentbandits.policies.latent import JointPolicy, KnownPolicy
 
 
 @dataclass(frozen=True, eq=False)
-class mTS(PosteriorPolicy[KnownBelief]):
+class mTS(KnownPolicy):
     """Thompson sampling with a known model (Algorithm 2): B ~ P(s), argmax_a mu_hat(a, x, B).
 
     >>> policy = mTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.1))
@@ -35,9 +35,6 @@ class mTS(PosteriorPolicy[KnownBelief]):
     """
 
     model: KnownModel
-
-    def init(self, n_sessions: int = 1) -> KnownBelief:
-        return known.prior(self.model, n_sessions)
 
     def _choose(
         self,
@@ -55,16 +52,6 @@ class mTS(PosteriorPolicy[KnownBelief]):
         probabilities = self._probabilities(belief, context, eligible, rng)
         return Choice(action, state, choice.at(probabilities.values, action), probabilities.kind)
 
-    def _learn(
-        self,
-        belief: KnownBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> KnownBelief:
-        return known.condition(self.model, belief, context, action, reward)
-
     def _probabilities(
         self,
         belief: KnownBelief,
@@ -81,14 +68,11 @@ class mTS(PosteriorPolicy[KnownBelief]):
         return ActionProbabilities((weights[:, None, :] @ shares)[:, 0], "exact")
 
 
-class JointThompson(PosteriorPolicy[JointBelief], ABC):
+class JointThompson(JointPolicy, ABC):
     """Thompson sampling on the joint belief over state and parameters."""
 
     model: Model
     propensity_draws: int
-
-    def init(self, n_sessions: int = 1) -> JointBelief:
-        return joint.prior(self.model, n_sessions)
 
     def _choose(
         self,
@@ -133,16 +117,6 @@ class JointThompson(PosteriorPolicy[JointBelief], ABC):
         action = choice.pick_best(rewards[0], mask, rng)
         chance = np.array([np.count_nonzero(action == action[0]) / len(action)])
         return Decision(action[:1], state[:1], chance, "counted", self.name, mask)
-
-    def _learn(
-        self,
-        belief: JointBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> JointBelief:
-        return joint.condition(self.model, belief, context, action, reward)
 
     def _probabilities(
         self,
