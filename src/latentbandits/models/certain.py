@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.models.wrapping import Wrapping
 
 
 class NothingToLearn(NamedTuple):
@@ -84,44 +84,12 @@ class CertainModel(ABC):
         return shares
 
 
-class Known(CertainModel):
+class Known(Wrapping, CertainModel):
     """`model` with its point estimates taken as true."""
 
     def __init__(self, model: KnownModel) -> None:
         self.model = model
 
     @property
-    def n_states(self) -> int:
-        return self.model.n_states
-
-    @property
-    def n_actions(self) -> int | None:
-        return self.model.n_actions
-
-    @property
-    def n_sessions(self) -> int | None:
-        return self.model.n_sessions
-
-    @property
-    def noise(self) -> float:
-        return self.model.noise
-
-    @property
-    def log_state_prior(self) -> FloatArray:
-        return self.model.log_state_prior
-
-    @property
     def transition(self) -> FloatArray | None:
         return self.model.transition
-
-    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
-        return self.model.check_context(context, n_sessions)
-
-    def check_reward(self, reward: FloatArray) -> None:
-        self.model.check_reward(reward)
-
-    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
-        return self.model.expected_rewards(context, state)
-
-    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
-        return self.model.log_likelihood(context, action, reward)

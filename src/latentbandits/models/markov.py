@@ -14,10 +14,11 @@ from latentbandits.models.certain import Known
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.paths import PathFilter
 from latentbandits.models.protocol import Context, KnownModel, Model
+from latentbandits.models.wrapping import Wrapping
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Markov:
+class Markov(Wrapping):
     """`model`, whose state moves after every round: P(s' | s) = transition[s, s'].
 
     The belief about the next round's state is the filter's, condition then predict. Parameters
@@ -76,40 +77,8 @@ class Markov:
         return cls(model, (1 - again) * np.eye(model.n_states) + again * prior[0], n_paths)
 
     @property
-    def n_states(self) -> int:
-        return self.model.n_states
-
-    @property
-    def n_actions(self) -> int | None:
-        return self.model.n_actions
-
-    @property
-    def n_sessions(self) -> int | None:
-        return self.model.n_sessions
-
-    @property
-    def noise(self) -> float:
-        return self.model.noise
-
-    @property
     def spread_bound(self) -> float:
         return float(getattr(self.model, "spread_bound", 0.0))
-
-    @property
-    def log_state_prior(self) -> FloatArray:
-        return self.model.log_state_prior
-
-    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
-        return self.model.check_context(context, n_sessions)
-
-    def check_reward(self, reward: FloatArray) -> None:
-        self.model.check_reward(reward)
-
-    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
-        return self.model.expected_rewards(context, state)
-
-    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
-        return self.model.log_likelihood(context, action, reward)
 
     def parameters(self, n_sessions: int) -> Any:
         return self._learner.parameters(n_sessions)

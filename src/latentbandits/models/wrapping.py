@@ -1,0 +1,46 @@
+"""What a model that is made of another passes on to it."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.protocol import Context, KnownModel
+
+
+class Wrapping:
+    """`model`, as the m-policies see it: its states, actions, and what they pay."""
+
+    model: KnownModel
+
+    @property
+    def n_states(self) -> int:
+        return self.model.n_states
+
+    @property
+    def n_actions(self) -> int | None:
+        return self.model.n_actions
+
+    @property
+    def n_sessions(self) -> int | None:
+        return self.model.n_sessions
+
+    @property
+    def noise(self) -> float:
+        return self.model.noise
+
+    @property
+    def log_state_prior(self) -> FloatArray:
+        return self.model.log_state_prior
+
+    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
+        return self.model.check_context(context, n_sessions)
+
+    def check_reward(self, reward: FloatArray) -> None:
+        self.model.check_reward(reward)
+
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
+        return self.model.expected_rewards(context, state)
+
+    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
+        return self.model.log_likelihood(context, action, reward)
