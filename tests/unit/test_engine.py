@@ -2,86 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
-from latentbandits.models.bernoulli_arms import BernoulliArms
-from latentbandits.models.catalogue import Catalogue
-from latentbandits.models.ensemble import Ensemble
-from latentbandits.models.logistic_linear import LogisticLinear
-from latentbandits.models.markov import Markov
-from latentbandits.models.poisson_arms import PoissonArms
-from latentbandits.serving.choosers import POLICIES, arm_of
-from latentbandits.serving.engine import Engine, EngineSettings
+from latentbandits import Decision, GaussianArms, mmTS
+from latentbandits.serving.choosers import POLICIES
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
-from latentbandits.serving.library import ActionNames, model_row, pack
-from latentbandits.serving.messages import Decided, DecideRequest, RewardRequest
+from latentbandits.serving.library import pack
+from latentbandits.serving.messages import RewardRequest
 from latentbandits.serving.overview import overview
-from latentbandits.serving.recompute import recompute
-from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
-from latentbandits.serving.views import describe, log_entry
-
-RNG = np.random.default_rng(5)
-ARMS = GaussianArms(RNG.random((3, 4)), 0.5, 0.2, [0.2, 0.3, 0.5])
-OTHER_ARMS = GaussianArms(RNG.random((3, 4)), 0.4, 0.1)
-ROOTS = RNG.normal(size=(3, 2, 2))
-LINEAR = LinearGaussian(RNG.normal(size=(3, 2)), 0.5, 0.1 * ROOTS @ ROOTS.swapaxes(1, 2))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
-
-
-class Driver:
-    """One call, one transaction."""
-
-    def __init__(self, model: Any, store: Any = None, **settings: Any) -> None:
-        self.clock = Clock()
-        self.store = MemoryStore() if store is None else store
-        self.engine = Engine(self.store, EngineSettings(**settings), self.clock)
-        with self.engine.transaction():
-            self.engine.ensure_active(pack(model, "model"))
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any, **options: Any) -> Any:
-            with self.engine.transaction():
-                return getattr(self.engine, name)(*arguments, **options)
-
-        return call
-
-    def recompute(self, decision_id: str) -> Decided:
-        with self.engine.transaction():
-            return recompute(self.engine, decision_id)
-
-    def ask(self, session: str = "ann", **fields: Any) -> Decided:
-        answer: Decided = self.decide(DecideRequest(session, **fields))
-        return answer
-
-    def tell(self, decided: Decided, value: float, event_id: str | None = None) -> str:
-        status: str = self.reward(RewardRequest(decided.decision_id, value, event_id)).status
-        return status
-
-    def play(self, session: str, rounds: int, rng: np.random.Generator, **fields: Any) -> None:
-        for _ in range(rounds):
-            self.tell(self.ask(session, **fields), float(rng.normal(0.5, 0.5)))
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def arms(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
-    store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "s.sqlite")
-    yield Driver(ARMS, store)
-    store.close()
+from latentbandits.serving.views import describe
+from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 
 
 def test_a_decision_says_what_it_is(arms: Driver) -> None:
@@ -213,220 +148,6 @@ def test_a_logged_decision_can_be_made_again(policy: str, propensity: str) -> No
         assert driver.recompute(decided.decision_id) == decided
 
 
-def test_merged_sessions_are_one_user(arms: Driver) -> None:
-    rng = np.random.default_rng(4)
-    arms.play("phone", 5, rng)
-    pending = arms.ask("phone")
-    arms.play("laptop", 4, rng)
-    together = arms.merge("laptop", "phone")
-    assert (together.session, together.round, together.rewards) == ("laptop", 10, 9)
-    policy = mmTS(ARMS)
-    belief = policy.init(1)
-    for event in together.history:
-        if event.reward is not None:
-            belief = policy.update(belief, None, Decision.logged([event.index]), [event.reward])
-    np.testing.assert_allclose(
-        together.state_probabilities, policy.state_probabilities(belief)[0], atol=1e-9
-    )
-    assert arms.ask("phone").round == 11
-    assert arms.tell(pending, 0.7) == "applied"
-    assert arms.session("phone").session == "laptop"
-    assert arms.merge("phone", "laptop").round == 11  # already one
-    for event in arms.session("laptop").history:
-        assert arms.recompute(event.decision_id).action == event.action
-    assert arms.delete("phone").sessions == 2
-    with pytest.raises(NotFound):
-        arms.session("laptop")
-
-
-def test_deleting_forgets_everything(arms: Driver) -> None:
-    decided = arms.ask(request_id="r")
-    arms.tell(decided, 1.0, "e")
-    arms.delete("ann")
-    for forgotten in (lambda: arms.session("ann"), lambda: arms.delete("ann"),
-                      lambda: arms.tell(decided, 1.0)):  # fmt: skip
-        with pytest.raises(NotFound):
-            forgotten()
-    assert arms.ask(request_id="r").round == 1
-    assert arms.store.log_reader().read(-1, 10)[0].row.round == 1
-
-
-def test_sessions_end_and_are_forgotten_in_time() -> None:
-    driver = Driver(ARMS, session_ttl=100.0, retention=1000.0)
-    first = driver.ask()
-    driver.tell(first, 2.0)
-    waiting = driver.ask()
-    driver.clock.now += 101_000
-    assert driver.tell(waiting, 1.0) == "late"
-    assert driver.tell(waiting, 1.0) == "duplicate"
-    with pytest.raises(NotFound):
-        driver.session("ann")
-    assert driver.ask().round == 1
-    driver.ask("bob")
-    driver.clock.now += 200_000
-    assert driver.sweep() == 2
-    assert driver.sweep() == 0
-    assert len(driver.store.log_reader().read(-1, 10)) == 4
-    driver.clock.now += 1_000_000
-    assert driver.sweep() == 3
-    assert driver.store.log_reader().read(-1, 10) == []
-
-
-@pytest.mark.parametrize("mode", ["pinned", "migrated", "restarted"])
-def test_a_new_model_and_the_sessions_under_way(arms: Driver, mode: str) -> None:
-    rng = np.random.default_rng(6)
-    arms.play("ann", 6, rng)
-    waiting = arms.ask("ann")
-    before = arms.session("ann")
-    new = arms.activate(pack(OTHER_ARMS, "other"), mode)
-    if mode == "restarted":
-        assert arms.tell(waiting, 0.3) == "late"
-        assert arms.ask("ann").round == 1
-        assert arms.ask("ann").model == new.id
-        return
-    assert arms.tell(waiting, 0.3) == "applied"
-    after = arms.session("ann")
-    assert after.round == 7
-    assert after.model == (before.model if mode == "pinned" else new.id)
-    assert arms.ask("bob").model == new.id
-    if mode == "migrated":
-        policy = mmTS(OTHER_ARMS)
-        belief = policy.init(1)
-        for event in after.history:
-            belief = policy.update(belief, None, Decision.logged([event.index]), [event.reward])
-        np.testing.assert_allclose(
-            after.state_probabilities, policy.state_probabilities(belief)[0], atol=1e-9
-        )
-    for event in arms.session("ann").history:
-        assert arms.recompute(event.decision_id).action == event.action
-
-
-def test_later_activations_do_not_undo_earlier_ones(arms: Driver) -> None:
-    rng = np.random.default_rng(7)
-    arms.play("ann", 2, rng)
-    second = arms.activate(pack(OTHER_ARMS, "second"), "migrated")
-    arms.activate(pack(GaussianArms(RNG.random((2, 4)), 0.3), "third"), "pinned")
-    assert arms.session("ann").model == second.id
-
-
-def test_bad_models_are_refused_and_the_old_one_goes_on(arms: Driver) -> None:
-    good = pack(ARMS, "good")
-    files = msgspec.msgpack.decode(good.files)
-    damaged = bytearray(files["arrays.safetensors"])
-    damaged[-1] ^= 1
-    for row, why in (
-        (model_row({**files, "arrays.safetensors": bytes(damaged)}, "damaged"), "SHA-256 differs"),
-        (model_row({"manifest.json": files["manifest.json"]}, "half"), "cannot read"),
-        (model_row({"a": b""}, "nothing"), "is not a saved model"),
-        (pack(LINEAR, "linear"), "is a LinearGaussian, the active model a GaussianArms"),
-        (pack(GaussianArms(RNG.random((2, 3)), 0.3), "small"), "lacks 1 actions"),
-        (pack(GaussianArms(RNG.random((5, 2, 4)), 0.3), "many"), "one instance for each of 5"),
-    ):
-        with pytest.raises(Invalid, match=why):
-            arms.activate(row)
-        assert arms.ask().model == good.id
-    assert arms.activate(pack(GaussianArms(RNG.random((2, 3)), 0.3), "small"), force=True)
-
-
-def test_linear_models_take_features() -> None:
-    driver = Driver(LINEAR)
-    decided = driver.ask(features=[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], actions=["a", "b", "c"])
-    assert decided.action == ["a", "b", "c"][decided.index]
-    assert driver.ask(features=[[1.0, 0.0]]).action == "0"
-    for fields, why in (
-        ({}, "has no catalogue"),
-        ({"features": [[1.0]]}, r"features\[0\] has 1 numbers; this model takes 2"),
-        ({"features": [[1.0, 2.0], [1.0]]}, r"features\[1\] has 1 numbers"),
-        ({"features": [[1.0, 2.0]], "actions": ["a", "b"]}, "got 2 actions and 1 rows"),
-    ):
-        with pytest.raises(Invalid, match=why):
-            driver.ask(**fields)
-
-
-def test_a_catalogue_names_the_actions() -> None:
-    catalogue = Catalogue(["a", "b", "c"], ["Alpha", "Beta", "Gamma"], [[1, 0], [0, 1], [1, 1]])
-    driver = Driver(LINEAR)
-    driver.activate(pack(LINEAR, "named", catalogue), "migrated")
-    decided = driver.ask()
-    assert decided.action == ["a", "b", "c"][decided.index]
-    assert driver.ask(actions=["c"]).action == "c"
-    with pytest.raises(Invalid, match="no action 'd'"):
-        driver.ask(actions=["d"])
-    assert driver.ask(features=[[0.5, 0.5]], actions=["new"]).action == "new"
-    rng = np.random.default_rng(12)
-    driver.play("ann", 5, rng)
-    view = driver.session("ann")
-    policy = mmTS(LINEAR)
-    belief = policy.init(1)
-    assert catalogue.features is not None
-    for event in view.history:
-        if event.reward is not None:
-            known = catalogue.context([event.action])
-            belief = policy.update(belief, known, Decision.logged([0]), [event.reward])
-    np.testing.assert_allclose(
-        view.state_probabilities, policy.state_probabilities(belief)[0], atol=1e-9
-    )
-    names = ActionNames(driver.store.model)
-    logged = [log_entry(row, names) for row in driver.store.log_reader().read(-1, 100)]
-    assert logged[0].eligible == ["a", "b", "c"]
-    assert logged[2].eligible == ["new"]
-    numbered = Driver(ARMS)
-    numbered.activate(pack(ARMS, "named", Catalogue(["w", "x", "y", "z"])), force=True)
-    assert numbered.ask().action in ("w", "x", "y", "z")
-    with pytest.raises(Invalid, match="do not belong together"):
-        numbered.activate(pack(ARMS, "short", Catalogue(["w"])), force=True)
-    with pytest.raises(Invalid, match="do not belong together"):
-        driver.activate(pack(LINEAR, "wide", Catalogue(["w"], None, [[1, 2, 3]])), force=True)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        BernoulliArms([[2.0, 8.0], [9.0, 1.0]], [[8.0, 2.0], [1.0, 9.0]]),
-        PoissonArms([[2.0, 8.0], [9.0, 1.0]], [[2.0, 2.0], [3.0, 1.0]]),
-        LogisticLinear([[1.0, -1.0], [-1.0, 1.0]], [np.eye(2) * 0.1] * 2),
-        Ensemble([ARMS, OTHER_ARMS]),
-        Markov(ARMS, np.full((3, 3), 1 / 3)),
-    ],
-    ids=lambda model: type(model).__name__,
-)
-@pytest.mark.parametrize("policy", ["mmTS", "mTS"])
-def test_every_family_can_be_served(model: Any, policy: str) -> None:
-    driver = Driver(model, policy=policy, propensity_draws=10)
-    features = None if model.n_actions is not None else [[1.0, 0.5], [0.2, 1.0]]
-    for i in range(4):
-        decided = driver.ask(features=features)
-        assert driver.recompute(decided.decision_id) == decided
-        assert driver.tell(decided, float(i % 2)) == "applied"
-    if not isinstance(model, (Ensemble, Markov)):
-        decided = driver.ask(features=features)
-        with pytest.raises(Invalid, match=r"value -0\.37: .* takes rewards"):
-            driver.tell(decided, -0.37)
-    before = driver.session("ann")
-    driver.engine.sessions.clear()
-    assert driver.session("ann") == before
-    with driver.engine.transaction():
-        msgspec.json.encode(overview(driver.engine))
-    msgspec.json.encode(before)
-
-
-def test_a_linear_session_survives_a_change_of_features() -> None:
-    driver = Driver(LINEAR)
-    driver.play("ann", 3, np.random.default_rng(8), features=[[1.0, 0.0], [0.0, 1.0]])
-    wide = LinearGaussian(RNG.normal(size=(2, 3)), 0.5)
-    driver.activate(pack(wide, "wide"), "migrated", force=True)
-    np.testing.assert_allclose(driver.session("ann").state_probabilities, wide.state_prior)
-
-
-def test_holdout_is_a_stable_share_of_sessions() -> None:
-    shares = [arm_of(f"user {i}", b"salt", 0.3) == "holdout" for i in range(20_000)]
-    assert abs(np.mean(shares) - 0.3) < 5 * np.sqrt(0.3 * 0.7 / 20_000)
-    assert [arm_of("u", b"salt", 0.3) for _ in range(3)] == [arm_of("u", b"salt", 0.3)] * 3
-    assert shares != [arm_of(f"user {i}", b"pepper", 0.3) == "holdout" for i in range(20_000)]
-    driver = Driver(ARMS, holdout_share=1.0, holdout_policy="UCB1")
-    assert driver.ask().policy == "UCB1"
-
-
 def test_absurd_rewards_are_refused_or_borne() -> None:
     sharp = GaussianArms([[0.0, 1.0], [1.0, 0.0]], 1e-160)
     driver = Driver(sharp)
@@ -471,39 +192,6 @@ def test_a_failed_commit_leaves_nothing_behind(tmp_path: Path) -> None:
     assert msgspec.json.decode(kept)["counts"]["applied"] == 1
     assert driver.engine.statistics.counts["applied"] == 2
     store.close()
-
-
-def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
-    rng = np.random.default_rng(9)
-    store = SqliteStore(tmp_path / "s.sqlite")
-    driver = Driver(ARMS, store, holdout_share=0.5)
-    for name in ("a", "b", "c", "d"):
-        driver.play(name, 7, rng)
-    driver.merge("a", "b")
-    views = [driver.session(name) for name in ("a", "c", "d")]
-    with driver.engine.transaction():
-        totals = overview(driver.engine)
-    store.close()
-    store = SqliteStore(tmp_path / "s.sqlite")
-    again = Driver(ARMS, store, holdout_share=0.5)
-    assert [again.session(name) for name in ("a", "c", "d")] == views
-    with again.engine.transaction():
-        after = overview(again.engine)
-    assert (after.counts, after.arms, after.states) == (totals.counts, totals.arms, totals.states)
-    assert after.models == totals.models
-    store.close()
-
-
-def test_a_small_cache_changes_nothing() -> None:
-    wide, narrow = Driver(ARMS), Driver(ARMS, cached_sessions=1)
-    for driver in (wide, narrow):
-        rng = np.random.default_rng(10)
-        for _ in range(6):
-            for name in ("a", "b", "c"):
-                decided = driver.ask(name, actions=["1"])
-                driver.tell(decided, float(rng.normal()))
-    for name in ("a", "b", "c"):
-        assert narrow.session(name).belief == wide.session(name).belief
 
 
 def test_the_overview_adds_up() -> None:

@@ -1,0 +1,62 @@
+"""Models, and an engine that is driven one call at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from latentbandits import GaussianArms, LinearGaussian
+from latentbandits.serving.engine import Engine, EngineSettings
+from latentbandits.serving.library import pack
+from latentbandits.serving.messages import Decided, DecideRequest, RewardRequest
+from latentbandits.serving.recompute import recompute
+from latentbandits.serving.stores.memory import MemoryStore
+
+RNG = np.random.default_rng(5)
+ARMS = GaussianArms(RNG.random((3, 4)), 0.5, 0.2, [0.2, 0.3, 0.5])
+OTHER_ARMS = GaussianArms(RNG.random((3, 4)), 0.4, 0.1)
+ROOTS = RNG.normal(size=(3, 2, 2))
+LINEAR = LinearGaussian(RNG.normal(size=(3, 2)), 0.5, 0.1 * ROOTS @ ROOTS.swapaxes(1, 2))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Driver:
+    """One call, one transaction."""
+
+    def __init__(self, model: Any, store: Any = None, **settings: Any) -> None:
+        self.clock = Clock()
+        self.store = MemoryStore() if store is None else store
+        self.engine = Engine(self.store, EngineSettings(**settings), self.clock)
+        with self.engine.transaction():
+            self.engine.ensure_active(pack(model, "model"))
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            with self.engine.transaction():
+                return getattr(self.engine, name)(*arguments, **options)
+
+        return call
+
+    def recompute(self, decision_id: str) -> Decided:
+        with self.engine.transaction():
+            return recompute(self.engine, decision_id)
+
+    def ask(self, session: str = "ann", **fields: Any) -> Decided:
+        answer: Decided = self.decide(DecideRequest(session, **fields))
+        return answer
+
+    def tell(self, decided: Decided, value: float, event_id: str | None = None) -> str:
+        status: str = self.reward(RewardRequest(decided.decision_id, value, event_id)).status
+        return status
+
+    def play(self, session: str, rounds: int, rng: np.random.Generator, **fields: Any) -> None:
+        for _ in range(rounds):
+            self.tell(self.ask(session, **fields), float(rng.normal(0.5, 0.5)))

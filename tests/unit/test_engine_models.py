@@ -1,0 +1,170 @@
+"""Models of the engine: swapped under way, refused, named by catalogues, of every family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
+from latentbandits.models.bernoulli_arms import BernoulliArms
+from latentbandits.models.catalogue import Catalogue
+from latentbandits.models.ensemble import Ensemble
+from latentbandits.models.logistic_linear import LogisticLinear
+from latentbandits.models.markov import Markov
+from latentbandits.models.poisson_arms import PoissonArms
+from latentbandits.serving.errors import Invalid
+from latentbandits.serving.library import ActionNames, model_row, pack
+from latentbandits.serving.overview import overview
+from latentbandits.serving.views import log_entry
+from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
+
+RNG = np.random.default_rng(6)
+
+
+@pytest.mark.parametrize("mode", ["pinned", "migrated", "restarted"])
+def test_a_new_model_and_the_sessions_under_way(arms: Driver, mode: str) -> None:
+    rng = np.random.default_rng(6)
+    arms.play("ann", 6, rng)
+    waiting = arms.ask("ann")
+    before = arms.session("ann")
+    new = arms.activate(pack(OTHER_ARMS, "other"), mode)
+    if mode == "restarted":
+        assert arms.tell(waiting, 0.3) == "late"
+        assert arms.ask("ann").round == 1
+        assert arms.ask("ann").model == new.id
+        return
+    assert arms.tell(waiting, 0.3) == "applied"
+    after = arms.session("ann")
+    assert after.round == 7
+    assert after.model == (before.model if mode == "pinned" else new.id)
+    assert arms.ask("bob").model == new.id
+    if mode == "migrated":
+        policy = mmTS(OTHER_ARMS)
+        belief = policy.init(1)
+        for event in after.history:
+            belief = policy.update(belief, None, Decision.logged([event.index]), [event.reward])
+        np.testing.assert_allclose(
+            after.state_probabilities, policy.state_probabilities(belief)[0], atol=1e-9
+        )
+    for event in arms.session("ann").history:
+        assert arms.recompute(event.decision_id).action == event.action
+
+
+def test_later_activations_do_not_undo_earlier_ones(arms: Driver) -> None:
+    rng = np.random.default_rng(7)
+    arms.play("ann", 2, rng)
+    second = arms.activate(pack(OTHER_ARMS, "second"), "migrated")
+    arms.activate(pack(GaussianArms(RNG.random((2, 4)), 0.3), "third"), "pinned")
+    assert arms.session("ann").model == second.id
+
+
+def test_bad_models_are_refused_and_the_old_one_goes_on(arms: Driver) -> None:
+    good = pack(ARMS, "good")
+    files = msgspec.msgpack.decode(good.files)
+    damaged = bytearray(files["arrays.safetensors"])
+    damaged[-1] ^= 1
+    for row, why in (
+        (model_row({**files, "arrays.safetensors": bytes(damaged)}, "damaged"), "SHA-256 differs"),
+        (model_row({"manifest.json": files["manifest.json"]}, "half"), "cannot read"),
+        (model_row({"a": b""}, "nothing"), "is not a saved model"),
+        (pack(LINEAR, "linear"), "is a LinearGaussian, the active model a GaussianArms"),
+        (pack(GaussianArms(RNG.random((2, 3)), 0.3), "small"), "lacks 1 actions"),
+        (pack(GaussianArms(RNG.random((5, 2, 4)), 0.3), "many"), "one instance for each of 5"),
+    ):
+        with pytest.raises(Invalid, match=why):
+            arms.activate(row)
+        assert arms.ask().model == good.id
+    assert arms.activate(pack(GaussianArms(RNG.random((2, 3)), 0.3), "small"), force=True)
+
+
+def test_linear_models_take_features() -> None:
+    driver = Driver(LINEAR)
+    decided = driver.ask(features=[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], actions=["a", "b", "c"])
+    assert decided.action == ["a", "b", "c"][decided.index]
+    assert driver.ask(features=[[1.0, 0.0]]).action == "0"
+    for fields, why in (
+        ({}, "has no catalogue"),
+        ({"features": [[1.0]]}, r"features\[0\] has 1 numbers; this model takes 2"),
+        ({"features": [[1.0, 2.0], [1.0]]}, r"features\[1\] has 1 numbers"),
+        ({"features": [[1.0, 2.0]], "actions": ["a", "b"]}, "got 2 actions and 1 rows"),
+    ):
+        with pytest.raises(Invalid, match=why):
+            driver.ask(**fields)
+
+
+def test_a_catalogue_names_the_actions() -> None:
+    catalogue = Catalogue(["a", "b", "c"], ["Alpha", "Beta", "Gamma"], [[1, 0], [0, 1], [1, 1]])
+    driver = Driver(LINEAR)
+    driver.activate(pack(LINEAR, "named", catalogue), "migrated")
+    decided = driver.ask()
+    assert decided.action == ["a", "b", "c"][decided.index]
+    assert driver.ask(actions=["c"]).action == "c"
+    with pytest.raises(Invalid, match="no action 'd'"):
+        driver.ask(actions=["d"])
+    assert driver.ask(features=[[0.5, 0.5]], actions=["new"]).action == "new"
+    rng = np.random.default_rng(12)
+    driver.play("ann", 5, rng)
+    view = driver.session("ann")
+    policy = mmTS(LINEAR)
+    belief = policy.init(1)
+    assert catalogue.features is not None
+    for event in view.history:
+        if event.reward is not None:
+            known = catalogue.context([event.action])
+            belief = policy.update(belief, known, Decision.logged([0]), [event.reward])
+    np.testing.assert_allclose(
+        view.state_probabilities, policy.state_probabilities(belief)[0], atol=1e-9
+    )
+    names = ActionNames(driver.store.model)
+    logged = [log_entry(row, names) for row in driver.store.log_reader().read(-1, 100)]
+    assert logged[0].eligible == ["a", "b", "c"]
+    assert logged[2].eligible == ["new"]
+    numbered = Driver(ARMS)
+    numbered.activate(pack(ARMS, "named", Catalogue(["w", "x", "y", "z"])), force=True)
+    assert numbered.ask().action in ("w", "x", "y", "z")
+    with pytest.raises(Invalid, match="do not belong together"):
+        numbered.activate(pack(ARMS, "short", Catalogue(["w"])), force=True)
+    with pytest.raises(Invalid, match="do not belong together"):
+        driver.activate(pack(LINEAR, "wide", Catalogue(["w"], None, [[1, 2, 3]])), force=True)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        BernoulliArms([[2.0, 8.0], [9.0, 1.0]], [[8.0, 2.0], [1.0, 9.0]]),
+        PoissonArms([[2.0, 8.0], [9.0, 1.0]], [[2.0, 2.0], [3.0, 1.0]]),
+        LogisticLinear([[1.0, -1.0], [-1.0, 1.0]], [np.eye(2) * 0.1] * 2),
+        Ensemble([ARMS, OTHER_ARMS]),
+        Markov(ARMS, np.full((3, 3), 1 / 3)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize("policy", ["mmTS", "mTS"])
+def test_every_family_can_be_served(model: Any, policy: str) -> None:
+    driver = Driver(model, policy=policy, propensity_draws=10)
+    features = None if model.n_actions is not None else [[1.0, 0.5], [0.2, 1.0]]
+    for i in range(4):
+        decided = driver.ask(features=features)
+        assert driver.recompute(decided.decision_id) == decided
+        assert driver.tell(decided, float(i % 2)) == "applied"
+    if not isinstance(model, (Ensemble, Markov)):
+        decided = driver.ask(features=features)
+        with pytest.raises(Invalid, match=r"value -0\.37: .* takes rewards"):
+            driver.tell(decided, -0.37)
+    before = driver.session("ann")
+    driver.engine.sessions.clear()
+    assert driver.session("ann") == before
+    with driver.engine.transaction():
+        msgspec.json.encode(overview(driver.engine))
+    msgspec.json.encode(before)
+
+
+def test_a_linear_session_survives_a_change_of_features() -> None:
+    driver = Driver(LINEAR)
+    driver.play("ann", 3, np.random.default_rng(8), features=[[1.0, 0.0], [0.0, 1.0]])
+    wide = LinearGaussian(RNG.normal(size=(2, 3)), 0.5)
+    driver.activate(pack(wide, "wide"), "migrated", force=True)
+    np.testing.assert_allclose(driver.session("ann").state_probabilities, wide.state_prior)

@@ -1,0 +1,116 @@
+"""Sessions of the engine: merged, deleted, expired, held out, and there again after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from latentbandits import Decision, mmTS
+from latentbandits.serving.choosers import arm_of
+from latentbandits.serving.errors import NotFound
+from latentbandits.serving.overview import overview
+from latentbandits.serving.stores.sqlite import SqliteStore
+from tests.unit.engine_driver import ARMS, Driver
+
+
+def test_merged_sessions_are_one_user(arms: Driver) -> None:
+    rng = np.random.default_rng(4)
+    arms.play("phone", 5, rng)
+    pending = arms.ask("phone")
+    arms.play("laptop", 4, rng)
+    together = arms.merge("laptop", "phone")
+    assert (together.session, together.round, together.rewards) == ("laptop", 10, 9)
+    policy = mmTS(ARMS)
+    belief = policy.init(1)
+    for event in together.history:
+        if event.reward is not None:
+            belief = policy.update(belief, None, Decision.logged([event.index]), [event.reward])
+    np.testing.assert_allclose(
+        together.state_probabilities, policy.state_probabilities(belief)[0], atol=1e-9
+    )
+    assert arms.ask("phone").round == 11
+    assert arms.tell(pending, 0.7) == "applied"
+    assert arms.session("phone").session == "laptop"
+    assert arms.merge("phone", "laptop").round == 11  # already one
+    for event in arms.session("laptop").history:
+        assert arms.recompute(event.decision_id).action == event.action
+    assert arms.delete("phone").sessions == 2
+    with pytest.raises(NotFound):
+        arms.session("laptop")
+
+
+def test_deleting_forgets_everything(arms: Driver) -> None:
+    decided = arms.ask(request_id="r")
+    arms.tell(decided, 1.0, "e")
+    arms.delete("ann")
+    for forgotten in (lambda: arms.session("ann"), lambda: arms.delete("ann"),
+                      lambda: arms.tell(decided, 1.0)):  # fmt: skip
+        with pytest.raises(NotFound):
+            forgotten()
+    assert arms.ask(request_id="r").round == 1
+    assert arms.store.log_reader().read(-1, 10)[0].row.round == 1
+
+
+def test_sessions_end_and_are_forgotten_in_time() -> None:
+    driver = Driver(ARMS, session_ttl=100.0, retention=1000.0)
+    first = driver.ask()
+    driver.tell(first, 2.0)
+    waiting = driver.ask()
+    driver.clock.now += 101_000
+    assert driver.tell(waiting, 1.0) == "late"
+    assert driver.tell(waiting, 1.0) == "duplicate"
+    with pytest.raises(NotFound):
+        driver.session("ann")
+    assert driver.ask().round == 1
+    driver.ask("bob")
+    driver.clock.now += 200_000
+    assert driver.sweep() == 2
+    assert driver.sweep() == 0
+    assert len(driver.store.log_reader().read(-1, 10)) == 4
+    driver.clock.now += 1_000_000
+    assert driver.sweep() == 3
+    assert driver.store.log_reader().read(-1, 10) == []
+
+
+def test_holdout_is_a_stable_share_of_sessions() -> None:
+    shares = [arm_of(f"user {i}", b"salt", 0.3) == "holdout" for i in range(20_000)]
+    assert abs(np.mean(shares) - 0.3) < 5 * np.sqrt(0.3 * 0.7 / 20_000)
+    assert [arm_of("u", b"salt", 0.3) for _ in range(3)] == [arm_of("u", b"salt", 0.3)] * 3
+    assert shares != [arm_of(f"user {i}", b"pepper", 0.3) == "holdout" for i in range(20_000)]
+    driver = Driver(ARMS, holdout_share=1.0, holdout_policy="UCB1")
+    assert driver.ask().policy == "UCB1"
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    rng = np.random.default_rng(9)
+    store = SqliteStore(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store, holdout_share=0.5)
+    for name in ("a", "b", "c", "d"):
+        driver.play(name, 7, rng)
+    driver.merge("a", "b")
+    views = [driver.session(name) for name in ("a", "c", "d")]
+    with driver.engine.transaction():
+        totals = overview(driver.engine)
+    store.close()
+    store = SqliteStore(tmp_path / "s.sqlite")
+    again = Driver(ARMS, store, holdout_share=0.5)
+    assert [again.session(name) for name in ("a", "c", "d")] == views
+    with again.engine.transaction():
+        after = overview(again.engine)
+    assert (after.counts, after.arms, after.states) == (totals.counts, totals.arms, totals.states)
+    assert after.models == totals.models
+    store.close()
+
+
+def test_a_small_cache_changes_nothing() -> None:
+    wide, narrow = Driver(ARMS), Driver(ARMS, cached_sessions=1)
+    for driver in (wide, narrow):
+        rng = np.random.default_rng(10)
+        for _ in range(6):
+            for name in ("a", "b", "c"):
+                decided = driver.ask(name, actions=["1"])
+                driver.tell(decided, float(rng.normal()))
+    for name in ("a", "b", "c"):
+        assert narrow.session(name).belief == wide.session(name).belief
