@@ -11,7 +11,7 @@ from latentbandits.policies import TS, mIDS, mmIDS, mmTS, mmUCB, mTS, mUCB
 MODEL_NOISES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 MISSING = (0, 1)
 HORIZON = 500
-RUNS = 300
+RUNS = 1000
 CATCH_ALL = "mmTS, catch-all"
 
 
