@@ -77,7 +77,7 @@ def test_what_cannot_be_run_leaves_one_line(folder, tmp_path, capsys, options, m
     assert error.startswith("latentbandits: ")
     assert message in error
     assert "Traceback" not in error
-    assert list((tmp_path / "out").iterdir()) == []
+    assert list(tmp_path.glob("out/*")) == []
 
 
 @pytest.mark.parametrize("reg", ["0", "-1", "nan", "inf", "x"])

@@ -28,8 +28,8 @@ def _run(experiment: Experiment, arguments: argparse.Namespace) -> int:
     from latentbandits.cli.progress import Progress
     from latentbandits.experiments.report import show, write
 
-    folder = OutputFolder(arguments.out)  # found unusable now, not after the work
     experiment.check(arguments)
+    folder = OutputFolder(arguments.out)  # found unusable now, not after the work
     with options.executor(arguments.jobs) as executor, Progress(experiment.name) as progress:
         report = experiment.run(arguments, executor, progress)
     with folder.replacing() as scratch:

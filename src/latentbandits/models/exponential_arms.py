@@ -8,10 +8,9 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.models import checks
+from latentbandits.models import checks, gamma
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.conjugate_arms import ConjugateArms
-from latentbandits.models.gamma import standard_gamma
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -65,10 +64,7 @@ class ExponentialArms(ConjugateArms):
         return np.stack([np.ones_like(reward), reward], axis=-1)
 
     def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        from scipy.special import gammaln
-
-        log_z: FloatArray = gammaln(phi[..., 0]) - phi[..., 0] * np.log(phi[..., 1])
-        return log_z
+        return gamma.log_normaliser(phi)
 
     def log_base_measure(self, reward: FloatArray) -> float:
         return 0.0
@@ -79,7 +75,7 @@ class ExponentialArms(ConjugateArms):
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         """The mean reward, 1 / theta."""
-        mean: FloatArray = phi[..., 1] / standard_gamma(phi[..., 0], rng)
+        mean: FloatArray = phi[..., 1] / gamma.standard_gamma(phi[..., 0], rng)
         return mean
 
     def point(self, phi: FloatArray) -> FloatArray:

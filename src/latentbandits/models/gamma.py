@@ -1,7 +1,8 @@
-"""Gamma draws for whole arrays of shapes: Marsaglia & Tsang (2000) in array operations.
+"""Gamma distributions: their normaliser, and draws for whole arrays of shapes.
 
-numpy draws one after the other. Here every element gets its proposal at once, and the few that are
-rejected are drawn by numpy, which is as good: a rejected proposal says nothing about the next draw.
+The draws are those of Marsaglia & Tsang (2000), in array operations. numpy draws one after the
+other. Here every element gets its proposal at once, and the few that are rejected are drawn by
+numpy, which is as good: a rejected proposal says nothing about the next draw.
 """
 
 from __future__ import annotations
@@ -18,6 +19,18 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _FEWEST = 4000  # for fewer draws the array operations cost more than they save
 _SMALLEST, _LARGEST = 0.4, 1e6  # shapes of which proposals are mostly kept, and float32 is enough
 _LEFTMOST, _QUARTIC = -0.5, 1.28  # h(y) <= 1.28 y^4 from there on: h(y) / y^4 falls with y
+
+
+def log_normaliser(phi: FloatArray) -> FloatArray:
+    """Log of Gamma(a) / b^a, phi = (..., 2) being shape a and rate b.
+
+    >>> float(log_normaliser(np.array([3.0, 1.0])).round(6))  # Gamma(3) = 2
+    0.693147
+    """
+    from scipy.special import gammaln
+
+    log_z: FloatArray = gammaln(phi[..., 0]) - phi[..., 0] * np.log(phi[..., 1])
+    return log_z
 
 
 def standard_gamma(shape: FloatArray, rng: np.random.Generator) -> FloatArray:

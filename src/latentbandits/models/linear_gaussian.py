@@ -14,6 +14,7 @@ from latentbandits.models.blocks import blocks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.gaussian import log_normal_density
 from latentbandits.models.protocol import Context
+from latentbandits.models.rows import rows
 
 
 class LinearPosterior(NamedTuple):
@@ -229,10 +230,9 @@ class LinearGaussian:
 
 def _at(values: FloatArray, state: IntArray) -> FloatArray:
     """Those of `values` (n, n_states, ...) that belong to the states (n, m): `(n, m, ...)`."""
-    if len(values) == 1:  # a session alone: a third of the time
-        chosen: FloatArray = values[0].take(state[0], axis=0)[None]
-    else:
-        chosen = values[np.arange(len(values))[:, None], state]
+    if len(values) == 1:
+        return rows(values, state)
+    chosen: FloatArray = values[np.arange(len(values))[:, None], state]  # priors stay broadcast
     return chosen
 
 

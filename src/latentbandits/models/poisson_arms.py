@@ -8,10 +8,9 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.models import checks
+from latentbandits.models import checks, gamma
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.conjugate_arms import ConjugateArms
-from latentbandits.models.gamma import standard_gamma
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -63,10 +62,7 @@ class PoissonArms(ConjugateArms):
         return np.stack([reward, np.ones_like(reward)], axis=-1)
 
     def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        from scipy.special import gammaln
-
-        log_z: FloatArray = gammaln(phi[..., 0]) - phi[..., 0] * np.log(phi[..., 1])
-        return log_z
+        return gamma.log_normaliser(phi)
 
     def log_base_measure(self, reward: FloatArray) -> FloatArray:
         from scipy.special import gammaln
@@ -79,7 +75,7 @@ class PoissonArms(ConjugateArms):
         return mean, mean / phi[..., 1]
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        theta: FloatArray = standard_gamma(phi[..., 0], rng) / phi[..., 1]
+        theta: FloatArray = gamma.standard_gamma(phi[..., 0], rng) / phi[..., 1]
         return theta
 
     def point(self, phi: FloatArray) -> FloatArray:

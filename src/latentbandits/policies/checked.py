@@ -148,5 +148,11 @@ def choose_best(
     return Choice(action, state, 1 / ties, "exact")
 
 
+def best_probabilities(scores: FloatArray, eligible: BoolArray | None) -> ActionProbabilities:
+    """The distribution that `choose_best` draws from."""
+    mask = choice.best(choice.restrict(scores, eligible))
+    return ActionProbabilities(choice.shares(mask), "exact")
+
+
 def _n_sessions(belief: object) -> int:
     return len(belief[0])  # type: ignore[index]

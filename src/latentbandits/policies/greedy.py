@@ -10,8 +10,7 @@ from latentbandits.beliefs import states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.protocol import Context, Model
-from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice, choose_best
+from latentbandits.policies.checked import Choice, best_probabilities, choose_best
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent import JointPolicy
 
@@ -52,5 +51,4 @@ class mmGreedy(JointPolicy):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        mask = choice.best(choice.restrict(self._mean(belief, context), eligible))
-        return ActionProbabilities(choice.shares(mask), "exact")
+        return best_probabilities(self._mean(belief, context), eligible)

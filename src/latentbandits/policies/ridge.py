@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
-from latentbandits.policies import choice
-from latentbandits.policies.checked import CheckedPolicy, Choice, choose_best
+from latentbandits.policies.checked import CheckedPolicy, Choice, best_probabilities, choose_best
 from latentbandits.policies.decision import ActionProbabilities, Decision
 
 
@@ -89,5 +88,4 @@ class RidgeUCB(CheckedPolicy[FeatureSums]):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        mask = choice.best(choice.restrict(self._index(belief, context), eligible))
-        return ActionProbabilities(choice.shares(mask), "exact")
+        return best_probabilities(self._index(belief, context), eligible)

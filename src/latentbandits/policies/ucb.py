@@ -12,8 +12,7 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.gaussian_arms import ArmStatistics
 from latentbandits.models.linear_gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.protocol import Context
-from latentbandits.policies import choice
-from latentbandits.policies.checked import CheckedPolicy, Choice, choose_best
+from latentbandits.policies.checked import CheckedPolicy, Choice, best_probabilities, choose_best
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.latent import check_context
 
@@ -81,8 +80,7 @@ class UCB1(CheckedPolicy[ArmStatistics]):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        mask = choice.best(choice.restrict(self._index(belief), eligible))
-        return ActionProbabilities(choice.shares(mask), "exact")
+        return best_probabilities(self._index(belief), eligible)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,5 +149,4 @@ class LinUCB(CheckedPolicy[LinearPosterior]):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        mask = choice.best(choice.restrict(self._index(belief, context), eligible))
-        return ActionProbabilities(choice.shares(mask), "exact")
+        return best_probabilities(self._index(belief, context), eligible)

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.protocol import Context, KnownModel
-from latentbandits.policies import choice
-from latentbandits.policies.checked import CheckedPolicy, Choice, choose_best
+from latentbandits.policies.checked import CheckedPolicy, Choice, best_probabilities, choose_best
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.latent import check_context
 
@@ -75,5 +74,4 @@ class Uniform(CheckedPolicy[Rounds]):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        mask = choice.best(choice.restrict(self._scores(belief, context), eligible))
-        return ActionProbabilities(choice.shares(mask), "exact")
+        return best_probabilities(self._scores(belief, context), eligible)

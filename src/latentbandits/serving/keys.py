@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import tempfile
 import tomllib
 from collections.abc import Collection
 from pathlib import Path
@@ -61,9 +62,13 @@ def add_key(path: str, name: str, scopes: Collection[str]) -> str:
     listed = ", ".join(f'"{scope}"' for scope in sorted(scopes))
     entry = f'[{name}]\nsha256 = "{digest(key)}"\nscopes = [{listed}]\n'
     text = target.read_text() + "\n" if target.exists() else ""
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text + entry)
+    try:  # beside it first: the keys that are there must not be lost half-way
+        descriptor, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text + entry)
+        os.replace(scratch, target)
+    except OSError as error:
+        raise ValueError(f"cannot write the keys file {path}: {error.strerror}") from None
     return key
 
 

@@ -64,7 +64,9 @@ class Library:
     @property
     def active(self) -> ActivationRow:
         if not self.activations:
-            raise Invalid("no model is active: start the service with one")
+            raise Invalid(
+                "no model is active: give the folder of a saved model, or --demo to see one"
+            )
         return self.activations[-1]
 
     def served(self, model_id: str) -> ServedModel:
@@ -125,7 +127,8 @@ def read_artefact(path: Path, name: str | None = None) -> ModelRow:
             raise Invalid(f"{path} is larger than {_MAX_BYTES} bytes: it cannot be a model")
         contents = {file.name: file.read_bytes() for file in files}
     except OSError as error:
-        raise Invalid(f"{path} is not a saved model: {error.strerror}") from None
+        lacking = Path(error.filename).name if error.filename else "its files"
+        raise Invalid(f"{path} is not a saved model: {lacking}: {error.strerror}") from None
     return model_row(contents, name or path.name)
 
 
