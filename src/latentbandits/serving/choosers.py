@@ -84,7 +84,7 @@ class Propensities:
 
     counted: in closed form where there is one, else by `draws` more decisions of the same belief.
     policy: as the policy itself does it, which for mmTS without features is an integral, exact to
-    1e-6 and milliseconds long. none: not at all; `latentbandits export` can count them later.
+    1e-6 and milliseconds long. none: not at all.
     """
 
     def __init__(self, mode: PropensityMode, draws: int) -> None:
