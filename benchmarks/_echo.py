@@ -13,7 +13,7 @@ def starlette_app() -> Any:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from latentbandits.serving.messages import DecideRequest
+    from latentbandits.serving.http.messages import DecideRequest
 
     decode = msgspec.json.Decoder(DecideRequest).decode
     encode = msgspec.json.Encoder().encode

@@ -22,9 +22,9 @@ from tests.processes.service import free_port
 
 from benchmarks.report import Cell, Report, Table, Target
 from latentbandits import LinearGaussian, mmTS, save
-from latentbandits.serving.engine import Engine, EngineSettings
-from latentbandits.serving.library import pack
-from latentbandits.serving.messages import DecideRequest, RewardRequest
+from latentbandits.serving.engine.engine import Engine, EngineSettings
+from latentbandits.serving.engine.library import pack
+from latentbandits.serving.http.messages import DecideRequest, RewardRequest
 from latentbandits.serving.records import DecisionRow, SessionRow
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore

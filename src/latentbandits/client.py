@@ -20,7 +20,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from latentbandits.serving.messages import (
+from latentbandits.serving.http.messages import (
     ActivateRequest,
     Decided,
     DecideRequest,

@@ -11,7 +11,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from latentbandits.serving.keys import add_key
+from latentbandits.serving.http.keys import add_key
 from tests.browser.chromium import Browser
 from tests.browser.waiting import until
 from tests.processes.service import RunningService

@@ -136,7 +136,7 @@ def test_an_unwritable_folder_is_found_before_the_work(tmp_path):
 
 
 def test_nothing_half_written_is_left(tmp_path, monkeypatch):
-    import latentbandits.experiments.report as report
+    import latentbandits.report.files as report
 
     def broken(*arguments):
         raise OSError("No space left on device")

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from latentbandits import save
-from latentbandits.serving.endpoints import ENDPOINTS
+from latentbandits.serving.http.endpoints import ENDPOINTS
 from tests.faults.load import arms
 from tests.faults.table import Result
 from tests.processes.service import RunningService, command

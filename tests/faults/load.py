@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS, save
+from latentbandits.serving.http.views import describe
 from latentbandits.serving.records import LoggedDecision
 from latentbandits.serving.stores import open_log
-from latentbandits.serving.views import describe
 from tests.processes.http import Connection
 from tests.processes.service import RunningService
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 
-from latentbandits.serving.library import read_artefact
+from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.stores import postgresql as store_module
 from tests.faults.load import Book, arms, audit, client, saved_models
 from tests.faults.table import Result

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from latentbandits import GaussianArms, save
-from latentbandits.serving.library import read_artefact
+from latentbandits.serving.engine.library import read_artefact
 from tests.faults.load import Book, arms, audit, client, linear, saved_models
 from tests.faults.table import Result
 from tests.processes.http import Connection

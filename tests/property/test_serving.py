@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentbandits import GaussianArms
-from latentbandits.serving.engine import Engine
-from latentbandits.serving.errors import Refused
-from latentbandits.serving.library import pack
-from latentbandits.serving.messages import DecideRequest, RewardRequest
-from latentbandits.serving.orders import (
+from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.orders import (
     Orders,
     Randomness,
     decision_id,
     parse_decision_id,
     time_of,
 )
-from latentbandits.serving.statistics import ArmTotals
+from latentbandits.serving.engine.statistics import ArmTotals
+from latentbandits.serving.errors import Refused
+from latentbandits.serving.http.messages import DecideRequest, RewardRequest
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.protocol import Store
 from latentbandits.serving.stores.sqlite import SqliteStore

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import gamma as distribution
 from scipy.stats import kstest
 
-from latentbandits.models import gamma
+from latentbandits.models.numerics import gamma
 
 ALPHA = 1e-6
 N = 60_000

@@ -7,7 +7,7 @@ import pytest
 
 from latentbandits import LinearGaussian, LogisticLinear, Particles, mmTS
 from latentbandits.beliefs import joint, states
-from latentbandits.models.particle_model import TooFewParticles
+from latentbandits.models.composed.particle_model import TooFewParticles
 from tests.reference.markov_chain import state_probabilities
 
 D = 2

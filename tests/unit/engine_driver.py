@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.serving.engine import Engine, EngineSettings
-from latentbandits.serving.library import pack
-from latentbandits.serving.messages import Decided, DecideRequest, RewardRequest
-from latentbandits.serving.recompute import recompute
+from latentbandits.serving.engine.engine import Engine, EngineSettings
+from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.recompute import recompute
+from latentbandits.serving.http.messages import Decided, DecideRequest, RewardRequest
 from latentbandits.serving.stores.memory import MemoryStore
 
 RNG = np.random.default_rng(5)

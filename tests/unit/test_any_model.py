@@ -23,7 +23,7 @@ from latentbandits import (
     save,
 )
 from latentbandits.beliefs import joint, states
-from latentbandits.models.kinds import KINDS
+from latentbandits.models.registry import KINDS
 from tests.unit.test_new_models_conform import MODELS
 
 MEANS = np.array([[0.9, 0.1, 0.4], [0.2, 0.8, 0.5]])

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, GaussianArms, mmTS
-from latentbandits.serving.choosers import POLICIES
+from latentbandits.serving.engine.choosers import POLICIES
+from latentbandits.serving.engine.library import pack
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
-from latentbandits.serving.library import pack
-from latentbandits.serving.messages import RewardRequest
-from latentbandits.serving.overview import overview
+from latentbandits.serving.http.messages import RewardRequest
+from latentbandits.serving.http.overview import overview
+from latentbandits.serving.http.views import describe
 from latentbandits.serving.stores.sqlite import SqliteStore
-from latentbandits.serving.views import describe
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
-from latentbandits.models.bernoulli_arms import BernoulliArms
-from latentbandits.models.catalogue import Catalogue
-from latentbandits.models.ensemble import Ensemble
-from latentbandits.models.logistic_linear import LogisticLinear
-from latentbandits.models.markov import Markov
-from latentbandits.models.poisson_arms import PoissonArms
+from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.poisson import PoissonArms
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.composed.ensemble import Ensemble
+from latentbandits.models.composed.markov import Markov
+from latentbandits.models.linear.logistic import LogisticLinear
+from latentbandits.serving.engine.library import ActionNames, model_row, pack
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.library import ActionNames, model_row, pack
-from latentbandits.serving.overview import overview
-from latentbandits.serving.views import log_entry
+from latentbandits.serving.http.overview import overview
+from latentbandits.serving.http.views import log_entry
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 
 RNG = np.random.default_rng(6)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, mmTS
-from latentbandits.serving.choosers import arm_of
+from latentbandits.serving.engine.choosers import arm_of
 from latentbandits.serving.errors import NotFound
-from latentbandits.serving.overview import overview
+from latentbandits.serving.http.overview import overview
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, Driver
 

@@ -19,7 +19,7 @@ from latentbandits import (
     mmTS,
     mTS,
 )
-from latentbandits.models.catch_all import with_catch_all
+from latentbandits.models.composed.catch_all import with_catch_all
 from tests.reference import families
 
 SCALAR = {

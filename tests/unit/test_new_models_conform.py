@@ -30,7 +30,7 @@ from latentbandits import (
     mTS,
     mUCB,
 )
-from latentbandits.models.catch_all import with_catch_all
+from latentbandits.models.composed.catch_all import with_catch_all
 from latentbandits.policies.ridge import RidgeUCB
 from latentbandits.testing import check_model, check_policy
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.models.catalogue import Catalogue
-from latentbandits.serving.catalogue import MOST, catalogue
-from latentbandits.serving.engine import Engine, EngineSettings
-from latentbandits.serving.library import pack
-from latentbandits.serving.messages import CatalogueView
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.serving.engine.engine import Engine, EngineSettings
+from latentbandits.serving.engine.library import pack
+from latentbandits.serving.http.catalogue import MOST, catalogue
+from latentbandits.serving.http.messages import CatalogueView
 from latentbandits.serving.stores.memory import MemoryStore
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from latentbandits.learning.clusters import usable_covariance
 from latentbandits.learning.generate import GeneratedRatings, generate_ratings
 from latentbandits.models import LinearGaussian
-from latentbandits.models.catalogue import Catalogue
+from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.serving.engine import Engine
+from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.messages import DecideRequest, RewardRequest
-from latentbandits.serving.service import Service
+from latentbandits.serving.http.messages import DecideRequest, RewardRequest
+from latentbandits.serving.http.service import Service
 
 _N_STATES, _N_USERS, _RANK = 4, 400, 4
 _FIRST = ("Silent", "Golden", "Last", "Electric", "Paper", "Crimson", "Hidden", "Northern", "Lost",

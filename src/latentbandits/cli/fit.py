@@ -41,10 +41,10 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.model_tables import tables
     from latentbandits.cli.progress import Progress
-    from latentbandits.experiments.report import show_tables
     from latentbandits.learning.fitting import fit
     from latentbandits.learning.save import PAGE_FILE, write_fit
-    from latentbandits.models.artefacts import replacing
+    from latentbandits.models.artefacts.files import replacing
+    from latentbandits.report.terminal import show_tables
 
     names = _names(arguments)
     with replacing(arguments.out) as folder:  # refused now if it cannot be written

@@ -14,9 +14,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.model_tables import field_table, model_table, tables
-    from latentbandits.experiments.report import show_tables
     from latentbandits.learning.save import load_report
     from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue
+    from latentbandits.report.terminal import show_tables
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
     report = load_report(arguments.model)

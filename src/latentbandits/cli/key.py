@@ -20,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from latentbandits.serving.keys import add_key
+    from latentbandits.serving.http.keys import add_key
 
     scopes = [scope.strip() for scope in arguments.scopes.split(",") if scope.strip()]
     made = add_key(arguments.keys, arguments.name, scopes)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.experiments.experiment import Table
 from latentbandits.models import Catalogue, GaussianArms, KnownModel, LinearGaussian, Model
-from latentbandits.models.kinds import to_arrays
+from latentbandits.models.registry import to_arrays
+from latentbandits.report.report import Table
 
 _SHOWN = 3  # actions at either end of a state: more are on the page
 

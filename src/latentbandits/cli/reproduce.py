@@ -26,7 +26,8 @@ def _add_experiment(experiments: Any, experiment: Experiment) -> None:
 def _run(experiment: Experiment, arguments: argparse.Namespace) -> int:
     from latentbandits.cli.output import OutputFolder
     from latentbandits.cli.progress import Progress
-    from latentbandits.experiments.report import show, write
+    from latentbandits.report.files import write
+    from latentbandits.report.terminal import show
 
     experiment.check(arguments)
     folder = OutputFolder(arguments.out)  # found unusable now, not after the work

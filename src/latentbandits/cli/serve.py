@@ -62,10 +62,10 @@ def _metavar(described: Any) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from latentbandits.serving.engine import Engine
+    from latentbandits.serving.engine.engine import Engine
     from latentbandits.serving.errors import Refused
-    from latentbandits.serving.server import serve
-    from latentbandits.serving.service import Service
+    from latentbandits.serving.http.server import serve
+    from latentbandits.serving.http.service import Service
     from latentbandits.serving.settings import PREFIX, Settings, gather
     from latentbandits.serving.stores import open_store
 
@@ -120,7 +120,7 @@ def _demonstration() -> Any:
 
 def _model_row(path: str | None, demo: Any) -> Any:
     """What is to be served; None: whatever the store has active."""
-    from latentbandits.serving.library import pack, read_artefact
+    from latentbandits.serving.engine.library import pack, read_artefact
 
     if demo is not None:
         return pack(demo.model, "demo", demo.catalogue)

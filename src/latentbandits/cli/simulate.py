@@ -29,10 +29,11 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.progress import Progress
     from latentbandits.experiments.fitted import POLICIES, Settings, play
     from latentbandits.experiments.fitted.users import from_log, from_model
-    from latentbandits.experiments.report import show, write
     from latentbandits.learning.logs import read_log
     from latentbandits.learning.save import load_report
     from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue
+    from latentbandits.report.files import write
+    from latentbandits.report.terminal import show
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
     if not isinstance(model, (GaussianArms, LinearGaussian)) or model.n_sessions is not None:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from latentbandits.environments.protocol import Round
+from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.conjugate_arms import ConjugateArms
 from latentbandits.models.protocol import Model
 
 

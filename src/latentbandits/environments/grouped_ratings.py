@@ -20,7 +20,7 @@ from latentbandits.models.checks import (
     positive_count,
     positive_number,
 )
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.linear.gaussian import LinearGaussian
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentbandits.environments.synthetic import Synthetic, SyntheticInstances
-from latentbandits.models.gaussian_arms import GaussianArms
+from latentbandits.models.arms.gaussian import GaussianArms
 
 
 @dataclass(frozen=True)

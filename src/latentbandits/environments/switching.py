@@ -9,8 +9,8 @@ import numpy as np
 
 from latentbandits.environments.protocol import Round
 from latentbandits.environments.synthetic import Synthetic
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.gaussian_arms import GaussianArms
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentbandits.environments.protocol import Round
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.gaussian_arms import GaussianArms
 
 
 @dataclass(frozen=True)

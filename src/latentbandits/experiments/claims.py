@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from latentbandits.experiments.experiment import Claim, all_positive
-from latentbandits.simulation.results import Estimate, Metric, Results
+from latentbandits.report.estimate import Estimate
+from latentbandits.report.report import Claim, all_positive
+from latentbandits.simulation.results import Metric, Results
 
 BySetting = Mapping[str, Results]
 

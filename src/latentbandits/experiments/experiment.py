@@ -1,60 +1,13 @@
-"""What an experiment is, and what it finds: data, which the command line shows and writes."""
+"""The protocol of an experiment: one folder of `experiments/`."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Protocol
 
-from latentbandits.simulation.results import Estimate
-
-if TYPE_CHECKING:
-    import polars
-    from matplotlib.figure import Figure
-
-
-class Claim(NamedTuple):
-    """Something that is said to be so: what it predicts, what was measured, whether it holds.
-
-    `holds` is None where the runs are too few to tell.
-    """
-
-    id: str
-    claim: str
-    predicted: str
-    measured: str
-    holds: bool | None
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows for a terminal."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-
-
-@dataclass(frozen=True, eq=False)
-class Report:
-    """Everything that an experiment found."""
-
-    experiment: str
-    settings: Mapping[str, Any]
-    seconds: float
-    policies: list[dict[str, Any]]
-    claims: list[Claim] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    figures: Mapping[str, Figure] = field(default_factory=dict)
-    frames: Mapping[str, polars.DataFrame] = field(default_factory=dict)
-
-
-class ProgressBar(Protocol):
-    def start(self, description: str, total: int) -> None: ...
-
-    def advance(self, steps: int) -> None: ...
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Report
 
 
 class Experiment(Protocol):
@@ -74,17 +27,3 @@ class Experiment(Protocol):
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
     ) -> Report: ...
-
-
-def all_positive(differences: Iterable[Estimate], errors: float = 2.0) -> bool | None:
-    """Are all differences above zero by more than `errors` standard errors?
-
-    False if one is below zero by as much, else None: too few runs to tell.
-
-    >>> all_positive([Estimate(1.0, 0.3)]), all_positive([Estimate(1.0, 0.6)])
-    (True, None)
-    """
-    scores = [(difference.mean, errors * difference.stderr) for difference in differences]
-    if all(mean > margin for mean, margin in scores):
-        return True
-    return False if any(mean < -margin for mean, margin in scores) else None

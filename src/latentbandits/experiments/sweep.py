@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from latentbandits.environments.protocol import Environment
-from latentbandits.experiments.experiment import ProgressBar, Table
 from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Table
 from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.results import Metric
 from latentbandits.simulation.simulate import PolicyMaker

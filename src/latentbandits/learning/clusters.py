@@ -13,7 +13,7 @@ import numpy as np
 
 from latentbandits.learning.completion import Completion
 from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.linear.gaussian import LinearGaussian
 
 SMALLEST_CLUSTER = 10
 LARGEST_CONDITION = 1e4

@@ -16,10 +16,10 @@ from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.tables import LogError, TableSource
 from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
 from latentbandits.learning.uncertainty import widen
-from latentbandits.models.catalogue import Catalogue
+from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import positive_count
-from latentbandits.models.gaussian_arms import GaussianArms
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.linear.gaussian import LinearGaussian
 
 Kind = Literal["auto", "linear", "arms"]
 Auto = Literal["auto"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from latentbandits.learning.completion import Completion, complete
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.linear.gaussian import LinearGaussian
 
 _BLOCK = 2**20  # ratings made at a time: what they need in between stays small
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.learning.logs import Log
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.gaussian_arms import GaussianArms
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.linear.gaussian import LinearGaussian
 
 MOST_ROUNDS = 200
 """A user's first rewards are judged, up to this many: a cold start is over by then."""

@@ -13,9 +13,9 @@ from latentbandits.learning.logs import Log
 from latentbandits.learning.mixture import check_size, fit_mixture
 from latentbandits.learning.ridge_rows import Weighting
 from latentbandits.learning.spectral import fit_spectral
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.gaussian_arms import GaussianArms
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.linear.gaussian import LinearGaussian
 
 Method = Literal["em", "spectral"]
 

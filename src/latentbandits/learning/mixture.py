@@ -15,8 +15,8 @@ import numpy as np
 
 from latentbandits.learning.logs import Log
 from latentbandits.learning.tables import LogError
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, positive_count, positive_number
-from latentbandits.models.gaussian_arms import GaussianArms
 
 LARGEST = 5_000
 """States times actions: the information matrix of the means has this many rows."""

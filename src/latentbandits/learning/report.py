@@ -13,7 +13,7 @@ from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs import DUPLICATES, Duplicates, Log
 from latentbandits.learning.selection import Candidate
 from latentbandits.learning.uncertainty import DELTAS, Disagreement, prior_errors
-from latentbandits.models.catalogue import Catalogue
+from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, IntArray
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from latentbandits.learning.fitting import Fit
-from latentbandits.models import artefacts
+from latentbandits.models.artefacts import files as artefacts
 
 REPORT_FILE = "report.json"
 FIGURE_FILE = "report.png"

@@ -21,8 +21,8 @@ import numpy as np
 from latentbandits.learning.logs import Log
 from latentbandits.learning.mixture import MixtureFit, check_size, fit_mixture
 from latentbandits.learning.tables import LogError
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.gaussian_arms import GaussianArms
 
 LARGEST = 60
 """Actions: the third moment has their number cubed entries."""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.markov import Markov
+from latentbandits.models.composed.markov import Markov
 from latentbandits.models.protocol import KnownModel
 
 

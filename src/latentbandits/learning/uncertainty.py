@@ -15,9 +15,9 @@ from latentbandits.learning.alignment import align
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress, Silent
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.gaussian_arms import GaussianArms
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.linear.gaussian import LinearGaussian
 
 DELTAS = (0.5, 0.2, 0.1, 0.05)
 

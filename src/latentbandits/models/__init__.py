@@ -3,24 +3,24 @@
 from typing import TYPE_CHECKING
 
 from latentbandits.lazy import lazy_exports
-from latentbandits.models.gaussian_arms import GaussianArms
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context, KnownModel, Model
 
 if TYPE_CHECKING:
-    from latentbandits.models.artefacts import ArtefactError, load, load_catalogue, save
-    from latentbandits.models.bernoulli_arms import BernoulliArms
-    from latentbandits.models.catalogue import Catalogue
-    from latentbandits.models.categorical_arms import CategoricalArms
-    from latentbandits.models.ensemble import Ensemble
-    from latentbandits.models.exponential_arms import ExponentialArms
-    from latentbandits.models.function_model import FunctionModel
-    from latentbandits.models.gaussian_arms_unknown_noise import GaussianArmsUnknownNoise
-    from latentbandits.models.linear_gaussian_unknown_noise import LinearGaussianUnknownNoise
-    from latentbandits.models.logistic_linear import LogisticLinear
-    from latentbandits.models.markov import Markov
-    from latentbandits.models.particles import Particles
-    from latentbandits.models.poisson_arms import PoissonArms
+    from latentbandits.models.arms.bernoulli import BernoulliArms
+    from latentbandits.models.arms.categorical import CategoricalArms
+    from latentbandits.models.arms.exponential import ExponentialArms
+    from latentbandits.models.arms.gaussian_unknown_noise import GaussianArmsUnknownNoise
+    from latentbandits.models.arms.poisson import PoissonArms
+    from latentbandits.models.artefacts.catalogue import Catalogue
+    from latentbandits.models.artefacts.files import ArtefactError, load, load_catalogue, save
+    from latentbandits.models.composed.ensemble import Ensemble
+    from latentbandits.models.composed.function import FunctionModel
+    from latentbandits.models.composed.markov import Markov
+    from latentbandits.models.composed.particles import Particles
+    from latentbandits.models.linear.gaussian_unknown_noise import LinearGaussianUnknownNoise
+    from latentbandits.models.linear.logistic import LogisticLinear
 
 __all__ = [
     "ArtefactError",
@@ -49,21 +49,21 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "ArtefactError": "latentbandits.models.artefacts",
-        "load": "latentbandits.models.artefacts",
-        "load_catalogue": "latentbandits.models.artefacts",
-        "save": "latentbandits.models.artefacts",
-        "Catalogue": "latentbandits.models.catalogue",
-        "BernoulliArms": "latentbandits.models.bernoulli_arms",
-        "CategoricalArms": "latentbandits.models.categorical_arms",
-        "Ensemble": "latentbandits.models.ensemble",
-        "ExponentialArms": "latentbandits.models.exponential_arms",
-        "FunctionModel": "latentbandits.models.function_model",
-        "GaussianArmsUnknownNoise": "latentbandits.models.gaussian_arms_unknown_noise",
-        "LinearGaussianUnknownNoise": "latentbandits.models.linear_gaussian_unknown_noise",
-        "LogisticLinear": "latentbandits.models.logistic_linear",
-        "Markov": "latentbandits.models.markov",
-        "Particles": "latentbandits.models.particles",
-        "PoissonArms": "latentbandits.models.poisson_arms",
+        "ArtefactError": "latentbandits.models.artefacts.files",
+        "load": "latentbandits.models.artefacts.files",
+        "load_catalogue": "latentbandits.models.artefacts.files",
+        "save": "latentbandits.models.artefacts.files",
+        "Catalogue": "latentbandits.models.artefacts.catalogue",
+        "BernoulliArms": "latentbandits.models.arms.bernoulli",
+        "CategoricalArms": "latentbandits.models.arms.categorical",
+        "Ensemble": "latentbandits.models.composed.ensemble",
+        "ExponentialArms": "latentbandits.models.arms.exponential",
+        "FunctionModel": "latentbandits.models.composed.function",
+        "GaussianArmsUnknownNoise": "latentbandits.models.arms.gaussian_unknown_noise",
+        "LinearGaussianUnknownNoise": "latentbandits.models.linear.gaussian_unknown_noise",
+        "LogisticLinear": "latentbandits.models.linear.logistic",
+        "Markov": "latentbandits.models.composed.markov",
+        "Particles": "latentbandits.models.composed.particles",
+        "PoissonArms": "latentbandits.models.arms.poisson",
     },
 )

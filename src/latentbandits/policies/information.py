@@ -11,8 +11,8 @@ from latentbandits.beliefs.information import minimal_ratio_mixture, regret_and_
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.models import checks
-from latentbandits.models.blocks import blocks
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.numerics.blocks import blocks
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from latentbandits.beliefs import states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
-from latentbandits.models.catch_all import with_catch_all
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray
-from latentbandits.models.gaussian_arms import GaussianArms
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.composed.catch_all import with_catch_all
+from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
+from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.gaussian_arms import ArmStatistics
-from latentbandits.models.linear_gaussian import LinearGaussian, LinearPosterior
+from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.protocol import Context
 from latentbandits.policies.checked import CheckedPolicy, Choice, best_probabilities, choose_best
 from latentbandits.policies.decision import ActionProbabilities, Decision

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import polars
 
-from latentbandits.serving.endpoints import cursor_order
+from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.library import ActionNames
-from latentbandits.serving.messages import LogEntry
+from latentbandits.serving.http.endpoints import cursor_order
+from latentbandits.serving.http.messages import LogEntry
+from latentbandits.serving.http.views import log_entry
 from latentbandits.serving.stores.protocol import LogReader
-from latentbandits.serving.views import log_entry
 
 _PAGE = 5_000
 SCHEMA = polars.Schema(

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from latentbandits.names import one_of
-from latentbandits.serving.choosers import POLICIES, PropensityMode
-from latentbandits.serving.engine import EngineSettings
+from latentbandits.serving.engine.choosers import POLICIES, PropensityMode
+from latentbandits.serving.engine.engine import EngineSettings
 from latentbandits.serving.records import SwapMode
 
 PREFIX = "LATENTBANDITS_"

@@ -1,6 +1,7 @@
 """Many policies x many runs, side by side."""
 
-from latentbandits.simulation.results import Estimate, PolicyResult, Results, pool
+from latentbandits.report.estimate import Estimate
+from latentbandits.simulation.results import PolicyResult, Results, pool
 from latentbandits.simulation.simulate import simulate
 
 __all__ = ["Estimate", "PolicyResult", "Results", "pool", "simulate"]

@@ -13,8 +13,8 @@ from latentbandits.experiments.drift.settings import (
     PROBABILITIES,
     name,
 )
-from latentbandits.experiments.experiment import Claim, Table, all_positive
-from latentbandits.simulation.results import Estimate
+from latentbandits.report.estimate import Estimate
+from latentbandits.report.report import Claim, Table, all_positive
 
 FILTERS = ("Markov mTS", "Markov mmTS", "Markov mTS, cautious")
 STILL = ("mTS", "mmTS", "mUCB", "mmUCB", "TS", "UCB1")

@@ -20,9 +20,10 @@ from latentbandits.experiments.drift.settings import (
     policies,
     settings,
 )
-from latentbandits.experiments.experiment import ProgressBar, Report
 from latentbandits.experiments.options import add_simulation_options, choose
 from latentbandits.experiments.sweep import metric_table, play, rows
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Report
 
 
 class DriftExperiment:

@@ -10,12 +10,13 @@ from concurrent.futures import Executor
 from latentbandits.environments import Environment, GroupedRatings
 from latentbandits.experiments.claims import check_all
 from latentbandits.experiments.errata.variants import ARMS, ARMS_CLAIMS, LINEAR, LINEAR_CLAIMS
-from latentbandits.experiments.experiment import ProgressBar, Report, Table
 from latentbandits.experiments.movielens.data import given_folder
 from latentbandits.experiments.movielens.settings import SETTING as MOVIELENS
 from latentbandits.experiments.options import positive
 from latentbandits.experiments.synthetic.settings import HORIZON, RUNS, SETTINGS
 from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Report, Table
 from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.simulate import PolicyMaker
 

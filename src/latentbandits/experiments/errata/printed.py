@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.beliefs import states
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
-from latentbandits.models.gaussian import log_normal_density
-from latentbandits.models.gaussian_arms import GaussianArms
+from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.protocol import Context
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice

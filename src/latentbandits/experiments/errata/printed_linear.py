@@ -9,8 +9,8 @@ import numpy as np
 
 from latentbandits.beliefs import states
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
-from latentbandits.models.gaussian import log_normal_density
-from latentbandits.models.linear_gaussian import LinearGaussian
+from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.protocol import Context
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from latentbandits.environments import KnownUsers
-from latentbandits.experiments.experiment import ProgressBar, Report
 from latentbandits.experiments.fitted.users import Users
 from latentbandits.experiments.movielens.settings import session_slack
 from latentbandits.policies import (
@@ -29,6 +28,8 @@ from latentbandits.policies import (
     mUCB,
 )
 from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Report
 from latentbandits.simulation import simulate
 from latentbandits.simulation.simulate import PolicyMaker
 
@@ -59,7 +60,7 @@ def play(
     progress: ProgressBar,
 ) -> Report:
     from latentbandits.experiments.movielens.figure import draw
-    from latentbandits.experiments.report import policy_table
+    from latentbandits.report.terminal import policy_table
 
     started = time.perf_counter()
     available = _policies(users, settings.horizon, reward_range)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from latentbandits.experiments.claims import BySetting, Checkable, Degrades, Order
-from latentbandits.experiments.experiment import Claim
 from latentbandits.experiments.misspecification.settings import CATCH_ALL, MODEL_NOISES, name
+from latentbandits.report.report import Claim
 
 
 @dataclass(frozen=True)

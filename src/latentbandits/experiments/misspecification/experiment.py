@@ -7,7 +7,6 @@ import time
 from concurrent.futures import Executor
 
 from latentbandits.experiments.claims import check_all
-from latentbandits.experiments.experiment import ProgressBar, Report
 from latentbandits.experiments.misspecification.claims import CLAIMS
 from latentbandits.experiments.misspecification.settings import (
     HORIZON,
@@ -20,6 +19,8 @@ from latentbandits.experiments.misspecification.settings import (
 )
 from latentbandits.experiments.options import add_simulation_options, choose
 from latentbandits.experiments.sweep import metric_table, play, rows
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Report
 
 
 class MisspecificationExperiment:

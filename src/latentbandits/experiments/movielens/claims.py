@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentbandits.experiments.claims import Alike, BySetting, Checkable, Order
-from latentbandits.experiments.experiment import Claim
 from latentbandits.experiments.movielens.settings import SETTING
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.simulation.results import Estimate, PolicyResult
+from latentbandits.report.estimate import Estimate
+from latentbandits.report.report import Claim
+from latentbandits.simulation.results import PolicyResult
 
 WORST_SHARE = 0.1
 _RESAMPLES = 500

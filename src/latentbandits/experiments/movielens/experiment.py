@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from latentbandits.experiments.claims import check_all
-from latentbandits.experiments.experiment import Claim, ProgressBar, Report, Table
 from latentbandits.experiments.movielens.claims import CLAIMS
 from latentbandits.experiments.movielens.data import Ratings, find_folder, given_folder, load
 from latentbandits.experiments.movielens.settings import POLICIES, SETTING, Settings, policies
 from latentbandits.experiments.options import above_zero, choose, positive
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results, pool, simulate
 
 
@@ -67,7 +68,7 @@ class MovieLensExperiment:
     ) -> Report:
         from latentbandits.experiments.movielens.figure import draw
         from latentbandits.experiments.movielens.filtering import keep_active
-        from latentbandits.experiments.report import policy_table
+        from latentbandits.report.terminal import policy_table
 
         settings = Settings(**{name: getattr(arguments, name) for name in asdict(Settings())})
         chosen = choose("policy", arguments.policies, POLICIES)

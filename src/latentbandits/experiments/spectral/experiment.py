@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from latentbandits.experiments.experiment import Claim, ProgressBar, Report, Table
 from latentbandits.experiments.options import positive
 from latentbandits.experiments.spectral.measure import METHODS, Job, Outcome, measure, slope
-from latentbandits.simulation.results import Estimate
+from latentbandits.report.estimate import Estimate
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Claim, Report, Table
 
 if TYPE_CHECKING:
     import polars

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.simulation.results import Estimate
+from latentbandits.report.estimate import Estimate
 
 if TYPE_CHECKING:
     from latentbandits.learning.generate_arms import KnownArms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from latentbandits.simulation.results import Estimate
+from latentbandits.report.estimate import Estimate
 
 REGRET: Mapping[str, Mapping[str, Estimate]] = {
     "sigma0=0.05": {

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from latentbandits.experiments import theory
 from latentbandits.experiments.claims import check_all
-from latentbandits.experiments.experiment import ProgressBar, Report
 from latentbandits.experiments.options import add_simulation_options, choose
 from latentbandits.experiments.synthetic.claims import CLAIMS
 from latentbandits.experiments.synthetic.settings import HORIZON, RUNS, SETTINGS, policies
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Report
 from latentbandits.simulation import Results, simulate
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class SyntheticExperiment:
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
     ) -> Report:
-        from latentbandits.experiments.report import policy_table
         from latentbandits.experiments.synthetic.figure import draw
+        from latentbandits.report.terminal import policy_table
 
         started = time.perf_counter()
         runs, horizon = arguments.runs, arguments.horizon

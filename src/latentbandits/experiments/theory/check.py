@@ -11,10 +11,11 @@ from itertools import product
 import numpy as np
 
 from latentbandits.environments import Synthetic
-from latentbandits.experiments.experiment import Claim, ProgressBar
 from latentbandits.experiments.theory.bounds import regret_bound, tightest
 from latentbandits.policies import mmTS, mmUCB, mTS, mUCB
 from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Claim
 from latentbandits.simulation import Estimate, simulate
 from latentbandits.simulation.simulate import PolicyMaker
 

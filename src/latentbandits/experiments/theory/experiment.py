@@ -6,9 +6,10 @@ import argparse
 import time
 from concurrent.futures import Executor
 
-from latentbandits.experiments.experiment import ProgressBar, Report, Table
 from latentbandits.experiments.options import positive
 from latentbandits.experiments.theory.check import RUNS, BoundCheck, check_bounds, claims
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Report, Table
 
 
 class TheoryExperiment:

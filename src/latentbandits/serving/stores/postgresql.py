@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 
+from latentbandits.serving.engine.orders import N_NODES, first_order_at, milliseconds
 from latentbandits.serving.errors import Contention, StoreError, StoreUnavailable
-from latentbandits.serving.orders import N_NODES, first_order_at, milliseconds
 from latentbandits.serving.records import LoggedDecision, ModelRow
 from latentbandits.serving.stores.sql import (
     MIGRATIONS,

@@ -1,0 +1,1 @@
+"""Actions with independent parameters, one file per reward family."""

@@ -1,0 +1,117 @@
+"""Clicks, sales, any yes or no: Bernoulli rewards with beta priors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.numerics import dirichlet
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class BernoulliArms(ConjugateArms):
+    """Rewards 0 or 1 with P(1) = theta[s, a] ~ Beta(alpha[s, a], beta[s, a]).
+
+    `alpha` and `beta` are the ones and zeros that the prior is worth, `(n_states, n_actions)` or
+    with a session axis first; one of them may be a number. `state_prior` is P1(s).
+
+    >>> model = BernoulliArms(alpha=[[9.0, 1.0], [2.0, 8.0]], beta=[[1.0, 9.0], [8.0, 2.0]])
+    >>> model.expected_rewards(None)[0]
+    array([[0.9, 0.1],
+           [0.2, 0.8]])
+    """
+
+    prior_fields: ClassVar[tuple[str, ...]] = ("alpha", "beta")
+    support: ClassVar[str] = "0 or 1"
+
+    alpha: FloatArray
+    beta: FloatArray
+    state_prior: FloatArray
+
+    def __init__(
+        self, alpha: ArrayLike, beta: ArrayLike, state_prior: ArrayLike | None = None
+    ) -> None:
+        arrays = checks.positive_arrays(alpha=alpha, beta=beta)
+        prior = checks.state_prior(state_prior, arrays["alpha"])
+        checks.set_fields(self, **arrays, state_prior=prior)
+
+    @classmethod
+    def from_means(
+        cls, means: ArrayLike, spread: ArrayLike, state_prior: ArrayLike | None = None
+    ) -> Self:
+        """The beta priors of these means and standard deviations.
+
+        >>> BernoulliArms.from_means([[0.5]], spread=(1 / 12) ** 0.5).alpha.round(6)
+        array([[1.]])
+        """
+        mean, deviation = np.broadcast_arrays(np.asarray(means, float), np.asarray(spread, float))
+        variance = deviation**2
+        widest = mean * (1 - mean)
+        if not ((widest > 0) & (variance > 0) & (variance < widest)).all():
+            raise ValueError(
+                "a beta prior needs means inside (0, 1) and a spread inside "
+                f"(0, sqrt(mean (1 - mean))); got means from {mean.min()} to {mean.max()}, "
+                f"spread from {deviation.min()} to {deviation.max()}"
+            )
+        strength = widest / variance - 1
+        return cls(mean * strength, (1 - mean) * strength, state_prior)
+
+    @property
+    def noise(self) -> float:
+        """Rewards in [0, 1] are 1/2-sub-Gaussian."""
+        return 0.5
+
+    def _hyperparameters(self) -> FloatArray:
+        return np.stack([self.alpha, self.beta], axis=-1)
+
+    def statistic(self, reward: FloatArray) -> FloatArray:
+        return np.stack([reward, 1 - reward], axis=-1)
+
+    def log_normaliser(self, phi: FloatArray) -> FloatArray:
+        return dirichlet.log_normaliser(phi)
+
+    def log_normaliser_step(
+        self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
+    ) -> FloatArray:
+        return dirichlet.log_normaliser_step(prior, totals, statistic)
+
+    def log_base_measure(self, reward: FloatArray) -> float:
+        return 0.0
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        alpha, strength = phi[..., 0], phi[..., 0] + phi[..., 1]
+        mean = alpha / strength
+        return mean, mean * (phi[..., 1] / strength) / (strength + 1)
+
+    def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
+        draws = dirichlet.unnormalised(phi, rng)
+        theta: FloatArray = draws[..., 0] / (draws[..., 0] + draws[..., 1])
+        return theta
+
+    def point(self, phi: FloatArray) -> FloatArray:
+        return self.moments(phi)[0]
+
+    def mean_reward(self, theta: FloatArray) -> FloatArray:
+        return theta
+
+    def log_density(self, theta: FloatArray, reward: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return np.log(np.where(reward == 1, theta, 1 - theta))
+
+    def draw(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return (rng.random(theta.shape) < theta).astype(np.float64)
+
+    def _outside(self, reward: FloatArray) -> BoolArray:
+        outside: BoolArray = (reward != 0) & (reward != 1)
+        return outside
+
+    def vague(self) -> Self:
+        mean, deviation = self._overall()
+        widest = np.sqrt(mean * (1 - mean))
+        return type(self).from_means(mean, np.minimum(deviation, 0.99 * widest))

@@ -1,0 +1,137 @@
+"""Star ratings, outcomes with a value each: categorical rewards with Dirichlet priors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.numerics import dirichlet
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class CategoricalArms(ConjugateArms):
+    """Rewards are one of `values`, with probabilities theta[s, a] ~ Dirichlet(concentration[s, a]).
+
+    `concentration` is `(n_states, n_actions, n_categories)`, or with a session axis first: how
+    often the prior has seen each category. The mean reward is the probabilities' mean of `values`.
+
+    >>> model = CategoricalArms([[[1.0, 1.0, 8.0], [8.0, 1.0, 1.0]]], values=[1.0, 2.0, 3.0])
+    >>> model.expected_rewards(None)[0]
+    array([[2.7, 1.3]])
+    """
+
+    prior_fields: ClassVar[tuple[str, ...]] = ("concentration",)
+
+    concentration: FloatArray
+    values: FloatArray
+    state_prior: FloatArray
+
+    def __init__(
+        self, concentration: ArrayLike, values: ArrayLike, state_prior: ArrayLike | None = None
+    ) -> None:
+        own = checks.finite_array("concentration", concentration, (3, 4))
+        checks.above("concentration", own, 0, "as a Dirichlet prior must be")
+        categories = checks.finite_array("values", values, (1,))
+        if len(categories) != own.shape[-1] or (np.diff(categories) <= 0).any():
+            raise ValueError(
+                f"values must be {own.shape[-1]} numbers in increasing order, one for every "
+                f"category of concentration; got {categories.tolist()}"
+            )
+        prior = checks.state_prior(state_prior, own[..., 0])
+        checks.set_fields(self, concentration=own, values=categories, state_prior=prior)
+
+    @property
+    def support(self) -> str:  # type: ignore[override]
+        return "one of " + ", ".join(f"{value:g}" for value in self.values)
+
+    @property
+    def noise(self) -> float:
+        """Rewards in an interval are half-its-length-sub-Gaussian."""
+        return float(self.values[-1] - self.values[0]) / 2
+
+    def _hyperparameters(self) -> FloatArray:
+        return self.concentration
+
+    def _kept_fields(self) -> tuple[str, ...]:
+        return ("values",)
+
+    def statistic(self, reward: FloatArray) -> FloatArray:
+        return self._one_hot.take(self.values.searchsorted(reward), axis=0)
+
+    def log_normaliser(self, phi: FloatArray) -> FloatArray:
+        return dirichlet.log_normaliser(phi)
+
+    def log_normaliser_step(
+        self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
+    ) -> FloatArray:
+        return dirichlet.log_normaliser_step(prior, totals, statistic)
+
+    def log_base_measure(self, reward: FloatArray) -> float:
+        return 0.0
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        strength = phi.sum(axis=-1)
+        mean = phi @ self._offsets / strength
+        square = phi @ self._offsets**2 / strength
+        variance = np.maximum(square - mean**2, 0.0) / (strength + 1)
+        return mean + self.values[0], variance
+
+    def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
+        draws = dirichlet.unnormalised(phi, rng)
+        draws /= draws.sum(axis=-1, keepdims=True)
+        return draws
+
+    def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """In one product: both the draws' mean of the values and what they are to be divided by."""
+        flat = dirichlet.unnormalised(phi, rng).reshape(-1, len(self.values))
+        both = flat @ np.stack([self.values, np.ones_like(self.values)], axis=1)
+        means: FloatArray = both[:, 0] / both[:, 1]
+        return means.reshape(phi.shape[:-1])
+
+    def point(self, phi: FloatArray) -> FloatArray:
+        probabilities: FloatArray = phi / phi.sum(axis=-1, keepdims=True)
+        return probabilities
+
+    def mean_reward(self, theta: FloatArray) -> FloatArray:
+        mean: FloatArray = theta @ self.values
+        return mean
+
+    def log_density(self, theta: FloatArray, reward: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            density: FloatArray = np.log((theta * self.statistic(reward)).sum(axis=-1))
+        return density
+
+    def draw(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
+        upper = theta.cumsum(axis=-1)[..., :-1]
+        rewards: FloatArray = self.values[(rng.random((*theta.shape[:-1], 1)) > upper).sum(axis=-1)]
+        return rewards
+
+    def _outside(self, reward: FloatArray) -> BoolArray:
+        nearest = self.values.take(self.values.searchsorted(reward), mode="clip")
+        outside: BoolArray = nearest != reward
+        return outside
+
+    def vague(self) -> Self:
+        """The mean probabilities, as strong as their spread over states and actions says."""
+        share = self._one_state(
+            self.point(self.prior_hyperparameters).mean(axis=(1, 2), keepdims=True)
+        )
+        variance = 2 * self.moments(share)[1]  # of the values: a strength of one halves it
+        strength = np.maximum(variance / self._overall()[1] ** 2 - 1, 0.1)
+        return self._replace({"concentration": share * strength[..., None]})
+
+    @cached_property
+    def _offsets(self) -> FloatArray:
+        offsets: FloatArray = self.values - self.values[0]
+        return offsets
+
+    @cached_property
+    def _one_hot(self) -> FloatArray:
+        return np.eye(len(self.values))

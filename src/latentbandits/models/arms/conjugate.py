@@ -1,0 +1,285 @@
+"""Independent actions whose rewards have a conjugate prior: the exponential families (Appendix A).
+
+A family states its sufficient statistic, its log normaliser, and how parameters and rewards are
+drawn. Evidence, predictive density and posterior follow here, for all of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.numerics.rows import rows
+from latentbandits.models.protocol import Context
+
+
+class ArmTotals(NamedTuple):
+    """Sums of a session's sufficient statistics: the same for every state, so order is free."""
+
+    totals: FloatArray  # (n_sessions, n_actions, n_statistics)
+
+
+class ConjugateArms(ABC):
+    """The frame of a family: p(r | theta) = b(r) exp(t(r) . eta(theta)), prior Z(phi)^-1 exp(...).
+
+    `phi`, the hyperparameters, hold the prior's phi_0 and m_0 of Appendix A in one vector, to
+    which a reward adds its statistic t(r); log Z = -log H. Rounds of one action multiply to the
+    evidence Z(phi_0 + sum t) / Z(phi_0) (erratum E5) times the base measures. Its log is taken
+    as a difference in every round, and as Z of what a round leaves is the number that the next
+    round starts from, their rounding errors cancel instead of adding up.
+
+    Subclasses are frozen dataclasses; every field of `prior_fields` is an array
+    `(n_states, n_actions, ...)`, or with a leading session axis.
+    """
+
+    prior_fields: ClassVar[tuple[str, ...]]
+    support: ClassVar[str]  # in words, for messages
+    transition: ClassVar[None] = None
+    state_prior: FloatArray
+
+    # What a family states. Arrays of hyperparameters are (..., n_statistics).
+
+    @abstractmethod
+    def _hyperparameters(self) -> FloatArray:
+        """The prior's phi: the fields' shape and one more axis, of statistics."""
+
+    @abstractmethod
+    def statistic(self, reward: FloatArray) -> FloatArray:
+        """t(r): `(..., n_statistics)`."""
+
+    @abstractmethod
+    def log_normaliser(self, phi: FloatArray) -> FloatArray:
+        """Log Z(phi)."""
+
+    @abstractmethod
+    def log_base_measure(self, reward: FloatArray) -> FloatArray | float:
+        """Log b(r)."""
+
+    @abstractmethod
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance, over theta, of the mean reward."""
+
+    @abstractmethod
+    def sample(self, phi: FloatArray, rng: np.random.Generator) -> Any:
+        """A draw of theta for every phi."""
+
+    @abstractmethod
+    def point(self, phi: FloatArray) -> Any:
+        """The theta that the m-policies take as true; its mean reward is that of `moments`."""
+
+    @abstractmethod
+    def mean_reward(self, theta: Any) -> FloatArray:
+        """The mean of p(r | theta)."""
+
+    @abstractmethod
+    def log_density(self, theta: Any, reward: FloatArray) -> FloatArray:
+        """Log p(r | theta)."""
+
+    @abstractmethod
+    def draw(self, theta: Any, rng: np.random.Generator) -> FloatArray:
+        """A reward for every theta."""
+
+    @abstractmethod
+    def _outside(self, reward: FloatArray) -> BoolArray:
+        """Which rewards are not in the support."""
+
+    @abstractmethod
+    def vague(self) -> Self:
+        """One state, whose prior is as wide as all states and actions together."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> float: ...
+
+    # What follows.
+
+    def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """A draw of the mean reward for every phi."""
+        return self.mean_reward(self.sample(phi, rng))
+
+    def log_normaliser_step(
+        self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
+    ) -> FloatArray:
+        """Log Z of the posterior after one more reward, less log Z of the one before it.
+
+        A family whose Gamma functions cancel in the difference may say so.
+        """
+        after = self.log_normaliser(prior + (totals + statistic))
+        after -= self.log_normaliser(prior + totals)
+        return after
+
+    @property
+    def n_states(self) -> int:
+        return int(self.prior_hyperparameters.shape[1])
+
+    @property
+    def n_actions(self) -> int:
+        return int(self.prior_hyperparameters.shape[2])
+
+    @cached_property
+    def n_sessions(self) -> int | None:
+        phi = self._hyperparameters()
+        return phi.shape[0] if phi.ndim == 4 else None
+
+    @cached_property
+    def spread_bound(self) -> float:
+        return float(np.sqrt(self.moments(self.prior_hyperparameters)[1].max()))
+
+    @cached_property
+    def log_state_prior(self) -> FloatArray:
+        return checks.log_prior(self.state_prior)
+
+    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
+        checks.no_context(type(self).__name__, context)
+        return None
+
+    def check_reward(self, reward: FloatArray) -> None:
+        outside = self._outside(reward)
+        if outside.any():
+            session = int(outside.argmax())
+            raise ValueError(
+                f"{type(self).__name__} takes rewards that are {self.support}; "
+                f"session {session} has {reward[session]:g}"
+            )
+
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
+        if state is None:
+            return self._means
+        return rows(self._means, state)
+
+    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
+        phi = rows(self._prior_by_action, action)
+        return self.log_density(self.point(phi), reward[:, None])
+
+    def parameters(self, n_sessions: int) -> ArmTotals:
+        n = checks.session_count(n_sessions, self.n_sessions)
+        return ArmTotals(np.zeros((n, self.n_actions, self.prior_hyperparameters.shape[3])))
+
+    def condition(
+        self, parameters: ArmTotals, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, ArmTotals]:
+        prior, statistic = rows(self._prior_by_action, action), self.statistic(reward)
+        before = rows(parameters.totals, action)
+        log_predictive = self.log_normaliser_step(prior, before[:, None], statistic[:, None])
+        base = self.log_base_measure(reward)
+        log_predictive += base if isinstance(base, float) else base[:, None]
+        totals = parameters.totals.copy()
+        totals[np.arange(len(action)), action] = before + statistic
+        return log_predictive, ArmTotals(totals)
+
+    def log_evidence(self, parameters: ArmTotals) -> FloatArray:
+        """Log of Z(phi_t) / Z(phi_0) over all actions (erratum E5), without the base measures,
+        which are the same in every state: `(n, n_states)`.
+        """
+        after = self.log_normaliser(self.prior_hyperparameters + parameters.totals[:, None])
+        evidence: FloatArray = (after - self.log_normaliser(self.prior_hyperparameters)).sum(axis=2)
+        return evidence
+
+    def posterior_rewards(
+        self, parameters: ArmTotals, context: Context
+    ) -> tuple[FloatArray, FloatArray]:
+        return self.moments(self.prior_hyperparameters + parameters.totals[:, None])
+
+    def sample_rewards(
+        self,
+        parameters: ArmTotals,
+        context: Context,
+        state: IntArray,
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        phi = rows(self.prior_hyperparameters, state)
+        phi += parameters.totals[:, None]
+        return self.sample_means(phi, rng)
+
+    def probability_best(
+        self,
+        parameters: ArmTotals,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> None:
+        """Beta and gamma distribution functions cost more than draws: those are counted."""
+        return
+
+    def select(self, session: IntArray, state: IntArray) -> Self:
+        index = (0 if self.n_sessions is None else session), state
+        return self._replace(
+            {
+                name: array.reshape(-1, self.n_states, *array.shape[self._axis + 1 :])[index][
+                    :, None
+                ]
+                for name, array in self._prior_arrays().items()
+            }
+        )
+
+    def with_state(self, other: Self, probability: float) -> Self:
+        mine, others = self._prior_arrays(), other._prior_arrays()
+        return self._replace(
+            {
+                name: np.concatenate(
+                    [array, np.broadcast_to(others[name], checks.one_state(array, self._axis))],
+                    axis=self._axis,
+                )
+                for name, array in mine.items()
+            },
+            checks.extended_prior(self.state_prior, probability),
+        )
+
+    def _replace(
+        self, arrays: Mapping[str, FloatArray], state_prior: FloatArray | None = None
+    ) -> Self:
+        kept = {name: getattr(self, name) for name in self._kept_fields()}
+        made: Any = type(self)
+        model: Self = made(**arrays, **kept, state_prior=state_prior)
+        return model
+
+    def _kept_fields(self) -> tuple[str, ...]:
+        """Fields that are the same in every state."""
+        return ()
+
+    def _overall(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and deviation of a mean reward of any state and action, for one state's arrays."""
+        mean, variance = self.moments(self.prior_hyperparameters)
+        both = (
+            mean.mean(axis=(1, 2), keepdims=True),
+            np.sqrt(
+                variance.mean(axis=(1, 2), keepdims=True) + mean.var(axis=(1, 2), keepdims=True)
+            ),
+        )
+        centre, deviation = (self._one_state(array) for array in both)
+        return centre, deviation
+
+    def _one_state(self, array: FloatArray) -> FloatArray:
+        """`array` (1 or n_sessions, 1, 1 or n_actions, ...) in the shape of one state's fields."""
+        shape = (len(array), 1, self.n_actions, *array.shape[3:])
+        full = np.broadcast_to(array, shape)
+        return full[0] if self.n_sessions is None else full
+
+    def _prior_arrays(self) -> dict[str, FloatArray]:
+        return {name: getattr(self, name) for name in self.prior_fields}
+
+    @property
+    def _axis(self) -> int:
+        """The axis of states in the prior's fields."""
+        return 0 if self.n_sessions is None else 1
+
+    @cached_property
+    def prior_hyperparameters(self) -> FloatArray:
+        """(1 or n_sessions, n_states, n_actions, n_statistics)."""
+        phi = self._hyperparameters()
+        return phi[None] if phi.ndim == 3 else phi
+
+    @cached_property
+    def _prior_by_action(self) -> FloatArray:
+        return np.ascontiguousarray(self.prior_hyperparameters.swapaxes(1, 2))
+
+    @cached_property
+    def _means(self) -> FloatArray:
+        return self.moments(self.prior_hyperparameters)[0]

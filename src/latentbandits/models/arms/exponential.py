@@ -1,0 +1,98 @@
+"""Waiting times, amounts: exponential rewards with gamma priors on their rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.numerics import gamma
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class ExponentialArms(ConjugateArms):
+    """Rewards Exponential of mean 1 / theta[s, a], with theta[s, a] ~ Gamma(shape, scale).
+
+    The prior is worth `shape` rewards that sum to `scale`; the mean reward, 1 / theta, is
+    inverse gamma with mean scale / (shape - 1). `shape` must be above 2, so that it has a variance.
+
+    >>> ExponentialArms(shape=5.0, scale=[[8.0, 4.0]]).expected_rewards(None)[0]
+    array([[2., 1.]])
+    """
+
+    prior_fields: ClassVar[tuple[str, ...]] = ("shape", "scale")
+    support: ClassVar[str] = "not negative"
+
+    shape: FloatArray
+    scale: FloatArray
+    state_prior: FloatArray
+
+    def __init__(
+        self, shape: ArrayLike, scale: ArrayLike, state_prior: ArrayLike | None = None
+    ) -> None:
+        arrays = checks.positive_arrays(shape=shape, scale=scale)
+        checks.above("shape", arrays["shape"], 2, "so that the mean reward has a variance")
+        prior = checks.state_prior(state_prior, arrays["shape"])
+        checks.set_fields(self, **arrays, state_prior=prior)
+
+    @classmethod
+    def from_means(
+        cls, means: ArrayLike, spread: ArrayLike, state_prior: ArrayLike | None = None
+    ) -> Self:
+        """The priors under which mean rewards have these means and standard deviations.
+
+        >>> ExponentialArms.from_means([[2.0]], spread=1.0).shape
+        array([[6.]])
+        """
+        arrays = checks.positive_arrays(means=means, spread=spread)
+        shape = 2 + (arrays["means"] / arrays["spread"]) ** 2
+        return cls(shape, arrays["means"] * (shape - 1), state_prior)
+
+    @property
+    def noise(self) -> float:
+        """The deviation at the largest mean; exponential rewards have no sub-Gaussian scale."""
+        return float(self._means.max())
+
+    def _hyperparameters(self) -> FloatArray:
+        return np.stack([self.shape, self.scale], axis=-1)
+
+    def statistic(self, reward: FloatArray) -> FloatArray:
+        return np.stack([np.ones_like(reward), reward], axis=-1)
+
+    def log_normaliser(self, phi: FloatArray) -> FloatArray:
+        return gamma.log_normaliser(phi)
+
+    def log_base_measure(self, reward: FloatArray) -> float:
+        return 0.0
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        mean = phi[..., 1] / (phi[..., 0] - 1)
+        return mean, mean**2 / (phi[..., 0] - 2)
+
+    def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The mean reward, 1 / theta."""
+        mean: FloatArray = phi[..., 1] / gamma.standard_gamma(phi[..., 0], rng)
+        return mean
+
+    def point(self, phi: FloatArray) -> FloatArray:
+        return self.moments(phi)[0]
+
+    def mean_reward(self, theta: FloatArray) -> FloatArray:
+        return theta
+
+    def log_density(self, theta: FloatArray, reward: FloatArray) -> FloatArray:
+        return -np.log(theta) - reward / theta
+
+    def draw(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return rng.standard_exponential(theta.shape) * theta
+
+    def _outside(self, reward: FloatArray) -> BoolArray:
+        return reward < 0
+
+    def vague(self) -> Self:
+        return type(self).from_means(*self._overall())

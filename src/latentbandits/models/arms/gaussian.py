@@ -1,0 +1,225 @@
+"""Independent actions with Gaussian rewards: the paper's non-contextual model (Algorithm 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.normal import log_normal_density
+from latentbandits.models.numerics.quadrature import probability_largest
+from latentbandits.models.numerics.rows import rows
+from latentbandits.models.protocol import Context
+
+
+class ArmStatistics(NamedTuple):
+    """Sufficient statistics of a session: the same for every state, so their order is free."""
+
+    counts: FloatArray  # (n_sessions, n_actions)
+    sums: FloatArray  # (n_sessions, n_actions), of rewards
+
+    def of(self, action: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The count and the sum of one action per session, both `(n_sessions,)`."""
+        cell = self._cell(action)
+        return self.counts.take(cell), self.sums.take(cell)
+
+    def add(self, action: IntArray, reward: FloatArray) -> ArmStatistics:
+        cell, (counts, sums) = self._cell(action), (self.counts.copy(), self.sums.copy())
+        counts.put(cell, counts.take(cell) + 1)
+        sums.put(cell, sums.take(cell) + reward)
+        return ArmStatistics(counts, sums)
+
+    def _cell(self, action: IntArray) -> IntArray:
+        """Where each session's action lies in the flattened arrays."""
+        cell: IntArray = action + self.counts.shape[1] * np.arange(len(action))
+        return cell
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class GaussianArms:
+    """Rewards N(theta[s, a], noise^2), with theta[s, a] ~ N(means[s, a], spread[s, a]^2).
+
+    `means` is `(n_states, n_actions)`, or `(n_sessions, n_states, n_actions)` where every session
+    has an instance of its own. `spread` is how unsure the offline data left us of each mean: one
+    number, or an array like `means`; 0 is certain. `state_prior` is P1(s); None is uniform.
+
+    >>> model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1)
+    >>> model.n_states, model.n_actions
+    (2, 2)
+    """
+
+    transition: ClassVar[None] = None
+
+    means: FloatArray
+    noise: float
+    spread: FloatArray
+    state_prior: FloatArray
+
+    def __init__(
+        self,
+        means: ArrayLike,
+        noise: float,
+        spread: ArrayLike = 0.0,
+        state_prior: ArrayLike | None = None,
+    ) -> None:
+        own = checks.finite_array("means", means, (2, 3))
+        checks.set_fields(
+            self,
+            means=own,
+            noise=checks.positive_number("noise", noise),
+            spread=checks.non_negative_array("spread", spread, own.shape),
+            state_prior=checks.state_prior(state_prior, own),
+        )
+
+    @property
+    def n_states(self) -> int:
+        return int(self.means.shape[-2])
+
+    @property
+    def n_actions(self) -> int:
+        return int(self.means.shape[-1])
+
+    @property
+    def n_sessions(self) -> int | None:
+        return self.means.shape[0] if self.means.ndim == 3 else None
+
+    @property
+    def spread_bound(self) -> float:
+        return float(self.spread.max())
+
+    @cached_property
+    def log_state_prior(self) -> FloatArray:
+        return checks.log_prior(self.state_prior)
+
+    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
+        checks.no_context("GaussianArms", context)
+        return None
+
+    def check_reward(self, reward: FloatArray) -> None:
+        """Any finite number can be a Gaussian reward."""
+
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
+        if state is None:
+            return self._means
+        return rows(self._means, state)
+
+    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
+        means = rows(self._means_by_action, action)
+        return log_normal_density(reward[:, None] - means, self.noise**2)
+
+    def parameters(self, n_sessions: int) -> ArmStatistics:
+        shape = (checks.session_count(n_sessions, self.n_sessions), self.n_actions)
+        return ArmStatistics(np.zeros(shape), np.zeros(shape))
+
+    def condition(
+        self, parameters: ArmStatistics, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, ArmStatistics]:
+        count, total = parameters.of(action)
+        mean, variance = self._posterior(
+            rows(self._means_by_action, action),
+            rows(self._variances_by_action, action),
+            count[:, None],
+            total[:, None],
+        )
+        variance += self.noise**2
+        log_predictive = log_normal_density(reward[:, None] - mean, variance)
+        return log_predictive, parameters.add(action, reward)
+
+    def posterior_rewards(
+        self, parameters: ArmStatistics, context: Context
+    ) -> tuple[FloatArray, FloatArray]:
+        counts, sums = parameters.counts[:, None], parameters.sums[:, None]
+        return self._posterior(self._means, self._variances, counts, sums)
+
+    def sample_rewards(
+        self,
+        parameters: ArmStatistics,
+        context: Context,
+        state: IntArray,
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        n, m = state.shape
+        draws = rng.standard_normal((n, m, self.n_actions))
+        if m <= self.n_states:
+            mean, variance = self._posterior(
+                rows(self._means, state),
+                rows(self._variances, state),
+                parameters.counts[:, None],
+                parameters.sums[:, None],
+            )
+            draws *= np.sqrt(variance, out=variance)
+            draws += mean
+        else:  # many draws: the posterior of every state is less work than one for every draw
+            mean, variance = self.posterior_rewards(parameters, context)
+            deviation = np.sqrt(variance, out=variance)
+            for block in blocks(n, m * self.n_actions):
+                draws[block] *= rows(deviation[block], state[block])
+                draws[block] += rows(mean[block], state[block])
+        return draws
+
+    def probability_best(
+        self,
+        parameters: ArmStatistics,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> FloatArray:
+        mean, variance = self.posterior_rewards(parameters, context)
+        return probability_largest(mean, np.sqrt(variance), eligible, weights)
+
+    def select(self, session: IntArray, state: IntArray) -> GaussianArms:
+        chosen = (0 if self.n_sessions is None else session), state
+        spread = np.sqrt(self._variances[chosen])
+        return GaussianArms(self._means[chosen][:, None], self.noise, spread[:, None])
+
+    def vague(self) -> GaussianArms:
+        axes = (-2, -1)
+        mean = self.means.mean(axis=axes, keepdims=True)
+        variance = np.square(self.spread).mean(axis=axes, keepdims=True)
+        variance += self.means.var(axis=axes, keepdims=True)
+        means = np.repeat(mean, self.n_actions, axis=-1)
+        return GaussianArms(means, self.noise, np.sqrt(variance))
+
+    def with_state(self, other: GaussianArms, probability: float) -> GaussianArms:
+        shape = (*self.means.shape[:-2], 1, self.n_actions)
+        return GaussianArms(
+            np.concatenate([self.means, np.broadcast_to(other.means, shape)], axis=-2),
+            self.noise,
+            np.concatenate([self.spread, np.broadcast_to(other.spread, shape)], axis=-2),
+            checks.extended_prior(self.state_prior, probability),
+        )
+
+    def _posterior(
+        self, mean: FloatArray, variance: FloatArray, count: FloatArray, total: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """K and M of Algorithm 4 over all rounds (erratum E1), free of 1/0 where variance is 0."""
+        noise = self.noise**2
+        scale = variance / (variance * count + noise)
+        posterior_mean = total - count * mean
+        posterior_mean *= scale
+        posterior_mean += mean
+        scale *= noise
+        return posterior_mean, scale
+
+    @cached_property
+    def _means(self) -> FloatArray:
+        return self.means.reshape(-1, self.n_states, self.n_actions)
+
+    @cached_property
+    def _variances(self) -> FloatArray:
+        variances: FloatArray = self.spread.reshape(self._means.shape) ** 2
+        return variances
+
+    @cached_property
+    def _means_by_action(self) -> FloatArray:
+        return np.ascontiguousarray(self._means.swapaxes(1, 2))
+
+    @cached_property
+    def _variances_by_action(self) -> FloatArray:
+        return np.ascontiguousarray(self._variances.swapaxes(1, 2))

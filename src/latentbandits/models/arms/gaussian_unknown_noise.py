@@ -1,0 +1,163 @@
+"""Gaussian rewards of unknown noise: normal-inverse-gamma priors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.numerics.gamma import standard_gamma
+from latentbandits.models.numerics.normal import log_normal_density
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_TINY = np.finfo(np.float64).tiny
+
+
+class MeanAndNoise(NamedTuple):
+    mean: FloatArray
+    noise: FloatArray  # standard deviation
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class GaussianArmsUnknownNoise(ConjugateArms):
+    """Rewards N(theta[s, a], sigma[s, a]^2), both unknown: normal-inverse-gamma.
+
+    theta is N(means, sigma^2 / mean_count) and sigma^2 is noise_scale^2 noise_count / chi^2 with
+    `noise_count` degrees of freedom: the prior is worth `mean_count` rewards on the mean and
+    `noise_count` on the noise. That must be above 2, so that the mean reward has a variance.
+
+    >>> model = GaussianArmsUnknownNoise([[0.9, 0.1]], 0.5, mean_count=4, noise_count=10)
+    >>> model.posterior_rewards(model.parameters(1), None)[1].round(6)
+    array([[[0.078125, 0.078125]]])
+    """
+
+    prior_fields: ClassVar[tuple[str, ...]] = ("means", "noise_scale", "mean_count", "noise_count")
+    support: ClassVar[str] = "numbers"
+
+    means: FloatArray
+    noise_scale: FloatArray
+    mean_count: FloatArray
+    noise_count: FloatArray
+    state_prior: FloatArray
+
+    def __init__(
+        self,
+        means: ArrayLike,
+        noise_scale: ArrayLike,
+        mean_count: ArrayLike,
+        noise_count: ArrayLike,
+        state_prior: ArrayLike | None = None,
+    ) -> None:
+        own = checks.finite_array("means", means, (2, 3))
+        arrays = checks.positive_arrays(
+            noise_scale=np.broadcast_to(noise_scale, own.shape),
+            mean_count=mean_count,
+            noise_count=noise_count,
+        )
+        checks.above(
+            "noise_count", arrays["noise_count"], 2, "so that the mean reward has a variance"
+        )
+        prior = checks.state_prior(state_prior, own)
+        checks.set_fields(self, means=own, **arrays, state_prior=prior)
+
+    @property
+    def noise(self) -> float:
+        """The root of the largest prior mean of sigma^2."""
+        return float(self.point(self.prior_hyperparameters).noise.max())
+
+    def _hyperparameters(self) -> FloatArray:
+        """kappa, kappa m, 2 b + kappa m^2 and 2 a, with m measured from the centre: a reward adds
+        1, r, r^2 and 1. The centre keeps the sum of squares from cancelling.
+        """
+        offset = self.means - self._centre
+        return np.stack(
+            [
+                self.mean_count,
+                self.mean_count * offset,
+                self.noise_count * self.noise_scale**2 + self.mean_count * offset**2,
+                self.noise_count,
+            ],
+            axis=-1,
+        )
+
+    def statistic(self, reward: FloatArray) -> FloatArray:
+        offset = reward - self._centre
+        one = np.ones_like(offset)
+        return np.stack([one, offset, offset * offset, one], axis=-1)
+
+    def log_normaliser(self, phi: FloatArray) -> FloatArray:
+        from scipy.special import gammaln
+
+        a = phi[..., 3] / 2
+        log_z: FloatArray = gammaln(a) - a * np.log(_rest(phi) / 2) - 0.5 * np.log(phi[..., 0])
+        return log_z
+
+    def log_base_measure(self, reward: FloatArray) -> float:
+        return -_HALF_LOG_2PI
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        mean = phi[..., 1] / phi[..., 0] + self._centre
+        return mean, _rest(phi) / (phi[..., 3] - 2) / phi[..., 0]
+
+    def sample(self, phi: FloatArray, rng: np.random.Generator) -> MeanAndNoise:
+        noise = np.sqrt(0.5 * _rest(phi) / standard_gamma(phi[..., 3] / 2, rng))
+        mean = noise / np.sqrt(phi[..., 0])
+        mean *= rng.standard_normal(mean.shape)
+        mean += phi[..., 1] / phi[..., 0]
+        mean += self._centre
+        return MeanAndNoise(mean, noise)
+
+    def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Student's t in one go: a normal over the root of a gamma."""
+        count, total = np.ascontiguousarray(phi[..., 0]), phi[..., 1]
+        offset = total / count
+        spread = phi[..., 2] - total * offset
+        np.maximum(spread, _TINY, out=spread)  # as in _rest
+        count *= standard_gamma(0.5 * phi[..., 3], rng)
+        spread /= count
+        spread *= 0.5
+        means: FloatArray = np.sqrt(spread, out=spread)
+        means *= rng.standard_normal(means.shape)
+        offset += self._centre
+        means += offset
+        return means
+
+    def point(self, phi: FloatArray) -> MeanAndNoise:
+        return MeanAndNoise(self.moments(phi)[0], np.sqrt(_rest(phi) / (phi[..., 3] - 2)))
+
+    def mean_reward(self, theta: MeanAndNoise) -> FloatArray:
+        return theta.mean
+
+    def log_density(self, theta: MeanAndNoise, reward: FloatArray) -> FloatArray:
+        return log_normal_density(reward - theta.mean, theta.noise**2)
+
+    def draw(self, theta: MeanAndNoise, rng: np.random.Generator) -> FloatArray:
+        return theta.mean + theta.noise * rng.standard_normal(theta.mean.shape)
+
+    def _outside(self, reward: FloatArray) -> BoolArray:
+        return np.zeros(reward.shape, np.bool_)
+
+    def vague(self) -> Self:
+        mean, deviation = self._overall()
+        squares = np.square(self.point(self.prior_hyperparameters).noise)
+        variance = self._one_state(squares.mean(axis=(1, 2), keepdims=True))
+        count = float(self.noise_count.min())
+        scale = np.sqrt(variance * (count - 2) / count)
+        return type(self)(mean, scale, variance / deviation**2, count)
+
+    @cached_property
+    def _centre(self) -> float:
+        return float(self.means.mean())
+
+
+def _rest(phi: FloatArray) -> FloatArray:
+    """2 b: what the squares hold beyond the mean, above zero whatever the rounding."""
+    rest: FloatArray = np.maximum(phi[..., 2] - phi[..., 1] ** 2 / phi[..., 0], _TINY)
+    return rest

@@ -1,0 +1,99 @@
+"""Counts: Poisson rewards with gamma priors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.numerics import gamma
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class PoissonArms(ConjugateArms):
+    """Rewards Poisson(theta[s, a]), with theta[s, a] ~ Gamma(shape[s, a], rate[s, a]).
+
+    The prior is worth `rate` rounds that brought `shape` events in all; its mean is shape / rate.
+
+    >>> PoissonArms(shape=[[6.0, 2.0]], rate=2.0).expected_rewards(None)[0]
+    array([[3., 1.]])
+    """
+
+    prior_fields: ClassVar[tuple[str, ...]] = ("shape", "rate")
+    support: ClassVar[str] = "counts (0, 1, 2, ...)"
+
+    shape: FloatArray
+    rate: FloatArray
+    state_prior: FloatArray
+
+    def __init__(
+        self, shape: ArrayLike, rate: ArrayLike, state_prior: ArrayLike | None = None
+    ) -> None:
+        arrays = checks.positive_arrays(shape=shape, rate=rate)
+        prior = checks.state_prior(state_prior, arrays["shape"])
+        checks.set_fields(self, **arrays, state_prior=prior)
+
+    @classmethod
+    def from_means(
+        cls, means: ArrayLike, spread: ArrayLike, state_prior: ArrayLike | None = None
+    ) -> Self:
+        """The gamma priors of these means and standard deviations.
+
+        >>> PoissonArms.from_means([[3.0]], spread=1.0).shape
+        array([[9.]])
+        """
+        arrays = checks.positive_arrays(means=means, spread=spread)
+        rate = arrays["means"] / arrays["spread"] ** 2
+        return cls(arrays["means"] * rate, rate, state_prior)
+
+    @property
+    def noise(self) -> float:
+        """The deviation at the largest mean; Poisson rewards have no sub-Gaussian scale."""
+        return float(np.sqrt(self._means.max()))
+
+    def _hyperparameters(self) -> FloatArray:
+        return np.stack([self.shape, self.rate], axis=-1)
+
+    def statistic(self, reward: FloatArray) -> FloatArray:
+        return np.stack([reward, np.ones_like(reward)], axis=-1)
+
+    def log_normaliser(self, phi: FloatArray) -> FloatArray:
+        return gamma.log_normaliser(phi)
+
+    def log_base_measure(self, reward: FloatArray) -> FloatArray:
+        from scipy.special import gammaln
+
+        measure: FloatArray = -gammaln(reward + 1)
+        return measure
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        mean = phi[..., 0] / phi[..., 1]
+        return mean, mean / phi[..., 1]
+
+    def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
+        theta: FloatArray = gamma.standard_gamma(phi[..., 0], rng) / phi[..., 1]
+        return theta
+
+    def point(self, phi: FloatArray) -> FloatArray:
+        return self.moments(phi)[0]
+
+    def mean_reward(self, theta: FloatArray) -> FloatArray:
+        return theta
+
+    def log_density(self, theta: FloatArray, reward: FloatArray) -> FloatArray:
+        return reward * np.log(theta) - theta + self.log_base_measure(reward)
+
+    def draw(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return rng.poisson(theta).astype(np.float64)
+
+    def _outside(self, reward: FloatArray) -> BoolArray:
+        outside: BoolArray = (reward < 0) | (reward != np.floor(reward))
+        return outside
+
+    def vague(self) -> Self:
+        return type(self).from_means(*self._overall())

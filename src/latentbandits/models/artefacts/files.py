@@ -1,0 +1,165 @@
+"""Models on disk: a folder with `arrays.safetensors` and a `manifest.json` that vouches for it.
+
+The manifest holds the kind of model, the schema version and the SHA-256 of the arrays, and a
+SHA-256 of itself: safetensors alone does not notice a flipped bit. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.protocol import KnownModel, Model
+from latentbandits.models.registry import KINDS, from_arrays, to_arrays
+
+SCHEMA_VERSION = 1
+FORMAT = "latentbandits-model"
+ARRAYS_FILE = "arrays.safetensors"
+MANIFEST_FILE = "manifest.json"
+CATALOGUE = "catalogue."
+"""What the names of a catalogue's arrays begin with, beside those of the model."""
+
+
+class ArtefactError(ValueError):
+    """A file that is not a model, or no longer the model that was saved."""
+
+
+def save(
+    model: KnownModel,
+    path: str | os.PathLike[str],
+    catalogue: Catalogue | None = None,
+) -> None:
+    """Write `model` to the folder `path`: all of it, or nothing.
+
+    `catalogue` says which actions it was learned for; `load_catalogue` reads it again.
+
+    >>> import tempfile
+    >>> from latentbandits import GaussianArms
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(GaussianArms([[0.9, 0.1]], noise=0.5), folder + "/model")
+    ...     load(folder + "/model").means
+    array([[0.9, 0.1]])
+    """
+    with replacing(path) as fresh:
+        write(model, fresh, catalogue)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new folder to write a model to, which takes the place of `path` if the block ends well."""
+    target = Path(path)
+    if target.exists() and not (target / MANIFEST_FILE).is_file():
+        raise FileExistsError(f"{target} exists and is not a saved model: choose another path")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+        fresh = Path(scratch) / "fresh"
+        fresh.mkdir()
+        yield fresh
+        if target.exists():
+            target.rename(Path(scratch) / "old")
+        fresh.rename(target)
+
+
+def write(model: KnownModel, folder: Path, catalogue: Catalogue | None = None) -> None:
+    """The files of a model, into a folder that nobody reads yet."""
+    arrays = to_arrays(model)
+    if catalogue is not None:
+        arrays |= {CATALOGUE + name: array for name, array in catalogue.to_arrays().items()}
+    data = safetensors.numpy.save(arrays)
+    manifest = {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "kind": type(model).__name__,
+        "arrays": {name: list(array.shape) for name, array in arrays.items()},
+        "arrays_sha256": hashlib.sha256(data).hexdigest(),
+    }
+    manifest["manifest_sha256"] = _digest(manifest)
+    (folder / ARRAYS_FILE).write_bytes(data)
+    (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """Read the model that `save` wrote; ArtefactError if it is not exactly that."""
+    manifest, arrays = _read(Path(path))
+    own = {name: array for name, array in arrays.items() if not name.startswith(CATALOGUE)}
+    try:
+        return from_arrays(manifest["kind"], own)
+    except (TypeError, ValueError) as error:
+        raise ArtefactError(f"{path} does not hold a {manifest['kind']}: {error}") from None
+
+
+def load_catalogue(path: str | os.PathLike[str]) -> Catalogue | None:
+    """The catalogue that was saved with a model; None if there was none.
+
+    >>> from latentbandits import GaussianArms
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = GaussianArms([[0.9, 0.1]], noise=0.5)
+    ...     save(model, folder + "/model", Catalogue(["red", "blue"]))
+    ...     load_catalogue(folder + "/model").ids
+    ('red', 'blue')
+    """
+    arrays = _read(Path(path))[1]
+    own = {n.removeprefix(CATALOGUE): a for n, a in arrays.items() if n.startswith(CATALOGUE)}
+    try:
+        return Catalogue.from_arrays(own) if own else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtefactError(f"{path} does not hold a catalogue: {error}") from None
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[Any]]]]:
+    """The manifest, and the arrays that it vouches for."""
+    manifest = _read_manifest(folder)
+    try:
+        data = (folder / ARRAYS_FILE).read_bytes()
+    except OSError as error:
+        raise ArtefactError(f"{folder}: cannot read {ARRAYS_FILE}: {error.strerror}") from None
+    if hashlib.sha256(data).hexdigest() != manifest["arrays_sha256"]:
+        raise ArtefactError(
+            f"{folder / ARRAYS_FILE} is not the file that was saved (its SHA-256 differs from the "
+            "manifest's): it was truncated or altered; save the model again"
+        )
+    try:
+        return manifest, safetensors.numpy.load(data)
+    except SafetensorError as error:
+        raise ArtefactError(f"{folder} does not hold a {manifest['kind']}: {error}") from None
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST_FILE
+    if not path.is_file():
+        raise ArtefactError(f"{folder} is not a saved model: it has no {MANIFEST_FILE}")
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path} cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ArtefactError(f"{path} is not the manifest of a latentbandits model")
+    version = manifest.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ArtefactError(
+            f"{path} has schema version {version}; this latentbandits reads {SCHEMA_VERSION}: "
+            "upgrade latentbandits, or save the model again with this version"
+        )
+    if manifest.get("manifest_sha256") != _digest(manifest):
+        raise ArtefactError(f"{path} was altered: its SHA-256 is not the one it states")
+    if manifest["kind"] not in KINDS:
+        raise ArtefactError(
+            f"{path} holds a {manifest['kind']!r}; this latentbandits knows {', '.join(KINDS)}"
+        )
+    return manifest
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    content = {name: value for name, value in manifest.items() if name != "manifest_sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

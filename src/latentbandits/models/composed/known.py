@@ -1,0 +1,95 @@
+"""Models whose parameters are taken as known, for the policies that expect them not to be."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
+from latentbandits.models.composed.wrapping import Wrapping
+from latentbandits.models.protocol import Context, KnownModel
+
+
+class NothingToLearn(NamedTuple):
+    """The parameters of a model that is certain of them: one empty row for every session."""
+
+    nothing: FloatArray  # (n_sessions, 0)
+
+
+class CertainModel(ABC):
+    """What the mm-policies need, from what the m-policies need: a prior that is a point."""
+
+    @property
+    @abstractmethod
+    def n_states(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def n_sessions(self) -> int | None: ...
+
+    @abstractmethod
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray: ...
+
+    @abstractmethod
+    def log_likelihood(
+        self, context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray: ...
+
+    @property
+    def spread_bound(self) -> float:
+        return 0.0
+
+    def parameters(self, n_sessions: int) -> NothingToLearn:
+        return NothingToLearn(np.empty((session_count(n_sessions, self.n_sessions), 0)))
+
+    def condition(
+        self, parameters: NothingToLearn, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, NothingToLearn]:
+        return self.log_likelihood(context, action, reward), parameters
+
+    def posterior_rewards(
+        self, parameters: NothingToLearn, context: Context
+    ) -> tuple[FloatArray, FloatArray]:
+        mean = self.expected_rewards(context)
+        mean = np.broadcast_to(mean, (len(parameters.nothing), *mean.shape[1:]))
+        return mean, np.zeros(mean.shape)
+
+    def sample_rewards(
+        self,
+        parameters: NothingToLearn,
+        context: Context,
+        state: IntArray,
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        if state.shape[1] == 1:
+            return self.expected_rewards(context, state[:, 0])[:, None]
+        mean, _ = self.posterior_rewards(parameters, context)
+        chosen: FloatArray = mean[np.arange(len(state))[:, None], state]
+        return chosen
+
+    def probability_best(
+        self,
+        parameters: NothingToLearn,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> FloatArray:
+        mean, _ = self.posterior_rewards(parameters, context)
+        if eligible is not None:
+            mean = np.where(eligible[:, None], mean, -np.inf)
+        best = mean == mean.max(axis=2, keepdims=True)
+        shares: FloatArray = best / best.sum(axis=2, keepdims=True)
+        return shares
+
+
+class Known(Wrapping, CertainModel):
+    """`model` with its point estimates taken as true."""
+
+    def __init__(self, model: KnownModel) -> None:
+        self.model = model
+
+    @property
+    def transition(self) -> FloatArray | None:
+        return self.model.transition

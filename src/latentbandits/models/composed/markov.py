@@ -1,0 +1,120 @@
+"""A latent state that moves between rounds (the paper's conclusion), for any model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.composed.known import Known
+from latentbandits.models.composed.paths import PathFilter
+from latentbandits.models.composed.wrapping import Wrapping
+from latentbandits.models.protocol import Context, KnownModel, Model
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Markov(Wrapping):
+    """`model`, whose state moves after every round: P(s' | s) = transition[s, s'].
+
+    The belief about the next round's state is the filter's, condition then predict. Parameters
+    that are uncertain stay what they are while the state comes and goes; they are followed along
+    `n_paths` paths of states for each current state, exactly as long as there are so few.
+
+    >>> from latentbandits import GaussianArms, mTS
+    >>> model = Markov(GaussianArms([[1.0], [0.0]], noise=0.1), [[0.9, 0.1], [0.3, 0.7]])
+    >>> policy = mTS(model)
+    >>> decision = policy.decide(policy.init(), None, np.random.default_rng(0))
+    >>> policy.state_probabilities(policy.update(policy.init(), None, decision, [1.0])).round(3)
+    array([[0.9, 0.1]])
+    """
+
+    model: KnownModel
+    transition: FloatArray
+    n_paths: int
+
+    def __init__(self, model: KnownModel, transition: ArrayLike, n_paths: int = 16) -> None:
+        if model.transition is not None:
+            raise ValueError("this model moves already: give Markov the model that it was made of")
+        object.__setattr__(self, "model", model)
+        object.__setattr__(self, "n_paths", checks.positive_count("n_paths", n_paths))
+        checks.set_fields(self, transition=checks.transition_matrix(transition, model.n_states))
+        if getattr(model, "spread_bound", 0.0) > 0:
+            _ = self._learner  # says now, not at the first decision, if it cannot be followed
+
+    @classmethod
+    def switching(cls, model: KnownModel, probability: float, n_paths: int = 16) -> Self:
+        """In every round the state moves to one of the others, with this probability in all.
+
+        >>> from latentbandits import GaussianArms
+        >>> Markov.switching(GaussianArms([[1.0], [0.0], [0.5]], noise=0.1), 0.2).transition
+        array([[0.8, 0.1, 0.1],
+               [0.1, 0.8, 0.1],
+               [0.1, 0.1, 0.8]])
+        """
+        n = model.n_states
+        away = _probability(probability) / max(n - 1, 1)
+        rows = np.full((n, n), away) + (1 - away * n) * np.eye(n)
+        return cls(model, rows if n > 1 else np.ones((1, 1)), n_paths)
+
+    @classmethod
+    def restarting(cls, model: KnownModel, probability: float, n_paths: int = 16) -> Self:
+        """Change points: with this probability the state is drawn anew from P1(s).
+
+        >>> from latentbandits import GaussianArms
+        >>> Markov.restarting(GaussianArms([[1.0], [0.0]], noise=0.1), 0.2).transition
+        array([[0.9, 0.1],
+               [0.1, 0.9]])
+        """
+        prior = np.exp(model.log_state_prior)
+        if (prior != prior[0]).any():
+            raise ValueError("restarting needs a state_prior that all sessions share")
+        again = _probability(probability)
+        return cls(model, (1 - again) * np.eye(model.n_states) + again * prior[0], n_paths)
+
+    @property
+    def spread_bound(self) -> float:
+        return float(getattr(self.model, "spread_bound", 0.0))
+
+    def parameters(self, n_sessions: int) -> Any:
+        return self._learner.parameters(n_sessions)
+
+    def condition(
+        self, parameters: Any, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, Any]:
+        return self._learner.condition(parameters, context, action, reward)
+
+    def posterior_rewards(self, parameters: Any, context: Context) -> tuple[FloatArray, FloatArray]:
+        return self._learner.posterior_rewards(parameters, context)
+
+    def sample_rewards(
+        self, parameters: Any, context: Context, state: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        return self._learner.sample_rewards(parameters, context, state, rng)
+
+    def probability_best(
+        self,
+        parameters: Any,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> FloatArray | None:
+        return self._learner.probability_best(parameters, context, eligible, weights)
+
+    @cached_property
+    def _learner(self) -> Known | PathFilter:
+        """What is learned of the parameters: nothing where they are certain."""
+        if self.spread_bound == 0:
+            return Known(self.model)
+        model: Model = self.model  # type: ignore[assignment]
+        return PathFilter(model, self.transition, self.n_paths)
+
+
+def _probability(value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ValueError(f"a probability must be in [0, 1]; got {value}")
+    return float(value)

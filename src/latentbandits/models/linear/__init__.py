@@ -1,0 +1,1 @@
+"""Rewards that share a parameter vector: features times weights."""

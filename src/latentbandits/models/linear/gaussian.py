@@ -1,0 +1,263 @@
+"""Rewards linear in per-action features: the paper's contextual model (Algorithm 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.normal import log_normal_density
+from latentbandits.models.numerics.rows import rows
+from latentbandits.models.protocol import Context
+
+
+class LinearPosterior(NamedTuple):
+    """N(mean, factor factor') of theta_s given s and a session's rewards.
+
+    The covariance is kept as a square root, so that it is symmetric and positive by construction
+    after any number of rounds, and a draw is one product instead of one decomposition.
+    """
+
+    mean: FloatArray  # (n_sessions, n_states, n_features)
+    factor: FloatArray  # (n_sessions, n_states, n_features, n_features), not triangular
+
+    @property
+    def covariance(self) -> FloatArray:
+        return self.factor @ self.factor.swapaxes(-1, -2)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class LinearGaussian:
+    """Rewards N(x' theta_s, noise^2), with theta_s ~ N(weights[s], covariances[s]).
+
+    `weights` is `(n_states, n_features)`, `covariances` `(n_states, n_features, n_features)`, each
+    with a leading session axis where every session has an instance of its own. `covariances`
+    None is certain; it may be singular. `state_prior` is P1(s); None is uniform.
+
+    >>> model = LinearGaussian([[1.0, 0.0], [0.0, 1.0]], noise=0.5)
+    >>> model.expected_rewards(np.array([[[3.0, 1.0], [1.0, 2.0]]]))[0]
+    array([[3., 1.],
+           [1., 2.]])
+    """
+
+    transition: ClassVar[None] = None
+
+    weights: FloatArray
+    noise: float
+    covariances: FloatArray
+    state_prior: FloatArray
+
+    def __init__(
+        self,
+        weights: ArrayLike,
+        noise: float,
+        covariances: ArrayLike | None = None,
+        state_prior: ArrayLike | None = None,
+    ) -> None:
+        own = checks.finite_array("weights", weights, (2, 3))
+        checks.set_fields(
+            self,
+            weights=own,
+            noise=checks.positive_number("noise", noise),
+            covariances=checks.covariances("covariances", covariances, (*own.shape, own.shape[-1])),
+            state_prior=checks.state_prior(state_prior, own),
+        )
+
+    @property
+    def n_states(self) -> int:
+        return int(self.weights.shape[-2])
+
+    @property
+    def n_features(self) -> int:
+        return int(self.weights.shape[-1])
+
+    @property
+    def n_actions(self) -> None:
+        return None
+
+    @property
+    def n_sessions(self) -> int | None:
+        return self.weights.shape[0] if self.weights.ndim == 3 else None
+
+    @cached_property
+    def spread_bound(self) -> float:
+        """For features of length at most one: the root of the largest prior eigenvalue."""
+        return float(np.sqrt(max(np.linalg.eigvalsh(self.covariances).max(), 0.0)))
+
+    @cached_property
+    def log_state_prior(self) -> FloatArray:
+        return checks.log_prior(self.state_prior)
+
+    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
+        return checks.features(context, n_sessions, self.n_features)
+
+    def check_reward(self, reward: FloatArray) -> None:
+        """Any finite number can be a Gaussian reward."""
+
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
+        assert context is not None
+        if state is None:
+            return self._weights @ context.swapaxes(1, 2)
+        session = 0 if self.weights.ndim == 2 else np.arange(len(state))
+        rewards: FloatArray = (context @ self._weights[session, state][:, :, None])[:, :, 0]
+        return rewards
+
+    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
+        assert context is not None
+        x = context[np.arange(len(action)), action]
+        means = (self._weights @ x[:, :, None])[:, :, 0]
+        return log_normal_density(reward[:, None] - means, self.noise**2)
+
+    def parameters(self, n_sessions: int) -> LinearPosterior:
+        n = checks.session_count(n_sessions, self.n_sessions)
+        return LinearPosterior(
+            np.broadcast_to(self._weights, (n, *self._weights.shape[1:])),
+            np.broadcast_to(self._factors, (n, *self._factors.shape[1:])),
+        )
+
+    def condition(
+        self, parameters: LinearPosterior, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, LinearPosterior]:
+        assert context is not None
+        n = len(action)
+        x = context[np.arange(n), action]
+        log_predictive = np.empty((n, self.n_states))
+        mean, factor = np.empty(parameters.mean.shape), np.empty(parameters.factor.shape)
+        for block in blocks(n, self.n_states * self.n_features**2):
+            log_predictive[block] = _condition(
+                parameters.mean[block],
+                parameters.factor[block],
+                x[block],
+                reward[block],
+                self.noise**2,
+                mean[block],
+                factor[block],
+            )
+        return log_predictive, LinearPosterior(mean, factor)
+
+    def posterior_rewards(
+        self, parameters: LinearPosterior, context: Context
+    ) -> tuple[FloatArray, FloatArray]:
+        assert context is not None
+        mean = parameters.mean @ context.swapaxes(1, 2)
+        root = context[:, None] @ parameters.factor
+        return mean, np.einsum("nskd,nskd->nsk", root, root)
+
+    def sample_rewards(
+        self,
+        parameters: LinearPosterior,
+        context: Context,
+        state: IntArray,
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        assert context is not None
+        n, m = state.shape
+        draws = rng.standard_normal((n, m, self.n_features))
+        if m <= self.n_states:
+            theta = (_at(parameters.factor, state) @ draws[..., None])[..., 0]
+            theta += _at(parameters.mean, state)
+        # Many draws: one product per state is less work than a factor for every draw.
+        elif n == 1:
+            theta = np.empty_like(draws)
+            order = state[0].argsort()
+            stop = 0
+            for s, count in enumerate(np.bincount(state[0]).tolist()):
+                start, stop = stop, stop + count
+                if count:
+                    given_s = draws[0, start:stop] @ parameters.factor[0, s].T
+                    given_s += parameters.mean[0, s]
+                    theta[0, order[start:stop]] = given_s
+        else:
+            theta = np.empty_like(draws)
+            for block in blocks(n, m * self.n_features):
+                for s in range(self.n_states):
+                    given_s = draws[block] @ parameters.factor[block, s].swapaxes(1, 2)
+                    given_s += parameters.mean[block, s, None]
+                    np.copyto(theta[block], given_s, where=(state[block] == s)[..., None])
+        return theta @ context.swapaxes(1, 2)
+
+    def probability_best(
+        self,
+        parameters: LinearPosterior,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> None:
+        """Rewards that share theta have no one-dimensional form: their draws must be counted."""
+
+    def select(self, session: IntArray, state: IntArray) -> LinearGaussian:
+        chosen = (0 if self.n_sessions is None else session), state
+        covariances = self.covariances.reshape(*self._weights.shape, self.n_features)[chosen]
+        return LinearGaussian(self._weights[chosen][:, None], self.noise, covariances[:, None])
+
+    def vague(self) -> LinearGaussian:
+        """The covariance of weights over states, and their own, in one state."""
+        mean = self.weights.mean(axis=-2, keepdims=True)
+        offsets = self.weights - mean
+        between = offsets.swapaxes(-1, -2) @ offsets / self.n_states
+        covariance = between + self.covariances.mean(axis=-3)
+        return LinearGaussian(mean, self.noise, covariance[..., None, :, :])
+
+    def with_state(self, other: LinearGaussian, probability: float) -> LinearGaussian:
+        lead, d = self.weights.shape[:-2], self.n_features
+        return LinearGaussian(
+            np.concatenate([self.weights, np.broadcast_to(other.weights, (*lead, 1, d))], axis=-2),
+            self.noise,
+            np.concatenate(
+                [self.covariances, np.broadcast_to(other.covariances, (*lead, 1, d, d))], axis=-3
+            ),
+            checks.extended_prior(self.state_prior, probability),
+        )
+
+    @cached_property
+    def _weights(self) -> FloatArray:
+        return self.weights.reshape(-1, self.n_states, self.n_features)
+
+    @cached_property
+    def _factors(self) -> FloatArray:
+        """A square root of every covariance, also where it is singular."""
+        values, vectors = np.linalg.eigh(self.covariances)
+        factors = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+        shaped: FloatArray = factors.reshape(*self._weights.shape, self.n_features)
+        return shaped
+
+
+def _at(values: FloatArray, state: IntArray) -> FloatArray:
+    """Those of `values` (n, n_states, ...) that belong to the states (n, m): `(n, m, ...)`."""
+    if len(values) == 1:
+        return rows(values, state)
+    chosen: FloatArray = values[np.arange(len(values))[:, None], state]  # priors stay broadcast
+    return chosen
+
+
+def _condition(
+    mean: FloatArray,
+    factor: FloatArray,
+    x: FloatArray,
+    reward: FloatArray,
+    noise: float,
+    out_mean: FloatArray,
+    out_factor: FloatArray,
+) -> FloatArray:
+    """Potter's square-root form of the rank-one update (errata E3, E4): returns log N(r; x'm, v).
+
+    With f = L'x and v = f'f + noise: m <- m + L f (r - x'm) / v and
+    L <- L - L f f' / (v + sqrt(noise v)), whose L L' is cov - cov x x' cov / v.
+    """
+    f = (x[:, None, None, :] @ factor)[:, :, 0]
+    gain = (factor @ f[..., None])[..., 0]
+    variance = np.einsum("nsd,nsd->ns", f, f)
+    variance += noise
+    residual = reward[:, None] - (mean @ x[:, :, None])[..., 0]
+    np.multiply(gain, (residual / variance)[..., None], out=out_mean)
+    out_mean += mean
+    f /= (variance + np.sqrt(noise * variance))[..., None]
+    np.einsum("nsd,nse->nsde", gain, f, out=out_factor)
+    np.subtract(factor, out_factor, out=out_factor)
+    return log_normal_density(residual, variance)

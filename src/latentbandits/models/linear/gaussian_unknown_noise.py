@@ -1,0 +1,236 @@
+"""Rewards linear in features, of unknown noise: normal-inverse-gamma per state."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
+from latentbandits.models.numerics.normal import log_normal_density
+from latentbandits.models.protocol import Context
+
+
+class LinearNoisePosterior(NamedTuple):
+    """Of theta_s in units of sigma_s, and of sigma_s^2: inverse gamma (count / 2, squares / 2)."""
+
+    mean: FloatArray  # (n_sessions, n_states, n_features)
+    factor: FloatArray  # (n_sessions, n_states, n_features, n_features)
+    squares: FloatArray  # (n_sessions, n_states), 2 b
+    counts: FloatArray  # (n_sessions, n_states), 2 a
+
+    @property
+    def linear(self) -> LinearPosterior:
+        return LinearPosterior(self.mean, self.factor)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class LinearGaussianUnknownNoise:
+    """Rewards N(x' theta_s, sigma_s^2), both unknown: theta_s ~ N(weights, sigma_s^2 covariances).
+
+    sigma_s^2 is noise_scale^2 noise_count / chi^2 with `noise_count` degrees of freedom, which
+    must be above 2, so that rewards have a variance. `covariances` are in units of the noise.
+
+    >>> model = LinearGaussianUnknownNoise([[1.0, 0.0]], [np.eye(2)], 0.5, noise_count=8)
+    >>> model.expected_rewards(np.array([[[3.0, 1.0]]]))[0]
+    array([[3.]])
+    """
+
+    transition: ClassVar[None] = None
+
+    weights: FloatArray
+    covariances: FloatArray
+    noise_scale: FloatArray
+    noise_count: FloatArray
+    state_prior: FloatArray
+
+    def __init__(
+        self,
+        weights: ArrayLike,
+        covariances: ArrayLike,
+        noise_scale: ArrayLike,
+        noise_count: ArrayLike,
+        state_prior: ArrayLike | None = None,
+    ) -> None:
+        unit = LinearGaussian(weights, 1.0, covariances, state_prior)
+        shape = unit.weights.shape[:-1]
+        scale = checks.non_negative_array("noise_scale", noise_scale, shape)
+        checks.above("noise_scale", scale, 0, "as rewards have noise")
+        count = checks.non_negative_array("noise_count", noise_count, shape)
+        checks.above("noise_count", count, 2, "so that rewards have a variance")
+        checks.set_fields(
+            self,
+            weights=unit.weights,
+            covariances=unit.covariances,
+            noise_scale=scale,
+            noise_count=count,
+            state_prior=unit.state_prior,
+        )
+
+    @property
+    def n_states(self) -> int:
+        return self._unit.n_states
+
+    @property
+    def n_features(self) -> int:
+        return self._unit.n_features
+
+    @property
+    def n_actions(self) -> None:
+        return None
+
+    @property
+    def n_sessions(self) -> int | None:
+        return self._unit.n_sessions
+
+    @cached_property
+    def noise(self) -> float:
+        """The root of the largest prior mean of sigma_s^2."""
+        return float(np.sqrt(self._mean_variance.max()))
+
+    @cached_property
+    def spread_bound(self) -> float:
+        """For features of length at most one."""
+        return self.noise * self._unit.spread_bound
+
+    @property
+    def log_state_prior(self) -> FloatArray:
+        return self._unit.log_state_prior
+
+    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
+        return self._unit.check_context(context, n_sessions)
+
+    def check_reward(self, reward: FloatArray) -> None:
+        """Any finite number can be a Gaussian reward."""
+
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
+        return self._unit.expected_rewards(context, state)
+
+    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
+        assert context is not None
+        played = context[np.arange(len(action)), action][:, None]
+        means = self._unit.expected_rewards(played)[:, :, 0]
+        return log_normal_density(reward[:, None] - means, self._mean_variance)
+
+    def parameters(self, n_sessions: int) -> LinearNoisePosterior:
+        linear = self._unit.parameters(n_sessions)
+        shape = linear.mean.shape[:2]
+        squares = np.broadcast_to(self.noise_count * self.noise_scale**2, shape)
+        return LinearNoisePosterior(*linear, squares, np.broadcast_to(self.noise_count, shape))
+
+    def condition(
+        self,
+        parameters: LinearNoisePosterior,
+        context: Context,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> tuple[FloatArray, LinearNoisePosterior]:
+        """The predictive is Student's t: with v = x' cov x + 1 and q = (r - x'm)^2 / v, its
+        density is Gamma((n + 1) / 2) / Gamma(n / 2) / sqrt(pi v z) (1 + q / z)^(-(n + 1) / 2)
+        for n counts and squares z, to which the reward adds 1 and q.
+        """
+        from scipy.special import gammaln
+
+        assert context is not None
+        played = context[np.arange(len(action)), action][:, None]
+        mean, variance = self._unit.posterior_rewards(parameters.linear, played)
+        variance = variance[:, :, 0] + 1
+        residual = reward[:, None] - mean[:, :, 0]
+        surprise = residual**2 / variance
+        n, z = parameters.counts, parameters.squares
+        log_predictive = gammaln((n + 1) / 2) - gammaln(n / 2)
+        log_predictive -= 0.5 * np.log(math.pi * variance * z)
+        log_predictive -= 0.5 * (n + 1) * np.log1p(surprise / z)
+        _, linear = self._unit.condition(parameters.linear, context, action, reward)
+        return log_predictive, LinearNoisePosterior(*linear, z + surprise, n + 1)
+
+    def posterior_rewards(
+        self, parameters: LinearNoisePosterior, context: Context
+    ) -> tuple[FloatArray, FloatArray]:
+        mean, variance = self._unit.posterior_rewards(parameters.linear, context)
+        scale = parameters.squares / (parameters.counts - 2)
+        return mean, variance * scale[:, :, None]
+
+    def sample_rewards(
+        self,
+        parameters: LinearNoisePosterior,
+        context: Context,
+        state: IntArray,
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        """X'm + sigma (x'theta - x'm), theta drawn in units of the noise."""
+        chosen = np.arange(len(state))[:, None], state
+        noise = 0.5 * parameters.squares[chosen]
+        noise /= rng.standard_gamma(parameters.counts[chosen] / 2)
+        draws = self._unit.sample_rewards(parameters.linear, context, state, rng)
+        assert context is not None
+        mean = parameters.mean[chosen] @ context.swapaxes(1, 2)
+        draws -= mean
+        draws *= np.sqrt(noise)[..., None]
+        draws += mean
+        return draws
+
+    def probability_best(
+        self,
+        parameters: LinearNoisePosterior,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> None:
+        """Rewards that share theta have no one-dimensional form: their draws must be counted."""
+        return
+
+    def select(self, session: IntArray, state: IntArray) -> LinearGaussianUnknownNoise:
+        unit = self._unit.select(session, state)
+        chosen = (0 if self.n_sessions is None else session), state
+        lead = (-1, self.n_states)
+        return LinearGaussianUnknownNoise(
+            unit.weights,
+            unit.covariances,
+            self.noise_scale.reshape(lead)[chosen][:, None],
+            self.noise_count.reshape(lead)[chosen][:, None],
+        )
+
+    def vague(self) -> LinearGaussianUnknownNoise:
+        """The covariance of weights over states, and their own, in one state of mean noise."""
+        unit = self._unit.vague()
+        variance = self._mean_variance.reshape(self.weights.shape[:-1]).mean(axis=-1)
+        between = unit.covariances[..., 0, :, :] - self.covariances.mean(axis=-3)
+        covariance = between / variance[..., None, None] + self.covariances.mean(axis=-3)
+        count = self.noise_count.min()
+        scale = np.sqrt(variance * (count - 2) / count)[..., None]
+        return LinearGaussianUnknownNoise(unit.weights, covariance[..., None, :, :], scale, count)
+
+    def with_state(
+        self, other: LinearGaussianUnknownNoise, probability: float
+    ) -> LinearGaussianUnknownNoise:
+        unit = self._unit.with_state(other._unit, probability)
+        shape = (*self.weights.shape[:-2], 1)
+        scale, count = (
+            np.concatenate([mine, np.broadcast_to(one, shape)], axis=-1)
+            for mine, one in (
+                (self.noise_scale, other.noise_scale),
+                (self.noise_count, other.noise_count),
+            )
+        )
+        return LinearGaussianUnknownNoise(
+            unit.weights, unit.covariances, scale, count, unit.state_prior
+        )
+
+    @cached_property
+    def _unit(self) -> LinearGaussian:
+        """The same model in units of its noise."""
+        return LinearGaussian(self.weights, 1.0, self.covariances, self.state_prior)
+
+    @cached_property
+    def _mean_variance(self) -> FloatArray:
+        """E[sigma_s^2], `(1 or n_sessions, n_states)`."""
+        variance = self.noise_count * self.noise_scale**2 / (self.noise_count - 2)
+        shaped: FloatArray = variance.reshape(-1, self.n_states)
+        return shaped

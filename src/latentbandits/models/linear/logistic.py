@@ -1,0 +1,148 @@
+"""Clicks with features: a logistic-linear model, by particles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.composed.particle_model import ParticleModel
+from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.protocol import Context
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class LogisticLinear(ParticleModel):
+    """Rewards 0 or 1 with P(1) = 1 / (1 + exp(-x' theta_s)), theta_s ~ N(weights, covariances).
+
+    `weights` is `(n_states, n_features)`, `covariances` `(n_states, n_features, n_features)`.
+
+    >>> model = LogisticLinear([[2.0], [-2.0]], [np.eye(1)] * 2)
+    >>> model.expected_rewards(np.array([[[1.0], [-1.0]]])).round(3)
+    array([[[0.881, 0.119],
+            [0.119, 0.881]]])
+    """
+
+    weights: FloatArray
+    covariances: FloatArray
+    n_particles: int
+    n_moves: int
+    seed: int
+    state_prior: FloatArray
+
+    def __init__(
+        self,
+        weights: ArrayLike,
+        covariances: ArrayLike,
+        n_particles: int = 256,
+        n_moves: int = 1,
+        seed: int = 0,
+        state_prior: ArrayLike | None = None,
+    ) -> None:
+        own = checks.finite_array("weights", weights, (2,))
+        prior = LinearGaussian(own, 1.0, covariances, state_prior)
+        if np.linalg.eigvalsh(prior.covariances).min() <= 0:
+            raise ValueError("covariances must be positive definite: moves need a prior density")
+        checks.set_fields(
+            self,
+            weights=prior.weights,
+            covariances=prior.covariances,
+            state_prior=prior.state_prior,
+        )
+        object.__setattr__(self, "n_particles", checks.positive_count("n_particles", n_particles))
+        object.__setattr__(self, "n_moves", checks.positive_count("n_moves", n_moves))
+        object.__setattr__(self, "seed", int(seed))
+
+    @property
+    def n_features(self) -> int:
+        return int(self.weights.shape[1])
+
+    @property
+    def n_actions(self) -> None:
+        return None
+
+    @property
+    def noise(self) -> float:
+        """Rewards in [0, 1] are 1/2-sub-Gaussian."""
+        return 0.5
+
+    @cached_property
+    def spread_bound(self) -> float:
+        """For features of length at most one: a logistic curve is nowhere steeper than 1/4."""
+        largest = float(np.linalg.eigvalsh(self.covariances).max())
+        return min(0.25 * float(np.sqrt(largest)), 0.5)
+
+    def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
+        return checks.features(context, n_sessions, self.n_features)
+
+    def check_reward(self, reward: FloatArray) -> None:
+        outside = (reward != 0) & (reward != 1)
+        if outside.any():
+            session = int(outside.argmax())
+            raise ValueError(
+                "LogisticLinear takes rewards that are 0 or 1; "
+                f"session {session} has {reward[session]:g}"
+            )
+
+    def vague(self) -> LogisticLinear:
+        """The covariance of weights over states, and their own, in one state."""
+        wide = LinearGaussian(self.weights, 1.0, self.covariances).vague()
+        return LogisticLinear(
+            wide.weights, wide.covariances, self.n_particles, self.n_moves, self.seed
+        )
+
+    def with_state(self, other: LogisticLinear, probability: float) -> LogisticLinear:
+        return LogisticLinear(
+            np.concatenate([self.weights, other.weights]),
+            np.concatenate([self.covariances, other.covariances]),
+            self.n_particles,
+            self.n_moves,
+            self.seed,
+            checks.extended_prior(self.state_prior, probability),
+        )
+
+    @property
+    def _point(self) -> FloatArray:
+        return self.weights
+
+    def _draw_prior(self, n: int, rng: np.random.Generator) -> FloatArray:
+        draws = rng.standard_normal((self.n_states, n, self.n_features))
+        theta: FloatArray = self.weights[:, None] + draws @ self._factors.swapaxes(1, 2)
+        return theta
+
+    def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray:
+        """Up to a constant of the state."""
+        z = (theta - self.weights[state][:, None]) @ self._inverse_factors[state].swapaxes(1, 2)
+        density: FloatArray = -0.5 * np.einsum("kmp,kmp->km", z, z)
+        return density
+
+    def _log_density(
+        self, theta: FloatArray, features: FloatArray, reward: FloatArray
+    ) -> FloatArray:
+        """-log(1 + exp(-m)) of the margin m = (2 r - 1) x' theta."""
+        signed = (features * (2 * reward - 1)[..., None]).swapaxes(1, 2)
+        density: FloatArray = theta @ signed
+        shortfall = np.minimum(density, 0.0)
+        np.abs(density, out=density)
+        np.negative(density, out=density)
+        np.exp(density, out=density)
+        np.log1p(density, out=density)
+        return np.subtract(shortfall, density, out=density)
+
+    def _mean_rewards(self, theta: FloatArray, features: FloatArray) -> FloatArray:
+        from scipy.special import expit
+
+        rewards: FloatArray = expit(theta @ features.swapaxes(1, 2))
+        return rewards
+
+    @cached_property
+    def _factors(self) -> FloatArray:
+        return np.linalg.cholesky(self.covariances).astype(np.float64)
+
+    @cached_property
+    def _inverse_factors(self) -> FloatArray:
+        return np.linalg.inv(self._factors).astype(np.float64)

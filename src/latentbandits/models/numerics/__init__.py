@@ -1,0 +1,1 @@
+"""Densities, samplers, quadrature and array operations that the models share."""

@@ -1,0 +1,52 @@
+"""Dirichlet distributions: draws, normaliser, and one more observation. A beta is one of two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.numerics.gamma import standard_gamma
+
+_UNDERFLOWS = 0.05  # a gamma draw of a smaller shape can be zero in floating point
+
+
+def log_normaliser(phi: FloatArray) -> FloatArray:
+    """Log of the product of Gamma(phi_c), over Gamma(sum phi).
+
+    >>> log_normaliser(np.array([1.0, 1.0]))
+    np.float64(0.0)
+    """
+    from scipy.special import gammaln
+
+    log_z: FloatArray = gammaln(phi).sum(axis=-1) - gammaln(phi.sum(axis=-1))
+    return log_z
+
+
+def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArray) -> FloatArray:
+    """Log Z(phi + one_hot) - log Z(phi) = log(phi_c / sum phi), phi = prior + totals, (..., C).
+
+    The Gammas cancel. Sums come first, as all states share the totals.
+
+    >>> prior, totals, one_hot = np.array([[2.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    >>> float(np.exp(log_normaliser_step(prior, totals, one_hot)))
+    0.75
+    """
+    step: FloatArray = np.einsum("...c,...c->...", prior, one_hot)
+    step += np.einsum("...c,...c->...", totals, one_hot)
+    step /= np.einsum("...c->...", prior) + np.einsum("...c->...", totals)
+    log_step: FloatArray = np.log(step)
+    return log_step
+
+
+def unnormalised(phi: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """A draw for every phi up to a factor of its own: the sum is not one, but not zero.
+
+    >>> bool((unnormalised(np.full((5, 2), 1e-6), np.random.default_rng(0)).sum(axis=1) > 0).all())
+    True
+    """
+    if phi.min() >= _UNDERFLOWS:
+        return standard_gamma(phi, rng)
+    log_draws = np.log(standard_gamma(phi + 1, rng))  # log G(a) = log G(a + 1) + log(U) / a
+    log_draws -= rng.standard_exponential(phi.shape) / phi
+    draws: FloatArray = np.exp(log_draws - log_draws.max(axis=-1, keepdims=True))
+    return draws

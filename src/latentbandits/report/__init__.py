@@ -1,0 +1,1 @@
+"""Tables, claims and figures for the terminal, HTML and JSON."""

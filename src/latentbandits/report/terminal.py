@@ -1,0 +1,81 @@
+"""A report on disk (results.json, figures, frames) and on the terminal (tables)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from latentbandits.report.report import Claim, Report, Table
+
+_VERDICTS = {True: "yes", False: "NO", None: "too few runs"}
+
+
+def show(report: Report, folder: Path | None = None) -> None:
+    """The tables of a report, its claims last."""
+    tables = [*report.tables]
+    if report.claims:
+        tables.append(claims_table(report.claims))
+    console = show_tables(tables)
+    held = sum(claim.holds is True for claim in report.claims)
+    parts = [f"{report.seconds:.0f} s"]
+    if report.claims:
+        parts.insert(0, f"{held} of {len(report.claims)} claims hold")
+    if folder is not None:
+        parts.append(f"results in {folder}")
+    console.print("; ".join(parts))
+
+
+def show_tables(tables: Iterable[Table]) -> Console:
+    """Tables on the terminal, or as wide as a page where there is none."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=130)
+    for table in tables:
+        # Its own line: a title of the table would be folded to the table's width.
+        console.print(table.title, style="italic", highlight=False, markup=False)
+        console.print(_rich(table))
+    return console
+
+
+def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
+    """Regret, mean reward and worst-decile reward per policy, each with its standard error."""
+    names = ("regret", "reward", "worst_decile_reward", "first_rounds_reward", "last_rounds_reward")
+    columns = ("policy", "regret", "reward", "worst 10%", "first 50", "last 100")
+    body = [
+        (
+            str(row["policy"]),
+            *(_error(row[name], row[f"{name}_stderr"], name) for name in names),
+        )
+        for row in rows
+    ]
+    return Table(title, columns, body)
+
+
+def claims_table(claims: Iterable[Claim]) -> Table:
+    body: list[tuple[str, ...]] = [
+        (c.id, c.claim, c.predicted, c.measured, _VERDICTS[c.holds]) for c in claims
+    ]
+    return Table("Claims", ("id", "claim", "predicts", "measured", "holds"), body)
+
+
+def _error(mean: float, stderr: float, name: str) -> str:
+    digits = 1 if name == "regret" else 3
+    return f"{mean:.{digits}f} ±{stderr:.{digits}f}" if math.isfinite(stderr) else f"{mean:.3f}"
+
+
+def _rich(table: Table) -> RichTable:
+    rich = RichTable(
+        box=box.SIMPLE_HEAD,
+        show_header=any(table.columns),
+    )
+    for i, column in enumerate(table.columns):
+        rich.add_column(column, justify="left", no_wrap=i == 0)
+    for row in table.rows:
+        rich.add_row(*row, style="bold red" if row[-1] == "NO" else None)
+    return rich

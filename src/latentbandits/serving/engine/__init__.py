@@ -1,0 +1,1 @@
+"""The decision engine: sessions, beliefs and the event log, without HTTP."""

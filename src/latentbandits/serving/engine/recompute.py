@@ -1,0 +1,42 @@
+"""A logged decision, made again: from its id and what the log held before it."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from latentbandits.serving.engine.engine import Engine, answer_of
+from latentbandits.serving.engine.orders import parse_decision_id
+from latentbandits.serving.engine.replay import FALLBACK, replay
+from latentbandits.serving.engine.sessions import Live
+from latentbandits.serving.errors import Invalid
+from latentbandits.serving.http.messages import Decided, DecideRequest
+
+
+def recompute(engine: Engine, decision_id: str) -> Decided:
+    """The same action, propensity and state probabilities as when it was made.
+
+    Needs an engine with the policy and the propensity settings of that time, in a transaction.
+    """
+    order, token = parse_decision_id(decision_id)
+    row = engine.decision(order, token, decision_id)
+    session = engine.store.session(row.session)
+    served = engine.library.served(row.model)
+    policy = served.policies[row.arm]
+    if session is None or row.policy not in (policy.name, FALLBACK):
+        raise Invalid(f"{decision_id} was decided by {row.policy}; this engine has {policy.name}")
+    keys = engine.sessions.keys(row.session, before=order)
+    known = [r for r in engine.store.applied(keys) if (r.reward_order or 0) < order]
+    belief = replay(policy, served.id, served.space, known)
+    then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, arm=row.arm)
+    live = Live(then, served, policy, belief, []).learned(then, belief)
+    features = None
+    if row.features is not None:
+        features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
+    request = DecideRequest(
+        session.name,
+        None if row.actions is None else msgspec.json.decode(row.actions),
+        features,
+        default=row.action if row.policy == FALLBACK else None,
+    )
+    return answer_of(engine.choose(live, request, order, token), live.probabilities)

@@ -1,0 +1,70 @@
+"""What a session believes is what its log teaches: nothing else is ever the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from latentbandits.policies import EXP4, Decision, mmUCB, mUCB
+from latentbandits.policies.decision import ANYONE
+from latentbandits.serving.engine.actions import ActionSpace
+from latentbandits.serving.engine.choosers import AnyChecked
+from latentbandits.serving.records import DecisionRow
+
+FALLBACK = "default"
+"""The policy of a decision that the caller's default made."""
+
+_LEARN_FROM_THEIR_OWN = (mUCB, mmUCB, EXP4)  # from the state they believed, or their own chances
+
+
+def teaches(policy: AnyChecked, model_id: str, row: DecisionRow) -> bool:
+    """Whether `policy`, on the model of that id, can learn from this decision."""
+    if row.policy == FALLBACK:
+        return False
+    if isinstance(policy, _LEARN_FROM_THEIR_OWN):
+        return row.policy == policy.name and row.model == model_id
+    return True
+
+
+def learn(
+    policy: AnyChecked,
+    model_id: str,
+    space: ActionSpace,
+    belief: Any,
+    row: DecisionRow,
+    reward: float,
+) -> Any:
+    """The belief after `reward` for the decision of `row`."""
+    recalled = space.recall(row) if teaches(policy, model_id, row) else None
+    if recalled is None:
+        return belief
+    decision = Decision(
+        np.array([recalled.action]),
+        np.array([row.state]),
+        None if row.propensity is None else np.array([row.propensity]),
+        "none" if row.propensity is None else "exact",
+        ANYONE,
+        recalled.eligible,
+    )
+    return policy.update(belief, recalled.context, decision, np.array([reward]))
+
+
+def replay(
+    policy: AnyChecked,
+    model_id: str,
+    space: ActionSpace,
+    rows: Iterable[DecisionRow],
+    belief: Any = None,
+) -> Any:
+    """The belief after these rewarded decisions, from the prior or from `belief` on."""
+    if belief is None:
+        belief = policy.init(1)
+    for row in rows:
+        assert row.reward is not None
+        # A model of another kind may not take every reward of its predecessor's log.
+        with suppress(ValueError):
+            belief = learn(policy, model_id, space, belief, row, row.reward)
+    return belief

@@ -1,0 +1,150 @@
+"""One thread that works for everyone: what waits together is committed together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.errors import Busy, Contention, Refused, StoreUnavailable
+
+Answer = TypeVar("Answer")
+Operation = Callable[[Engine], Answer]
+
+_log = logging.getLogger(__name__)
+MAX_BATCH = 256
+_ATTEMPTS = 3
+
+
+class _Job(NamedTuple):
+    operation: Operation[Any]
+    future: asyncio.Future[Any]
+
+
+class Writer:
+    """Runs operations on an engine; an answer is given after the commit that holds it.
+
+    While one batch is being committed the next one gathers, so that under load one fsync serves
+    many requests and a lone request waits for no other. At most `capacity` operations wait.
+    A store that keeps nothing has nothing to wait for: then there is no thread, and no queue.
+    """
+
+    def __init__(self, engine: Engine, capacity: int) -> None:
+        self.engine = engine
+        self.waiting = 0  # only touched by the event loop, like
+        self.most_waiting = 0
+        self._capacity = capacity
+        self.store_works = True
+        self._closed = False
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self.engine.store.durable:
+            self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
+            self._thread.start()
+
+    async def run(self, operation: Operation[Answer], *, urgent: bool = False) -> Answer:
+        """The answer of `operation`, once it is committed; Busy where too many wait already,
+        unless it is `urgent`.
+        """
+        if self._thread is None:
+            with self.engine.transaction():
+                answer = _attempt(operation, self.engine)
+            if isinstance(answer, Refused):
+                raise answer
+            return cast(Answer, answer)
+        assert self._loop is not None
+        if self._closed or (self.waiting >= self._capacity and not urgent):
+            raise Busy(f"{self.waiting} requests are waiting already: try again shortly")
+        self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._jobs.put(_Job(operation, future))
+        return await future
+
+    async def close(self) -> None:
+        """Finish what waits, then end the thread and close the store."""
+        self._closed = True
+        if self._thread is not None:
+            self._jobs.put(None)
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        self.engine.store.close()
+
+    def _work(self) -> None:
+        assert self._loop is not None
+        more = True
+        while more:
+            batch: list[_Job] = []
+            job = self._jobs.get()
+            while True:
+                if job is None:
+                    more = False
+                    break
+                batch.append(job)
+                if len(batch) == MAX_BATCH:
+                    break
+                try:
+                    job = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+            answers = self._commit([job.operation for job in batch])
+            try:
+                self._loop.call_soon_threadsafe(self._answer, batch, answers)
+            except RuntimeError:  # the loop has ended: nobody is left to answer
+                return
+
+    def _commit(self, batch: list[Operation[Any]]) -> list[Any]:
+        """An answer or an exception for each, after one commit for all of them."""
+        try:
+            with self.engine.transaction():
+                answers = [_attempt(operation, self.engine) for operation in batch]
+            self.store_works = True
+        except Contention as error:
+            if len(batch) == 1:
+                return [error]
+            return [answer for operation in batch for answer in self._alone(operation)]
+        except StoreUnavailable as error:
+            if self.store_works:
+                _log.warning("%s", error)
+            self.store_works = False
+            return [error] * len(batch)
+        except Exception as error:
+            _log.exception("a batch of %d failed", len(batch))
+            if len(batch) == 1:
+                return [error]
+            return [answer for operation in batch for answer in self._alone(operation)]
+        return answers
+
+    def _alone(self, operation: Operation[Any]) -> list[Any]:
+        for _ in range(_ATTEMPTS):
+            answers = self._commit([operation])
+            if not isinstance(answers[0], Contention):
+                break
+        return answers
+
+    def _answer(self, batch: list[_Job], answers: list[Any]) -> None:
+        self.waiting -= len(batch)
+        for job, answer in zip(batch, answers, strict=True):
+            if job.future.done():  # its client has gone
+                continue
+            if isinstance(answer, BaseException):
+                job.future.set_exception(answer)
+            else:
+                job.future.set_result(answer)
+
+
+def _attempt(operation: Operation[Any], engine: Engine) -> Any:
+    """The answer, or why it was refused: that undoes nothing of the others in the batch."""
+    try:
+        return operation(engine)
+    except StoreUnavailable:
+        raise
+    except Refused as refusal:
+        return refusal

@@ -1,0 +1,1 @@
+"""The HTTP service: messages, endpoints and the server around the engine."""

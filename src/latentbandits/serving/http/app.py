@@ -1,0 +1,322 @@
+"""HTTP: translates between requests and the engine, and does nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from latentbandits.serving.errors import (
+    Busy,
+    Conflict,
+    Invalid,
+    NotFound,
+    Refused,
+    StoreUnavailable,
+)
+from latentbandits.serving.http.endpoints import ENDPOINTS, Endpoint
+from latentbandits.serving.http.messages import ErrorBody, Health, Problem
+from latentbandits.serving.http.metrics import snapshot
+from latentbandits.serving.http.openapi import document
+from latentbandits.serving.http.pages import PAGES
+from latentbandits.serving.http.service import Service
+from latentbandits.serving.settings import is_loopback
+
+Background: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+"""What runs in the event loop as long as the app does."""
+
+RawHeaders: TypeAlias = dict[bytes, bytes]
+
+_JSON = "application/json"
+_JSON_TYPE = (b"content-type", _JSON.encode())
+_NO_MORE: RawHeaders = {}
+_encode = msgspec.json.Encoder().encode
+_STATUSES: tuple[tuple[type[Refused], int], ...] = (
+    (NotFound, 404),
+    (Conflict, 409),
+    (Invalid, 422),
+    (Busy, 503),
+    (StoreUnavailable, 503),
+)
+
+
+class _Answered(Exception):  # noqa: N818 - an answer, not a fault
+    """A request that HTTP alone refuses."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        self.status = status
+        self.problem = Problem(code, message)
+
+
+def create_app(service: Service, beside: Background | None = None) -> Starlette:
+    """The service as an ASGI app, for uvicorn or to be mounted in an app of yours.
+
+    A mounted app's lifespan is not run by the outer one: call `service.start()` and
+    `service.stop()` there.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await service.start()
+        task = None if beside is None else asyncio.create_task(beside())
+        yield
+        if task is not None:
+            task.cancel()
+        await service.stop()
+
+    endpoints = [(endpoint, _Handler(service, endpoint)) for endpoint in ENDPOINTS]
+    direct = {(e.method, e.path): handler for e, handler in endpoints if "{" not in e.path}
+    routes: list[BaseRoute] = [
+        Route(path, _ByMethod(handlers), methods=list(handlers))
+        for path, handlers in _by_path(endpoints).items()
+    ]
+    specification = _encode(document())
+    routes += [
+        Route("/healthz", _health),
+        Route("/readyz", _readiness(service)),
+        Route("/metrics", _metrics(service)),
+        Route("/openapi.json", lambda request: _json(specification)),
+        *PAGES,
+    ]
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(_Direct, handlers=direct)],
+        exception_handlers={HTTPException: _http_error, Exception: _fault},
+    )
+
+
+def _by_path(endpoints: Iterable[tuple[Endpoint, ASGIApp]]) -> dict[str, dict[str, ASGIApp]]:
+    paths: dict[str, dict[str, ASGIApp]] = {}
+    for endpoint, handler in endpoints:
+        path = endpoint.path.replace("{session}", "{session:path}")  # an id may have slashes
+        paths.setdefault(path, {})[endpoint.method] = handler
+    return paths
+
+
+class _ByMethod:
+    def __init__(self, handlers: dict[str, ASGIApp]) -> None:
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        await self._handlers[method](scope, receive, send)
+
+
+class _Direct:
+    """Answers where method and path name an endpoint, so that `decide` need not be routed: that
+    costs as much as decoding its body.
+    """
+
+    def __init__(self, app: ASGIApp, handlers: Mapping[tuple[str, str], ASGIApp]) -> None:
+        self._app = app
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = None
+        if scope["type"] == "http":
+            handler = self._handlers.get((scope["method"], scope["path"]))
+        await (handler or self._app)(scope, receive, send)
+
+
+class _Handler:
+    """An endpoint as an ASGI app: from the body's bytes to the answer's."""
+
+    def __init__(self, service: Service, endpoint: Endpoint) -> None:
+        self._service = service
+        self._endpoint = endpoint
+        self._decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
+        self._latency = service.metrics.latency.labels(endpoint.path)
+        requests = service.metrics.requests
+        self._counters = {endpoint.status: requests.labels(endpoint.path, endpoint.status)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = time.perf_counter()
+        service, endpoint = self._service, self._endpoint
+        extra: RawHeaders = _NO_MORE
+        try:
+            headers: RawHeaders = dict(scope["headers"])
+            _check_host(service, headers)
+            _check_key(service, headers, endpoint.scope)
+            body = None
+            if self._decoder is not None:
+                body = await _read(service, receive, headers, self._decoder)
+            given = _parameters(scope) if endpoint.parameters else {}
+            answer = await endpoint.handle(service, body, given)
+            status = 200 if isinstance(answer, list) else endpoint.status
+            content = _encode(answer)
+        except Refused as refusal:
+            status, content, extra = _refusal(refusal)
+        except _Answered as answered:
+            status, content, extra = _problem(answered.status, answered.problem)
+        counter = self._counters.get(status)
+        if counter is None:
+            counter = service.metrics.requests.labels(endpoint.path, status)
+            self._counters[status] = counter
+        counter.inc()
+        self._latency.observe(time.perf_counter() - start)
+        await _send(send, status, content, extra)
+
+
+async def _send(send: Send, status: int, content: bytes, extra: RawHeaders) -> None:
+    length = (b"content-length", b"%d" % len(content))
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [length, _JSON_TYPE, *extra.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": content})
+
+
+def _parameters(scope: Scope) -> dict[str, str]:
+    """Those of the query and, where a path has any, of the path."""
+    return {**QueryParams(scope["query_string"]), **scope.get("path_params", {})}
+
+
+async def _read(
+    service: Service, receive: Receive, headers: RawHeaders, decoder: msgspec.json.Decoder[Any]
+) -> Any:
+    """The body as its type; refused as soon as it is known to be too large."""
+    kind = headers.get(b"content-type", b"").decode("latin-1")
+    if kind != _JSON and kind.partition(";")[0].strip().lower() != _JSON:
+        raise _Answered(
+            415, "media_type", f"the body must be application/json, and say so; got {kind[:80]!r}"
+        )
+    largest = service.settings.max_body
+    announced = headers.get(b"content-length", b"")
+    if announced.isdigit() and int(announced[:19]) > largest:
+        raise _too_large(largest)
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Answered(400, "disconnected", "the client went away")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > largest:
+            raise _too_large(largest)
+        parts.append(part)
+        more = message.get("more_body", False)
+    try:
+        return decoder.decode(b"".join(parts))
+    except msgspec.ValidationError as error:
+        raise _Answered(422, "invalid", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _Answered(400, "malformed", f"the body is not JSON: {error}") from None
+
+
+def _too_large(largest: int) -> _Answered:
+    return _Answered(413, "too_large", f"the body may have at most {largest} bytes")
+
+
+def _check_key(service: Service, headers: RawHeaders, scope: str) -> None:
+    if service.keys is None:
+        return
+    kind, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    if kind.lower() != "bearer":
+        raise _Answered(401, "unauthorised", "send a key: Authorization: Bearer lb_...")
+    scopes = service.keys.scopes(key.strip())
+    if scopes is None:
+        raise _Answered(401, "unauthorised", "this key is not one of the service's")
+    if scope not in scopes and "admin" not in scopes:
+        raise _Answered(403, "forbidden", f"this key lacks the scope {scope!r}")
+
+
+def _check_host(service: Service, headers: RawHeaders) -> None:
+    """Without keys, a web page elsewhere must not reach a loopback service by a name of its own."""
+    allowed = service.settings.allowed_hosts
+    if service.keys is not None and not allowed:
+        return
+    host = headers.get(b"host", b"").decode("latin-1").rpartition(":")
+    name = host[0] if host[2].isdecimal() and host[0] else "".join(host)
+    if is_loopback(name) or name in [part.strip() for part in allowed.split(",")]:
+        return
+    raise _Answered(421, "host", f"this service does not answer to the host {name[:100]!r}")
+
+
+def _json(content: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(content, status, headers, _JSON)
+
+
+def _problem(status: int, problem: Problem) -> tuple[int, bytes, RawHeaders]:
+    """The status, body and further headers that tell of a problem."""
+    extra: RawHeaders = {}
+    if status == 401:
+        extra[b"www-authenticate"] = b"Bearer"
+    if status in (429, 503):
+        extra[b"retry-after"] = b"1"
+    return status, _encode(ErrorBody(problem)), extra
+
+
+def _refusal(refusal: Refused) -> tuple[int, bytes, RawHeaders]:
+    status = next((code for kind, code in _STATUSES if isinstance(refusal, kind)), 422)
+    return _problem(status, Problem(refusal.code, refusal.message))
+
+
+def _error(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    _, content, extra = _problem(status, problem)
+    more = {name.decode(): value.decode() for name, value in extra.items()}
+    return _json(content, status, {**(headers or {}), **more})
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers) if error.headers else None
+    return _error(error.status_code, Problem("http", error.detail), headers)
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    return _error(500, Problem("fault", "the service failed; its log says how"))
+
+
+async def _health(request: Request) -> Response:
+    return _json(_encode(Health("up")))
+
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def _readiness(service: Service) -> Handler:
+    async def readyz(request: Request) -> Response:
+        if await service.ready():
+            return _json(_encode(Health("ready")))
+        reason = "draining" if service.draining else "store unavailable"
+        return _json(_encode(Health(reason)), 503, {"retry-after": "1"})
+
+    return readyz
+
+
+def _metrics(service: Service) -> Handler:
+    async def metrics(request: Request) -> Response:
+        try:
+            headers = dict(request.scope["headers"])
+            _check_host(service, headers)
+            _check_key(service, headers, "read")
+        except _Answered as answered:
+            return _error(answered.status, answered.problem)
+        service.metrics.waiting.set(service.writer.waiting)
+        service.metrics.most_waiting.set(service.writer.most_waiting)
+        try:
+            totals = await service.writer.run(snapshot, urgent=True)
+        except Refused:
+            totals = None  # the store is down: say at least that
+        service.metrics.store_works.set(service.writer.store_works)
+        text = service.metrics.exposition(totals)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return metrics

@@ -1,0 +1,128 @@
+"""What Prometheus is told: requests as they come, totals as the engine keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.statistics import Statistics
+from latentbandits.serving.http import overview
+
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_ROUNDS = (1, 2, 3, 5, 10, 20, 50)
+
+
+class Snapshot(NamedTuple):
+    """The totals of a moment: copied where they are kept, read where they are shown."""
+
+    counts: dict[str, int]
+    tallies: list[tuple[str, str, int, int, float]]  # policy, model, decisions, rewards, sum
+    arms: list[tuple[str, str, int, float]]  # arm, policy, rewards, mean
+    entropies: list[tuple[str, int, float]]  # arm, round, bits
+
+
+def snapshot(engine: Engine) -> Snapshot:
+    totals: Statistics = overview.statistics(engine)
+    arms = [overview.arm_view(engine, arm, totals) for arm in overview.shown_arms(engine, totals)]
+    return Snapshot(
+        overview.counts(totals),
+        [
+            (*_split(name), tally.decisions, tally.rewards, tally.reward_sum)
+            for name, tally in totals.tallies.items()
+        ],
+        [(a.arm, a.policy, a.rewards, a.reward.mean) for a in arms if a.reward is not None],
+        [
+            (arm.arm, one.round, one.entropy)
+            for arm in arms
+            for one in arm.rounds
+            if one.round in _ROUNDS and one.entropy is not None
+        ],
+    )
+
+
+def _split(name: str) -> tuple[str, str]:
+    policy, _, model = name.partition(" ")
+    return policy, model
+
+
+class Metrics:
+    """A registry of its own, so that several services can live in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "latentbandits_requests", "requests by route and status", ["route", "status"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.latency = Histogram(
+            "latentbandits_request_seconds", "time to the answer, commit included", ["route"],
+            buckets=_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.waiting = Gauge(
+            "latentbandits_waiting", "requests that wait for the writer", registry=self.registry
+        )
+        self.most_waiting = Gauge(
+            "latentbandits_waiting_most", "the most that ever waited", registry=self.registry
+        )
+        self.store_works = Gauge(
+            "latentbandits_store_works", "1 while commits succeed", registry=self.registry
+        )
+
+    def exposition(self, totals: Snapshot | None) -> bytes:
+        text: bytes = generate_latest(self.registry)
+        if totals is not None:
+            registry = CollectorRegistry()
+            registry.register(_Totals(totals))
+            text += generate_latest(registry)
+        return text
+
+
+class _Totals(Collector):
+    def __init__(self, totals: Snapshot) -> None:
+        self._totals = totals
+
+    def collect(self) -> Iterable[Metric]:
+        totals = self._totals
+        rewards = CounterMetricFamily(
+            "latentbandits_rewards", "rewards by what became of them", labels=["status"]
+        )
+        for status in ("applied", "duplicate", "late"):
+            rewards.add_metric([status], totals.counts[status])
+        yield rewards
+        yield GaugeMetricFamily(
+            "latentbandits_sessions_open", "sessions under way", totals.counts["open"]
+        )
+        ended = CounterMetricFamily(
+            "latentbandits_sessions", "sessions by what became of them", labels=["event"]
+        )
+        for event in ("started", "expired", "restarted", "merged", "deleted"):
+            ended.add_metric([event], totals.counts[event])
+        yield ended
+        labels = ["policy", "model"]
+        decisions = CounterMetricFamily("latentbandits_decisions", "decisions", labels=labels)
+        applied = CounterMetricFamily("latentbandits_applied_rewards", "rewards", labels=labels)
+        sums = GaugeMetricFamily("latentbandits_reward_sum", "sum of rewards", labels=labels)
+        for policy, model, n_decisions, n_rewards, total in totals.tallies:
+            decisions.add_metric([policy, model], n_decisions)
+            applied.add_metric([policy, model], n_rewards)
+            sums.add_metric([policy, model], total)
+        yield from (decisions, applied, sums)
+        means = GaugeMetricFamily(
+            "latentbandits_mean_reward", "mean reward by arm", labels=["arm", "policy"]
+        )
+        for arm, policy, _, mean in totals.arms:
+            means.add_metric([arm, policy], mean)
+        yield means
+        entropy = GaugeMetricFamily(
+            "latentbandits_belief_entropy_bits",
+            "mean entropy of the state probabilities, by round of a session",
+            labels=["arm", "round"],
+        )
+        for arm, round_, bits in totals.entropies:
+            entropy.add_metric([arm, str(round_)], bits)
+        yield entropy

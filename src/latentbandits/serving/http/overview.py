@@ -1,0 +1,166 @@
+"""What a person sees of the service at a glance."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+
+from latentbandits.serving.engine.engine import STATISTICS, Engine
+from latentbandits.serving.engine.sessions import floats
+from latentbandits.serving.engine.statistics import ArmTotals, RoundTotals, Statistics, combined
+from latentbandits.serving.http.messages import (
+    ArmView,
+    Band,
+    Models,
+    Overview,
+    RecentSession,
+    RoundView,
+    SeriesView,
+    StateView,
+    Swap,
+)
+from latentbandits.serving.http.views import model_view, seconds
+from latentbandits.serving.records import Arm, SessionRow
+
+_RECENT = 20
+_TWO_SIDED_95 = 1.959964
+
+
+def overview(engine: Engine) -> Overview:
+    """Totals, rates and what is active; called inside a transaction."""
+    totals = statistics(engine)
+    arms = [arm_view(engine, arm, totals) for arm in shown_arms(engine, totals)]
+    policy, holdout = totals.arm("policy").mean(), totals.arm("holdout").mean()
+    difference = None
+    if policy is not None and holdout is not None:
+        difference = band(policy[0] - holdout[0], math.hypot(policy[1], holdout[1]))
+    return Overview(
+        time=engine.clock() / 1000,
+        store=type(engine.store).__name__,
+        counts=counts(totals),
+        rates=engine.rates.view(),
+        arms=arms,
+        difference=difference,
+        states=states(engine, totals),
+        series=[
+            SeriesView(
+                policy=name.partition(" ")[0],
+                model=name.partition(" ")[2],
+                decisions=tally.decisions,
+                rewards=tally.rewards,
+                mean_reward=tally.reward_sum / tally.rewards if tally.rewards else None,
+            )
+            for name, tally in totals.tallies.items()
+        ],
+        models=models(engine),
+        recent=[_recent(row) for row in engine.store.open_since(_RECENT)],
+    )
+
+
+def statistics(engine: Engine) -> Statistics:
+    """The totals of this process, and of those that share its store."""
+    if not engine.store.shared:
+        return engine.statistics
+    own = f"{STATISTICS}{engine.store.node}"
+    kept = engine.store.notes(STATISTICS)
+    others = [
+        msgspec.json.decode(value, type=Statistics) for name, value in kept.items() if name != own
+    ]
+    return combined([engine.statistics, *others])
+
+
+def shown_arms(engine: Engine, totals: Statistics) -> list[Arm]:
+    held_out = engine.settings.holdout_share > 0 or totals.arm("holdout").decisions > 0
+    return ["policy", "holdout"] if held_out else ["policy"]
+
+
+def counts(totals: Statistics) -> dict[str, int]:
+    names = ("started", "expired", "restarted", "merged", "deleted", "decisions", "applied",
+             "duplicate", "late")  # fmt: skip
+    known = {name: totals.counts.get(name, 0) for name in names}
+    ended = known["expired"] + known["restarted"] + known["merged"] + known["deleted"]
+    return {**known, "open": known["started"] - ended}
+
+
+def arm_view(engine: Engine, arm: Arm, totals: Statistics) -> ArmView:
+    total, settings = totals.arm(arm), engine.settings
+    share = settings.holdout_share
+    return ArmView(
+        arm=arm,
+        policy=settings.policy if arm == "policy" else settings.holdout_policy,
+        share=share if arm == "holdout" else 1 - share,
+        sessions=total.sessions,
+        decisions=total.decisions,
+        rewards=total.rewards,
+        reward=_mean_band(total),
+        rounds=[_round_view(number, one) for number, one in enumerate(total.rounds, 1)],
+    )
+
+
+def states(engine: Engine, totals: Statistics) -> list[StateView]:
+    """The states of the active model."""
+    served = engine.library.served(engine.library.active.model)
+    shares = totals.shares.get(served.id, [0.0] * served.model.n_states)
+    total = sum(shares)
+    prior = np.exp(served.model.log_state_prior[0])
+    return [
+        StateView(s, max(share, 0.0) / total if total > 1e-9 else 0.0, float(prior[s]))
+        for s, share in enumerate(shares)
+    ]
+
+
+def models(engine: Engine) -> Models:
+    library = engine.library
+    active = library.active.model
+    return Models(
+        active=active,
+        models=[
+            model_view(library.served(model_id), active=model_id == active)
+            for model_id in engine.store.model_names()
+        ],
+        swaps=[Swap(seconds(row.order), row.model, row.mode) for row in library.activations],
+    )
+
+
+def band(mean: float, error: float) -> Band:
+    if not math.isfinite(error):
+        return Band(mean, None, None)
+    return Band(mean, mean - _TWO_SIDED_95 * error, mean + _TWO_SIDED_95 * error)
+
+
+def _mean_band(total: ArmTotals) -> Band | None:
+    mean = total.mean()
+    return None if mean is None else band(*mean)
+
+
+def _round_view(number: int, one: RoundTotals) -> RoundView:
+    reward = None
+    if one.rewards:
+        n, mean = one.rewards, one.reward_sum / one.rewards
+        variance = max(one.reward_squares / n - mean**2, 0.0)
+        reward = band(mean, math.sqrt(variance / (n - 1)) if n > 1 else math.inf)
+    return RoundView(
+        round=number,
+        decisions=one.decisions,
+        entropy=one.entropy / one.identified if one.identified else None,
+        rewards=one.rewards,
+        reward=reward,
+    )
+
+
+def _recent(row: SessionRow) -> RecentSession:
+    probabilities = floats(row.probabilities)
+    state = max(range(len(probabilities)), key=probabilities.__getitem__, default=None)
+    return RecentSession(
+        session=row.name,
+        arm=row.arm,
+        model=row.model,
+        round=row.rounds,
+        rewards=row.rewards,
+        mean_reward=row.reward_sum / row.rewards if row.rewards else None,
+        seen=row.seen / 1000,
+        state=state,
+        state_probability=None if state is None else probabilities[state],
+    )
