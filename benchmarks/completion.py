@@ -24,8 +24,8 @@ from benchmarks.report import Report, Table, Target
 from latentbandits.experiments.movielens.data import FILES, load
 from latentbandits.experiments.movielens.filtering import keep_active
 from latentbandits.experiments.movielens.split import halves
-from latentbandits.learning.completion import Completion, complete
 from latentbandits.learning.generate import GeneratedRatings, generate_ratings
+from latentbandits.learning.linear.completion import Completion, complete
 
 RANK, REG, SWEEPS = 10, 0.1, 10
 TOLERANCE = 0.01  # beside Spark: enough when a sweep lowers the objective by less than a hundredth

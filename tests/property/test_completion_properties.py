@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latentbandits.learning.completion import complete
+from latentbandits.learning.linear.completion import complete
 
 
 @st.composite

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from latentbandits.learning.clusters import cluster_users, usable_covariance
 from latentbandits.learning.generate import generate_ratings
+from latentbandits.learning.linear.clusters import cluster_users, usable_covariance
 
 
 @pytest.fixture(scope="module")

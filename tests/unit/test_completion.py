@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.completion import complete
 from latentbandits.learning.generate import generate_ratings
+from latentbandits.learning.linear.completion import complete
 from tests.reference.completion import alternating_least_squares, objective, ridge_row
 
 
@@ -85,8 +85,8 @@ def test_a_repeated_pair_counts_twice():
 def test_blocks_of_rows_do_not_change_the_numbers(monkeypatch):
     users, actions, rewards = small_log()
     whole = complete(users, actions, rewards, rank=3, biases=True)
-    monkeypatch.setattr("latentbandits.learning.ridge_rows._BLOCK_ENTRIES", 20)
-    monkeypatch.setattr("latentbandits.learning.ridge_rows._BLOCKS_PER_TASK", 2)
+    monkeypatch.setattr("latentbandits.learning.linear.ridge_rows._BLOCK_ENTRIES", 20)
+    monkeypatch.setattr("latentbandits.learning.linear.ridge_rows._BLOCKS_PER_TASK", 2)
     blocked = complete(users, actions, rewards, rank=3, biases=True, threads=1)
     threaded = complete(users, actions, rewards, rank=3, biases=True, threads=4)
     np.testing.assert_array_equal(threaded.users, blocked.users)

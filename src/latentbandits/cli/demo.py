@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.clusters import usable_covariance
 from latentbandits.learning.generate import GeneratedRatings, generate_ratings
+from latentbandits.learning.linear.clusters import usable_covariance
 from latentbandits.models import LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray

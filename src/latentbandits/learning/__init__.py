@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from latentbandits.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from latentbandits.learning.clusters import cluster_users
-    from latentbandits.learning.completion import complete
     from latentbandits.learning.fitting import Fit, fit
+    from latentbandits.learning.linear.clusters import cluster_users
+    from latentbandits.learning.linear.completion import complete
     from latentbandits.learning.logs import Log, read_log
     from latentbandits.learning.mixture import fit_mixture
     from latentbandits.learning.save import load_report, save_fit
@@ -35,8 +35,8 @@ __getattr__ = lazy_exports(
         "Fit": "latentbandits.learning.fitting",
         "Log": "latentbandits.learning.logs",
         "LogError": "latentbandits.learning.tables",
-        "cluster_users": "latentbandits.learning.clusters",
-        "complete": "latentbandits.learning.completion",
+        "cluster_users": "latentbandits.learning.linear.clusters",
+        "complete": "latentbandits.learning.linear.completion",
         "fit": "latentbandits.learning.fitting",
         "fit_mixture": "latentbandits.learning.mixture",
         "fit_spectral": "latentbandits.learning.spectral",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.completion import Completion, complete
+from latentbandits.learning.linear.completion import Completion, complete
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.linear.gaussian import LinearGaussian
 

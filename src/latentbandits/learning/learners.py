@@ -7,11 +7,11 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from latentbandits.learning.clusters import SMALLEST_CLUSTER, cluster_users
-from latentbandits.learning.completion import Completion, complete
+from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER, cluster_users
+from latentbandits.learning.linear.completion import Completion, complete
+from latentbandits.learning.linear.ridge_rows import Weighting
 from latentbandits.learning.logs import Log
 from latentbandits.learning.mixture import check_size, fit_mixture
-from latentbandits.learning.ridge_rows import Weighting
 from latentbandits.learning.spectral import fit_spectral
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from latentbandits.environments import GroupedRatings, KnownUsers
-from latentbandits.learning.completion import complete
+from latentbandits.learning.linear.completion import complete
 from latentbandits.learning.logs import Log
 from latentbandits.learning.tables import LogError
 from latentbandits.models import Catalogue, GaussianArms, LinearGaussian

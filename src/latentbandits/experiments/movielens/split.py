@@ -9,8 +9,8 @@ import numpy as np
 from latentbandits.environments import GroupedRatings
 from latentbandits.experiments.movielens.data import Ratings
 from latentbandits.experiments.movielens.settings import ACTIONS, NOISE, Settings
-from latentbandits.learning.clusters import Clusters, cluster_users
-from latentbandits.learning.completion import Completion, complete
+from latentbandits.learning.linear.clusters import Clusters, cluster_users
+from latentbandits.learning.linear.completion import Completion, complete
 from latentbandits.models.checks import IntArray
 
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
-from latentbandits.learning.balance import balance
-from latentbandits.learning.ridge_rows import Factors, Rows, Weighting
+from latentbandits.learning.linear.balance import balance
+from latentbandits.learning.linear.ridge_rows import Factors, Rows, Weighting
 from latentbandits.models.checks import (
     FloatArray,
     IntArray,

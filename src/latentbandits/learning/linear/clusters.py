@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentbandits.learning.completion import Completion
+from latentbandits.learning.linear.completion import Completion
 from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
 from latentbandits.models.linear.gaussian import LinearGaussian
 
