@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, GaussianArms, mmTS
-from latentbandits.serving.engine.choosers import POLICIES
+from latentbandits.policies.registry import entries
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
 from latentbandits.serving.http.messages import RewardRequest
@@ -96,7 +96,7 @@ def test_a_guessed_token_is_not_found(arms: Driver) -> None:
         arms.reward(RewardRequest(forged, 1.0))
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [entry.name for entry in entries("session")])
 def test_belief_is_the_policy_s_own_on_the_log(policy: str) -> None:
     """Played through the engine, a session believes what the bare policy makes of its history."""
     linear = policy.startswith("Lin")
@@ -128,7 +128,7 @@ def test_mmts_believes_what_the_bare_policy_believes() -> None:
     )
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [entry.name for entry in entries("session")])
 @pytest.mark.parametrize("propensity", ["counted", "policy", "none"])
 def test_a_logged_decision_can_be_made_again(policy: str, propensity: str) -> None:
     linear = policy.startswith("Lin")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, NamedTuple
+from typing import ClassVar, Generic, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,8 @@ from latentbandits.policies.decision import (
 )
 from latentbandits.policies.protocol import BeliefT
 
+LearnsFrom = Literal["any", "own"]
+
 
 class Choice(NamedTuple):
     """What the maths of a policy chose, each `(n_sessions,)`."""
@@ -34,7 +36,14 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
     """Subclasses give `_check_context`, `_choose`, `_learn` and `_probabilities`.
 
     A belief is a NamedTuple whose first field is an array with sessions first.
+
+    `order_free` says that the order in which a session's rewards arrive does not matter (for a
+    model whose state stands still). `learns_from` is "own" for a policy that can learn only from
+    its own decisions, because `update` uses the believed state or the propensity of a decision.
     """
+
+    order_free: ClassVar[bool] = True
+    learns_from: ClassVar[LearnsFrom] = "any"
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from latentbandits.beliefs import states
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.protocol import Context, KnownModel
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
+from latentbandits.policies.checked import Choice, LearnsFrom
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.latent import PosteriorPolicy
 from latentbandits.policies.latent_ucb import check_horizon
@@ -39,6 +39,8 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity
     array([0.5])
     """
+
+    learns_from: ClassVar[LearnsFrom] = "own"
 
     model: KnownModel
     reward_range: tuple[float, float] = (0.0, 1.0)

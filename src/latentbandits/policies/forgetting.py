@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +18,7 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
 from latentbandits.models.trees import map_leaves
 from latentbandits.policies import choice
-from latentbandits.policies.checked import CheckedPolicy, Choice
+from latentbandits.policies.checked import CheckedPolicy, Choice, LearnsFrom
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.latent_ucb import mmUCB, mUCB
 from latentbandits.policies.ridge import FeatureSums, RidgeUCB
@@ -56,6 +56,7 @@ ForgettingT = TypeVar("ForgettingT", Faded, Windowed)
 class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
     """Decides as the inner policy does on the sums that are left."""
 
+    order_free: ClassVar[bool] = False
     policy: Summing
 
     def __post_init__(self) -> None:
@@ -68,6 +69,11 @@ class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
     @property
     def name(self) -> str:
         return f"{type(self).__name__}({self.policy.name})"
+
+    @property
+    def learns_from(self) -> LearnsFrom:  # type: ignore[override]
+        """That of the inner policy."""
+        return self.policy.learns_from
 
     @property
     def n_states(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from latentbandits.beliefs.gaps import GapBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
+from latentbandits.policies.checked import Choice, LearnsFrom
 from latentbandits.policies.decision import ActionProbabilities, Decision, check_state
 from latentbandits.policies.latent import LatentPolicy
 
@@ -21,6 +22,7 @@ from latentbandits.policies.latent import LatentPolicy
 class _ConsistentUCB(LatentPolicy[GapBelief], ABC):
     """(B, A) = argmax over consistent s and all a of mu_hat(a, x, s)."""
 
+    learns_from: ClassVar[LearnsFrom] = "own"
     horizon: int | None
 
     @property

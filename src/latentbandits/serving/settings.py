@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from latentbandits.names import one_of
-from latentbandits.serving.engine.choosers import POLICIES, PropensityMode
+from latentbandits.policies.registry import parse
+from latentbandits.serving.engine.choosers import PropensityMode
 from latentbandits.serving.engine.engine import EngineSettings
 from latentbandits.serving.records import SwapMode
 
@@ -40,7 +40,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     checkpoint_pages: Annotated[
         int, _doc("sqlite: pages of the write-ahead log until it is folded into the file", ge=1)
     ] = 1000
-    policy: Annotated[str, _doc("policy of most sessions")] = "mmTS"
+    policy: Annotated[
+        str, _doc("policy of most sessions, such as mmTS or 'mmTS(catch_all=True)'")
+    ] = "mmTS"
     holdout_policy: Annotated[str, _doc("policy of the sessions that are held out")] = "uniform"
     holdout_share: Annotated[float, _doc("share of sessions held out", ge=0, le=1)] = 0.0
     swap: Annotated[
@@ -84,8 +86,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def check(self) -> None:
         """ValueError where settings do not go together."""
-        for name in (self.policy, self.holdout_policy):
-            one_of("policy", name, POLICIES)
+        for text in (self.policy, self.holdout_policy):
+            parse(text)
         if self.retention < self.session_ttl:
             raise ValueError(
                 f"retention ({self.retention:g} s) must be at least session_ttl "

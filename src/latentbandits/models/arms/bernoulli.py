@@ -29,6 +29,7 @@ class BernoulliArms(ConjugateArms):
 
     prior_fields: ClassVar[tuple[str, ...]] = ("alpha", "beta")
     support: ClassVar[str] = "0 or 1"
+    reward_bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     alpha: FloatArray
     beta: FloatArray

@@ -52,6 +52,11 @@ class CategoricalArms(ConjugateArms):
         return "one of " + ", ".join(f"{value:g}" for value in self.values)
 
     @property
+    def reward_bounds(self) -> tuple[float, float]:
+        """The smallest and the largest possible reward."""
+        return float(self.values[0]), float(self.values[-1])
+
+    @property
     def noise(self) -> float:
         """Rewards in an interval are half-its-length-sub-Gaussian."""
         return float(self.values[-1] - self.values[0]) / 2

@@ -30,6 +30,11 @@ class Wrapping:
         return self.model.noise
 
     @property
+    def reward_bounds(self) -> tuple[float, float] | None:
+        """The smallest and the largest possible reward; None where the family has no bounds."""
+        return getattr(self.model, "reward_bounds", None)
+
+    @property
     def log_state_prior(self) -> FloatArray:
         return self.model.log_state_prior
 

@@ -66,6 +66,10 @@ class LogisticLinear(ParticleModel):
         return None
 
     @property
+    def reward_bounds(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @property
     def noise(self) -> float:
         """Rewards in [0, 1] are 1/2-sub-Gaussian."""
         return 0.5

@@ -3,70 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.names import one_of
-from latentbandits.policies import (
-    EXP4,
-    TS,
-    UCB1,
-    Decision,
-    LinTS,
-    LinUCB,
-    Uniform,
-    mIDS,
-    mmGreedy,
-    mmIDS,
-    mmTS,
-    mmUCB,
-    mTS,
-    mUCB,
-)
-from latentbandits.policies.checked import CheckedPolicy
-from latentbandits.policies.thompson import JointThompson
+from latentbandits.policies import Decision
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.registry import Inputs, build, find, parse
 from latentbandits.serving.records import Arm
 
 PropensityMode = Literal["counted", "policy", "none"]
-AnyChecked = CheckedPolicy[Any]
-
-_ON_MODEL: Mapping[str, Callable[[Any], AnyChecked]] = {
-    "mmTS": mmTS,
-    "mTS": mTS,
-    "mmUCB": mmUCB,
-    "mUCB": mUCB,
-    "mmIDS": mmIDS,
-    "mIDS": mIDS,
-    "mmGreedy": mmGreedy,
-    "EXP4": EXP4,
-    "uniform": Uniform,
-}
-_ON_ACTIONS: Mapping[str, Callable[[Any], AnyChecked]] = {
-    "UCB1": lambda model: UCB1(model.n_actions),
-    "TS": lambda model: TS(model.n_actions, model.noise),
-}
-_ON_FEATURES: Mapping[str, Callable[[Any], AnyChecked]] = {
-    "LinUCB": lambda model: LinUCB(model.n_features),
-    "LinTS": lambda model: LinTS(model.n_features, model.noise),
-}
-POLICIES = (*_ON_MODEL, *_ON_ACTIONS, *_ON_FEATURES)
 
 
-def make_policy(name: str, model: Any) -> AnyChecked:
-    """The policy of this name on `model`; ValueError where they do not go together."""
-    one_of("policy", name, POLICIES)
-    if name in _ON_MODEL:
-        return _ON_MODEL[name](model)
-    if name in _ON_ACTIONS:
-        if model.n_actions is None:
-            raise ValueError(f"{name} needs a model with a fixed set of actions; try LinUCB, LinTS")
-        return _ON_ACTIONS[name](model)
-    if model.n_actions is not None:
-        raise ValueError(f"{name} needs a model whose actions have features; try UCB1 or TS")
-    return _ON_FEATURES[name](model)
+def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPolicy:
+    """The policy of this text on `model`; ValueError where they do not go together.
+
+    `items` are the features of the catalogue's actions, `(n_items, n_features)`.
+    """
+    if find(parse(text).name).scope != "session":
+        raise ValueError(f"{text} shares one belief between sessions, which is not served yet")
+    return build(text, Inputs(model, items=items))
 
 
 def arm_of(session: str, salt: bytes, holdout_share: float) -> Arm:
@@ -93,15 +50,17 @@ class Propensities:
 
     def decide(
         self,
-        policy: AnyChecked,
+        policy: AnyPolicy,
         belief: Any,
         context: FloatArray | None,
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> tuple[Decision, float | None, str]:
         """A decision for a batch of one session, its propensity, and the kind of that."""
-        if self._mode == "counted" and isinstance(policy, JointThompson):
-            decision = policy.decide_counting(belief, context, rng, self._draws, eligible=eligible)
+        counting = getattr(policy, "decide_counting", None) if self._mode == "counted" else None
+        decision: Decision
+        if counting is not None:
+            decision = counting(belief, context, rng, self._draws, eligible=eligible)
         else:
             decision = policy.decide(
                 belief, context, rng, eligible=eligible, propensity=self._mode != "none"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
+from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.actions import UnknownAction
 from latentbandits.serving.engine.choosers import Propensities, PropensityMode
 from latentbandits.serving.engine.library import Library, ServedModel
@@ -202,7 +203,7 @@ class Engine:
         """The decision of this order and token: the same whenever it is made again."""
         policy, session = live.policy, live.row
         chance: float | None
-        state, chance, kind, name, features = 0, 1.0, "exact", policy.name, None
+        state, chance, kind, name, features = 0, 1.0, "exact", policy_name(policy), None
         actions = None if request.actions is None else _encode(request.actions)
         try:
             asked = live.served.space.ask(request.actions, request.features)

@@ -20,8 +20,9 @@ from latentbandits.models.artefacts.files import (
     load_catalogue,
     save,
 )
+from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.serving.engine.actions import ActionSpace, action_space
-from latentbandits.serving.engine.choosers import AnyChecked, make_policy
+from latentbandits.serving.engine.choosers import make_policy
 from latentbandits.serving.errors import Invalid, NotFound
 from latentbandits.serving.records import ActivationRow, Arm, ModelRow
 from latentbandits.serving.stores.protocol import Store
@@ -38,7 +39,7 @@ class ServedModel:
     name: str
     model: Any
     space: ActionSpace
-    policies: Mapping[Arm, AnyChecked]
+    policies: Mapping[Arm, AnyPolicy]
     catalogue: Catalogue | None = None
 
 
@@ -87,7 +88,8 @@ class Library:
                 "needs one model that all sessions share"
             )
         try:
-            policies = {arm: make_policy(name, model) for arm, name in self._names.items()}
+            items = None if catalogue is None else catalogue.features
+            policies = {arm: make_policy(name, model, items) for arm, name in self._names.items()}
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: {error}") from None
         space = action_space(model, catalogue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.engine import Engine, answer_of
 from latentbandits.serving.engine.orders import parse_decision_id
 from latentbandits.serving.engine.replay import FALLBACK, replay
@@ -23,8 +24,10 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     session = engine.store.session(row.session)
     served = engine.library.served(row.model)
     policy = served.policies[row.arm]
-    if session is None or row.policy not in (policy.name, FALLBACK):
-        raise Invalid(f"{decision_id} was decided by {row.policy}; this engine has {policy.name}")
+    if session is None or row.policy not in (policy_name(policy), FALLBACK):
+        raise Invalid(
+            f"{decision_id} was decided by {row.policy}; this engine has {policy_name(policy)}"
+        )
     keys = engine.sessions.keys(row.session, before=order)
     known = [r for r in engine.store.applied(keys) if (r.reward_order or 0) < order]
     belief = replay(policy, served.id, served.space, known)

@@ -8,29 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.policies import EXP4, Decision, mmUCB, mUCB
+from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
+from latentbandits.policies.protocol import AnyPolicy, learns_from_any, policy_name
 from latentbandits.serving.engine.actions import ActionSpace
-from latentbandits.serving.engine.choosers import AnyChecked
 from latentbandits.serving.records import DecisionRow
 
 FALLBACK = "default"
 """The policy of a decision that the caller's default made."""
 
-_LEARN_FROM_THEIR_OWN = (mUCB, mmUCB, EXP4)  # from the state they believed, or their own chances
 
-
-def teaches(policy: AnyChecked, model_id: str, row: DecisionRow) -> bool:
+def teaches(policy: AnyPolicy, model_id: str, row: DecisionRow) -> bool:
     """Whether `policy`, on the model of that id, can learn from this decision."""
     if row.policy == FALLBACK:
         return False
-    if isinstance(policy, _LEARN_FROM_THEIR_OWN):
-        return row.policy == policy.name and row.model == model_id
-    return True
+    return learns_from_any(policy) or (row.policy == policy_name(policy) and row.model == model_id)
 
 
 def learn(
-    policy: AnyChecked,
+    policy: AnyPolicy,
     model_id: str,
     space: ActionSpace,
     belief: Any,
@@ -53,7 +49,7 @@ def learn(
 
 
 def replay(
-    policy: AnyChecked,
+    policy: AnyPolicy,
     model_id: str,
     space: ActionSpace,
     rows: Iterable[DecisionRow],

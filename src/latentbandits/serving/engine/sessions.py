@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from latentbandits.serving.engine.choosers import AnyChecked, arm_of
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.serving.engine.choosers import arm_of
 from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.orders import Orders
 from latentbandits.serving.engine.replay import replay
@@ -23,7 +24,7 @@ class Live(NamedTuple):
 
     row: SessionRow
     served: ServedModel
-    policy: AnyChecked
+    policy: AnyPolicy
     belief: Any
     probabilities: list[float]
 
@@ -34,9 +35,10 @@ class Live(NamedTuple):
         return Live(row, self.served, self.policy, self.belief, self.probabilities)
 
 
-def _of(policy: AnyChecked, belief: Any) -> list[float]:
-    probabilities: list[float] = policy.state_probabilities(belief)[0].tolist()
-    return probabilities
+def _of(policy: AnyPolicy, belief: Any) -> list[float]:
+    """P(s) of a session; one certain state where the policy keeps no probabilities."""
+    state_probabilities = getattr(policy, "state_probabilities", None)
+    return [1.0] if state_probabilities is None else state_probabilities(belief)[0].tolist()
 
 
 class Sessions:

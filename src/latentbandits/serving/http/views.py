@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.library import ActionNames, ServedModel
 from latentbandits.serving.engine.orders import decision_id, time_of
 from latentbandits.serving.engine.sessions import Live, floats
@@ -71,7 +72,7 @@ def session_view(live: Live, rows: Sequence[DecisionRow]) -> SessionView:
     return SessionView(
         session=row.name,
         arm=row.arm,
-        policy=live.policy.name,
+        policy=policy_name(live.policy),
         model=row.model,
         round=row.rounds,
         rewards=row.rewards,

@@ -1,0 +1,303 @@
+"""The one list of policies: `serve`, `simulate`, `reproduce`, the tests and the docs read it.
+
+An entry is a name and a builder. The parameters of the builder say what it needs: a parameter
+named like a field of `Inputs` receives that input, and every other parameter is an option. A
+policy of your own is one call, `register(Entry("mine", Mine))`, or an entry point of the group
+`latentbandits.policies` in your package's metadata.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Literal, cast
+
+from latentbandits.models.checks import FloatArray
+from latentbandits.names import one_of
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.specification import PolicySpec
+
+__all__ = [
+    "Entry",
+    "Inputs",
+    "PolicySpec",
+    "Scope",
+    "build",
+    "entries",
+    "find",
+    "parse",
+    "register",
+    "unregister",
+]
+
+ENTRY_POINTS = "latentbandits.policies"
+AUTO = "auto"
+"""The name that commands take for the policy that a fit recommends; no policy can have it."""
+
+Scope = Literal["session", "population"]
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Facts about a problem that a policy can be built from; None where a fact is not known.
+
+    `n_actions`, `n_features` and `noise` are read from the model where they are not given.
+
+    Args:
+        model: a model of latent states.
+        n_actions: number of actions, where it is fixed.
+        n_features: number of features of an action, where actions have features.
+        noise: standard deviation of a reward.
+        reward_range: least and greatest mean reward, where the caller declares it.
+        horizon: number of rounds of a session.
+        items: features of the catalogue's actions, `(n_items, n_features)`.
+
+    >>> from latentbandits import GaussianArms
+    >>> Inputs(GaussianArms([[0.9, 0.1]], noise=0.5)).n_actions
+    2
+    """
+
+    model: Any = None
+    n_actions: int | None = None
+    n_features: int | None = None
+    noise: float | None = None
+    reward_range: tuple[float, float] | None = None
+    horizon: int | None = None
+    items: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("n_actions", "n_features", "noise"):
+            if getattr(self, name) is None and self.model is not None:
+                object.__setattr__(self, name, _of_model(self.model, name))
+
+
+def _of_model(model: Any, name: str) -> Any:
+    try:
+        return getattr(model, name, None) or None
+    except ValueError:  # a FunctionModel without a scale of its rewards
+        return None
+
+
+_INPUTS = tuple(field.name for field in fields(Inputs))
+_NOT_OPTIONS = ("model", "n_actions", "n_features", "items", "inputs")
+_MISSING = {
+    "model": "a model of latent states",
+    "n_actions": "a model with a fixed set of actions; try LinUCB or LinTS",
+    "n_features": "a model whose actions have features; try UCB1 or TS",
+    "noise": "the noise of a reward",
+    "reward_range": "the range of rewards, reward_range=(low, high)",
+    "horizon": "the number of rounds, horizon=...",
+    "items": "the features of the catalogue's actions",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One policy of the registry.
+
+    Args:
+        name: an identifier; people type it.
+        build: a policy class or a function that returns a policy, or "module:name" of one, which
+            is imported when it is used. It is called with keyword arguments only: the inputs
+            that its parameters name, `inputs` (all of them) if it has that parameter, and the
+            options.
+        scope: "session" if each session has a belief of its own, "population" if all share one.
+        source: citation.
+        summary: one line for tables and help.
+    """
+
+    name: str
+    build: Callable[..., AnyPolicy] | str
+    scope: Scope = "session"
+    source: str = ""
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier() or self.name == AUTO:
+            raise ValueError(
+                f"{self.name!r} cannot be the name of a policy: it must be an identifier other "
+                f"than {AUTO!r}"
+            )
+
+    @cached_property
+    def builder(self) -> Callable[..., AnyPolicy]:
+        """`build`, imported."""
+        if not isinstance(self.build, str):
+            return self.build
+        module, _, name = self.build.partition(":")
+        return cast("Callable[..., AnyPolicy]", getattr(import_module(module), name))
+
+    @cached_property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.builder).parameters
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The inputs without which this policy cannot be built."""
+        return tuple(
+            name
+            for name, parameter in self._parameters.items()
+            if name in _INPUTS and parameter.default is parameter.empty
+        )
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options that a text such as `name(option=value)` can set."""
+        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        return tuple(
+            name
+            for name, parameter in self._parameters.items()
+            if parameter.kind in named and name not in _NOT_OPTIONS
+        )
+
+    def missing(self, inputs: Inputs, options: Mapping[str, Any] | None = None) -> list[str]:
+        """The needed inputs that are neither known nor given as options."""
+        given = options or {}
+        return [name for name in self.needs if name not in given and getattr(inputs, name) is None]
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """ValueError for an option that this policy does not have."""
+        any_name = any(p.kind is p.VAR_KEYWORD for p in self._parameters.values())
+        for name in () if any_name else options:
+            if not self.options:
+                raise ValueError(f"{self.name} has no options; got {name!r}")
+            one_of(f"option of {self.name}", name, self.options)
+
+    def make(self, inputs: Inputs, options: Mapping[str, Any]) -> AnyPolicy:
+        """The policy on these inputs with these options."""
+        self.check_options(options)
+        missing = self.missing(inputs, options)
+        if missing:
+            raise ValueError(f"{self.name} needs {_MISSING[missing[0]]}")
+        known = {name: getattr(inputs, name) for name in _INPUTS if name in self._parameters}
+        values = {name: value for name, value in known.items() if value is not None}
+        if "inputs" in self._parameters:
+            values["inputs"] = inputs
+        try:
+            return self.builder(**{**values, **options})
+        except TypeError as error:
+            raise ValueError(f"cannot build {PolicySpec(self.name, options)}: {error}") from None
+
+
+_registered: dict[str, Entry] = {}
+_entry_points_loaded = False
+
+
+def register(entry: Entry) -> Entry:
+    """Add a policy; ValueError if its name is taken.
+
+    >>> from latentbandits import UCB1
+    >>> entry = register(Entry("Cautious", lambda n_actions: UCB1(n_actions, scale=0.1)))
+    >>> build("Cautious", Inputs(n_actions=3)).scale
+    0.1
+    >>> unregister("Cautious")
+    """
+    if entry.name in _registered:
+        raise ValueError(f"there is a policy {entry.name!r} already: choose another name")
+    _registered[entry.name] = entry
+    return entry
+
+
+def unregister(name: str) -> None:
+    """Remove a policy that was added by `register`."""
+    _registered.pop(name, None)
+
+
+def entries(scope: Scope | None = None) -> tuple[Entry, ...]:
+    """Every policy, those of the library first; of one `scope` if it is given."""
+    _load_entry_points()
+    return tuple(e for e in _registered.values() if scope is None or e.scope == scope)
+
+
+def find(name: str) -> Entry:
+    """The policy of this name; ValueError suggests the nearest name."""
+    if name not in _registered:
+        _load_entry_points()
+        one_of("policy", name, _registered)
+    return _registered[name]
+
+
+def parse(text: str | PolicySpec) -> PolicySpec:
+    """The name and options of a policy's text, both known to the registry.
+
+    >>> str(parse("mmTS(catch_all=True)"))
+    'mmTS(catch_all=True)'
+    >>> parse("mmTS(catchall=True)")
+    Traceback (most recent call last):
+    ValueError: unknown option of mmTS 'catchall': did you mean 'catch_all'? There are ...
+    """
+    spec = text if isinstance(text, PolicySpec) else PolicySpec.from_text(text)
+    find(spec.name).check_options(spec.options)
+    return spec
+
+
+def build(policy: str | PolicySpec, inputs: Inputs) -> AnyPolicy:
+    """The policy of this text or specification; ValueError says why it cannot be built.
+
+    >>> from latentbandits import GaussianArms
+    >>> build("mmTS(catch_all=True)", Inputs(GaussianArms([[0.9, 0.1]], 0.5, 0.1))).n_states
+    2
+    """
+    spec = parse(policy)
+    return find(spec.name).make(inputs, spec.options)
+
+
+def _load_entry_points() -> None:
+    """Register the policies of other installed packages, once."""
+    global _entry_points_loaded
+    if _entry_points_loaded:
+        return
+    _entry_points_loaded = True
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = point.load()
+            register(loaded if isinstance(loaded, Entry) else Entry(point.name, loaded))
+        except Exception as error:  # another package's fault must not stop this one
+            warnings.warn(
+                f"the policy {point.name!r} of {point.value} was not loaded: {error}", stacklevel=2
+            )
+
+
+_HONG = "Hong et al. 2020"
+_THOMPSON = "latentbandits.policies.thompson"
+_DERIVED = "latentbandits.policies.derived"
+
+for _entry in (
+    Entry("mUCB", "latentbandits.policies.latent_ucb:mUCB", source=f"{_HONG}, Algorithm 1",
+          summary="UCB over the states that the rewards have not ruled out"),
+    Entry("mmUCB", f"{_DERIVED}:build_mmucb", source=f"{_HONG}, Algorithm 1",
+          summary="mUCB with slack for an uncertain model"),
+    Entry("mTS", f"{_THOMPSON}:mTS", source=f"{_HONG}, Algorithm 2",
+          summary="Thompson sampling of the state, the model taken as true"),
+    Entry("mmTS", f"{_THOMPSON}:mmTS", source=f"{_HONG}, Algorithm 3",
+          summary="Thompson sampling of the state and of the model's parameters"),
+    Entry("EXP4", f"{_DERIVED}:build_exp4", source="Auer et al. 2002",
+          summary="exponential weights over the states as experts"),
+    Entry("mIDS", "latentbandits.policies.information:mIDS", source="Russo & Van Roy 2018",
+          summary="information-directed sampling, the model taken as true"),
+    Entry("mmIDS", "latentbandits.policies.information:mmIDS", source="Russo & Van Roy 2018",
+          summary="information-directed sampling with an uncertain model"),
+    Entry("mmGreedy", "latentbandits.policies.greedy:mmGreedy", source="baseline",
+          summary="largest posterior mean reward"),
+    Entry("UCB1", f"{_DERIVED}:build_ucb1", source="Auer et al. 2002",
+          summary="upper confidence bound of each action, no model of states"),
+    Entry("TS", f"{_DERIVED}:build_ts", source="Thompson 1933",
+          summary="Gaussian Thompson sampling of each action, no model of states"),
+    Entry("LinUCB", "latentbandits.policies.ucb:LinUCB", source="Li et al. 2010",
+          summary="upper confidence bound of a linear reward, no model of states"),
+    Entry("LinTS", f"{_THOMPSON}:LinTS", source="Agrawal & Goyal 2013",
+          summary="Thompson sampling of a linear reward, no model of states"),
+    Entry("Discounted", f"{_DERIVED}:build_discounted", source="Garivier & Moulines 2011",
+          summary="a UCB policy in which older rounds count less"),
+    Entry("SlidingWindow", f"{_DERIVED}:build_window", source="Garivier & Moulines 2011",
+          summary="a UCB policy on the latest rounds only"),
+    Entry("uniform", "latentbandits.policies.uniform:Uniform", source="baseline",
+          summary="every eligible action equally often"),
+):  # fmt: skip
+    register(_entry)
