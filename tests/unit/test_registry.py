@@ -188,5 +188,5 @@ def test_entry_points_of_other_packages_are_loaded(own_policies, monkeypatch):
 
 
 def test_wrong_options_are_a_clear_error():
-    with pytest.raises(ValueError, match="quantile|slack|cannot build"):
+    with pytest.raises(ValueError, match="cannot build mmUCB"):
         build("mmUCB(slack='much')", Inputs(ARMS))
