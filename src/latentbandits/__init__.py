@@ -8,108 +8,34 @@
 >>> belief = policy.update(belief, None, decision, reward=[0.9])
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from latentbandits.lazy import lazy_exports
-from latentbandits.models import (
-    GaussianArms,
-    LinearGaussian,
-)
-from latentbandits.policies import (
-    EXP4,
-    TS,
-    UCB1,
-    Agent,
-    Decision,
-    Discounted,
-    LinTS,
-    LinUCB,
-    Policy,
-    SlidingWindow,
-    mIDS,
-    mmGreedy,
-    mmIDS,
-    mmTS,
-    mmUCB,
-    mTS,
-    mUCB,
-)
+from latentbandits.lazy import lazy_exports, public_names
+from latentbandits.models import GaussianArms as GaussianArms
+from latentbandits.models import LinearGaussian as LinearGaussian
+from latentbandits.policies import *  # noqa: F403
+from latentbandits.policies import __all__ as _policies
 
 if TYPE_CHECKING:
-    from latentbandits.models import (
-        ArtefactError,
-        BernoulliArms,
-        CategoricalArms,
-        Ensemble,
-        ExponentialArms,
-        FunctionModel,
-        GaussianArmsUnknownNoise,
-        LinearGaussianUnknownNoise,
-        LogisticLinear,
-        Markov,
-        Particles,
-        PoissonArms,
-        load,
-        save,
-    )
-    from latentbandits.simulation import simulate
+    from latentbandits.models import ArtefactError as ArtefactError
+    from latentbandits.models import load as load
+    from latentbandits.models import save as save
+    from latentbandits.models.families import *  # noqa: F403
+    from latentbandits.simulation import simulate as simulate
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "EXP4",
-    "TS",
-    "UCB1",
-    "Agent",
-    "ArtefactError",
-    "BernoulliArms",
-    "CategoricalArms",
-    "Decision",
-    "Discounted",
-    "Ensemble",
-    "ExponentialArms",
-    "FunctionModel",
-    "GaussianArms",
-    "GaussianArmsUnknownNoise",
-    "LinTS",
-    "LinUCB",
-    "LinearGaussian",
-    "LinearGaussianUnknownNoise",
-    "LogisticLinear",
-    "Markov",
-    "Particles",
-    "PoissonArms",
-    "Policy",
-    "SlidingWindow",
-    "load",
-    "mIDS",
-    "mTS",
-    "mUCB",
-    "mmGreedy",
-    "mmIDS",
-    "mmTS",
-    "mmUCB",
-    "save",
-    "simulate",
-]
+_FAMILIES = "latentbandits.models.families"
+_MODULES = {
+    "ArtefactError": "latentbandits.models",
+    "load": "latentbandits.models",
+    "save": "latentbandits.models",
+    "simulate": "latentbandits.simulation",
+}
+_lazy = lazy_exports(__name__, _MODULES, _FAMILIES)
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "ArtefactError": "latentbandits.models",
-        "load": "latentbandits.models",
-        "save": "latentbandits.models",
-        "BernoulliArms": "latentbandits.models",
-        "CategoricalArms": "latentbandits.models",
-        "Ensemble": "latentbandits.models",
-        "ExponentialArms": "latentbandits.models",
-        "FunctionModel": "latentbandits.models",
-        "GaussianArmsUnknownNoise": "latentbandits.models",
-        "LinearGaussianUnknownNoise": "latentbandits.models",
-        "LogisticLinear": "latentbandits.models",
-        "Markov": "latentbandits.models",
-        "Particles": "latentbandits.models",
-        "PoissonArms": "latentbandits.models",
-        "simulate": "latentbandits.simulation",
-    },
-)
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return sorted({*_policies, *_MODULES, *public_names(_FAMILIES)})
+    return _lazy(name)

@@ -1,22 +1,47 @@
-"""Names that a package exports but loads when they are first asked for: importing stays quick."""
+"""Compute or import a thing when it is first used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # A protocol with read-only properties accepts a property. It does not accept a
+    # cached_property: pyright compares the descriptor itself with the property's type.
+    cached_property = property
+else:
+    from functools import cached_property
+
+__all__ = ["cached_property", "lazy_exports"]
 
 
-def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__` (PEP 562) for names that live in other modules.
+def lazy_exports(
+    package: str, modules: Mapping[str, str], collection: str | None = None
+) -> Callable[[str], Any]:
+    """Return a module's `__getattr__` (PEP 562) for names that live in other modules.
+
+    `modules` is the module of each name. `collection` is a module all of whose public names are
+    exported too; it is imported when a name is not in `modules`.
 
     >>> lazy_exports("here", {"sqrt": "math"})("sqrt")(4.0)
+    2.0
+    >>> lazy_exports("here", {}, collection="math")("sqrt")(4.0)
     2.0
     """
 
     def __getattr__(name: str) -> Any:  # noqa: N807
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(modules[name]), name)
+        if name in modules:
+            return getattr(import_module(modules[name]), name)
+        if collection is not None and not name.startswith("_"):
+            members = import_module(collection)
+            if hasattr(members, name):
+                return getattr(members, name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return __getattr__
+
+
+def public_names(module: str) -> list[str]:
+    """Return the names that a module defines or imports, without those that begin with `_`."""
+    return [name for name in vars(import_module(module)) if not name.startswith("_")]

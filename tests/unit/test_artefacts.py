@@ -79,7 +79,7 @@ def _edit_manifest(folder, **changes):
     [
         ({"schema_version": 99}, "schema version 99; .* upgrade"),
         ({"format": "something-else"}, "not the manifest of a latentbandits model"),
-        ({"kind": "Oracle"}, "holds a 'Oracle'; this latentbandits knows GaussianArms"),
+        ({"kind": "Oracle"}, "not registered here: unknown model 'Oracle'"),
         ({"kind": "LinearGaussian"}, "does not hold a LinearGaussian"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.models import Catalogue, GaussianArms, KnownModel, LinearGaussian, Model
-from latentbandits.models.registry import to_arrays
+from latentbandits.models.artefacts.arrays import to_arrays
 from latentbandits.report.report import Table
 
 _SHOWN = 3  # actions at either end of a state: more are on the page
@@ -70,7 +70,6 @@ def _log(log: Mapping[str, Any]) -> Table:
         ("rewards", f"{log['rewards']:,} ({moments})"),
         ("rewards of a user", lengths),
         ("repeated (user, action)", repeated),
-        ("rows that repeat another", f"{log.get('repeated_rows', 0):,}"),
     ]
     return Table("The log", ("", ""), rows)
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.learning.logs import Log
-from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.protocol import Model
+from latentbandits.models.trees import map_leaves
 
 MOST_ROUNDS = 200
 """A user's first rewards are judged, up to this many: a cold start is over by then."""
@@ -56,11 +56,10 @@ class HeldOut:
         return float(np.mean(np.abs(self.uniform - 0.5) <= level / 2))
 
 
-def score(
-    model: GaussianArms | LinearGaussian, log: Log, features: FloatArray | None = None
-) -> HeldOut:
+def score(model: Model, log: Log, features: FloatArray | None = None) -> HeldOut:
     """Play the users of `log` through the model. `features` are those of every action.
 
+    >>> from latentbandits import GaussianArms
     >>> from latentbandits.learning.logs import read_log
     >>> log = read_log({"u": [1, 1, 2], "a": [0, 1, 0], "r": [0.9, 0.8, 0.1]}, "u", "a", "r")
     >>> score(GaussianArms([[0.9, 0.9], [0.1, 0.1]], noise=0.1), log).error.round(2)
@@ -94,6 +93,6 @@ def score(
 
 
 def _first(belief: JointBelief, n: int) -> JointBelief:
-    """The belief of the first `n` sessions."""
-    parameters = belief.parameters
-    return JointBelief(belief.log_weights[:n], type(parameters)(*(part[:n] for part in parameters)))
+    """Return the belief of the first `n` sessions."""
+    first: JointBelief = map_leaves(lambda leaf: leaf[:n], belief)
+    return first

@@ -1,69 +1,39 @@
-"""What was learned offline: frozen values, each with its own uncertainty."""
+"""Models: frozen values that were learned offline, each with its own uncertainty.
 
-from typing import TYPE_CHECKING
+The models themselves are listed in `families`; the registry also knows those of other packages.
+"""
 
-from latentbandits.lazy import lazy_exports
-from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.models.protocol import Context, KnownModel, Model
+from typing import TYPE_CHECKING, Any
+
+from latentbandits.lazy import lazy_exports, public_names
+from latentbandits.models.arms.gaussian import GaussianArms as GaussianArms
+from latentbandits.models.linear.gaussian import LinearGaussian as LinearGaussian
+from latentbandits.models.protocol import Context as Context
+from latentbandits.models.protocol import KnownModel as KnownModel
+from latentbandits.models.protocol import Model as Model
 
 if TYPE_CHECKING:
-    from latentbandits.models.arms.bernoulli import BernoulliArms
-    from latentbandits.models.arms.categorical import CategoricalArms
-    from latentbandits.models.arms.exponential import ExponentialArms
-    from latentbandits.models.arms.gaussian_unknown_noise import GaussianArmsUnknownNoise
-    from latentbandits.models.arms.poisson import PoissonArms
-    from latentbandits.models.artefacts.catalogue import Catalogue
-    from latentbandits.models.artefacts.files import ArtefactError, load, load_catalogue, save
-    from latentbandits.models.composed.ensemble import Ensemble
-    from latentbandits.models.composed.function import FunctionModel
-    from latentbandits.models.composed.markov import Markov
-    from latentbandits.models.composed.particles import Particles
-    from latentbandits.models.linear.gaussian_unknown_noise import LinearGaussianUnknownNoise
-    from latentbandits.models.linear.logistic import LogisticLinear
+    from latentbandits.models.artefacts import ArtefactError as ArtefactError
+    from latentbandits.models.artefacts import Catalogue as Catalogue
+    from latentbandits.models.artefacts import load as load
+    from latentbandits.models.artefacts import load_catalogue as load_catalogue
+    from latentbandits.models.artefacts import save as save
+    from latentbandits.models.families import *  # noqa: F403
+    from latentbandits.models.registry import register as register
 
-__all__ = [
-    "ArtefactError",
-    "BernoulliArms",
-    "Catalogue",
-    "CategoricalArms",
-    "Context",
-    "Ensemble",
-    "ExponentialArms",
-    "FunctionModel",
-    "GaussianArms",
-    "GaussianArmsUnknownNoise",
-    "KnownModel",
-    "LinearGaussian",
-    "LinearGaussianUnknownNoise",
-    "LogisticLinear",
-    "Markov",
-    "Model",
-    "Particles",
-    "PoissonArms",
-    "load",
-    "load_catalogue",
-    "save",
-]
+_FAMILIES = "latentbandits.models.families"
+_MODULES = {
+    "ArtefactError": "latentbandits.models.artefacts",
+    "Catalogue": "latentbandits.models.artefacts",
+    "load": "latentbandits.models.artefacts",
+    "load_catalogue": "latentbandits.models.artefacts",
+    "save": "latentbandits.models.artefacts",
+    "register": "latentbandits.models.registry",
+}
+_lazy = lazy_exports(__name__, _MODULES, _FAMILIES)
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "ArtefactError": "latentbandits.models.artefacts.files",
-        "load": "latentbandits.models.artefacts.files",
-        "load_catalogue": "latentbandits.models.artefacts.files",
-        "save": "latentbandits.models.artefacts.files",
-        "Catalogue": "latentbandits.models.artefacts.catalogue",
-        "BernoulliArms": "latentbandits.models.arms.bernoulli",
-        "CategoricalArms": "latentbandits.models.arms.categorical",
-        "Ensemble": "latentbandits.models.composed.ensemble",
-        "ExponentialArms": "latentbandits.models.arms.exponential",
-        "FunctionModel": "latentbandits.models.composed.function",
-        "GaussianArmsUnknownNoise": "latentbandits.models.arms.gaussian_unknown_noise",
-        "LinearGaussianUnknownNoise": "latentbandits.models.linear.gaussian_unknown_noise",
-        "LogisticLinear": "latentbandits.models.linear.logistic",
-        "Markov": "latentbandits.models.composed.markov",
-        "Particles": "latentbandits.models.composed.particles",
-        "PoissonArms": "latentbandits.models.arms.poisson",
-    },
-)
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return sorted({"Context", "KnownModel", "Model", *_MODULES, *public_names(_FAMILIES)})
+    return _lazy(name)

@@ -1,9 +1,9 @@
-"""Checks that every model and policy runs on what it is given, and the messages they raise."""
+"""Checks of the arguments of models and policies, and the messages that they raise."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+Context: TypeAlias = FloatArray | None
+"""None, or the features of every action: `(n_sessions, n_actions, n_features)`."""
 
 _SUM_TOLERANCE = 1e-6
 _SYMMETRY_TOLERANCE = 1e-9
@@ -180,6 +183,19 @@ def features(context: ArrayLike | None, n_sessions: int, n_features: int) -> Flo
             f"is {array[session, action, feature]}"
         )
     return array
+
+
+def required(context: Context) -> FloatArray:
+    """Return the context of a model with features, which `check_context` never leaves None."""
+    if context is None:
+        raise ValueError("this model needs a context: the features of every action; got None")
+    return context
+
+
+def played(context: Context, action: IntArray) -> FloatArray:
+    """Return the features of each session's action: `(n_sessions, n_features)`."""
+    chosen: FloatArray = required(context)[np.arange(len(action)), action]
+    return chosen
 
 
 def positive_arrays(**values: ArrayLike) -> dict[str, FloatArray]:

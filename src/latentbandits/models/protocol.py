@@ -1,35 +1,46 @@
-"""What every model offers: the one interface that beliefs and policies are written against."""
+"""The protocol that every model satisfies, and that beliefs and policies are written against."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, Context, FloatArray, IntArray
 
-Context: TypeAlias = FloatArray | None
-"""None, or the features of every action: `(n_sessions, n_actions, n_features)`."""
+__all__ = ["Context", "Extendable", "KnownModel", "Model", "Parameters", "Selectable"]
 
-Parameters: TypeAlias = Any
-"""What a session has taught about a model's parameters: a NamedTuple of arrays, sessions first.
-Each model has its own kind; beliefs only pass it back to the model that made it."""
+Parameters: TypeAlias = "NDArray[Any] | tuple[Parameters, ...]"
+"""P(theta | s, rewards) of some sessions: arrays with sessions first, or nested tuples of them.
+
+Each model has a NamedTuple of its own. Beliefs only pass it back to the model that made it, so
+methods take it as `Any`: a method that accepts only its own model's NamedTuple would not satisfy
+a protocol that promises to accept every tree.
+"""
 
 
 class KnownModel(Protocol):
-    """What the m-policies need: a mean reward and a likelihood for every state."""
+    """A model as the m-policies use it: a mean reward and a likelihood for every state."""
 
     @property
     def n_states(self) -> int: ...
 
     @property
     def n_actions(self) -> int | None:
-        """None where the number of actions comes with the context."""
+        """The number of actions; None if it comes with the context."""
+
+    @property
+    def n_features(self) -> int | None:
+        """The number of features of an action; None if actions have none (arms)."""
 
     @property
     def n_sessions(self) -> int | None:
-        """How many sessions the arrays were made for; None: one instance that all share."""
+        """The number of sessions that the arrays have instances for; None: one for all."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the parameters are known, so that a session can only learn its state."""
 
     @property
     def noise(self) -> float:
@@ -41,80 +52,90 @@ class KnownModel(Protocol):
 
     @property
     def transition(self) -> FloatArray | None:
-        """P(next state | state), `(n_states, n_states)`; None: the state stands still."""
+        """P(next state | state), `(n_states, n_states)`; None if the state does not move."""
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
-        """The context as the other methods take it; ValueError says what is wrong with it."""
+        """Return the context as the other methods take it; ValueError if it is unusable."""
 
     def check_reward(self, reward: FloatArray) -> None:
-        """ValueError if a reward `(n,)`, known to be finite, cannot come from this model."""
+        """Raise ValueError if a finite reward of `reward` (n,) is impossible in this model."""
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
-        """mu_hat(a, x, s): `(1 or n, n_states, n_actions)`, or `(n, n_actions)` in `state` (n,)."""
+        """Return mu_hat(a, x, s), the mean of `log_likelihood`.
+
+        The shape is `(1 or n, n_states, n_actions)`, or `(n, n_actions)` for `state` (n,).
+        """
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
-        """Log p(r | a, x, s) at the point estimate: `(n, n_states)`."""
+        """Return log p(r | a, x, s) at the point estimate of the parameters: `(n, n_states)`."""
 
 
 class Model(KnownModel, Protocol):
-    """And what the mm-policies need: a prior over the parameters that rewards can condition."""
+    """A model as the mm-policies use it: also a prior over parameters, to condition on rewards."""
 
     @property
     def spread_bound(self) -> float:
         """v: an upper bound on the standard deviation of mu(a, x, s, theta) under the prior."""
 
     def parameters(self, n_sessions: int) -> Parameters:
-        """P1(theta) for sessions that have seen nothing."""
+        """Return P1(theta | s) for sessions without rewards."""
 
     def condition(
-        self, parameters: Parameters, context: Context, action: IntArray, reward: FloatArray
+        self, parameters: Any, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, Parameters]:
-        """The log predictive density of each reward in every state, `(n, n_states)`, and then
-        P(theta | s, that reward too).
+        """Return the log predictive density of each reward under every state, `(n, n_states)`,
+        and P(theta | s) after that reward.
         """
 
-    def posterior_rewards(
-        self, parameters: Parameters, context: Context
-    ) -> tuple[FloatArray, FloatArray]:
-        """Posterior mean and variance of mu(a, x, s, theta): both `(n, n_states, n_actions)`."""
+    def posterior_rewards(self, parameters: Any, context: Context) -> tuple[FloatArray, FloatArray]:
+        """Return mean and variance of mu(a, x, s, theta): both `(n, n_states, n_actions)`."""
 
     def sample_rewards(
         self,
-        parameters: Parameters,
+        parameters: Any,
         context: Context,
         state: IntArray,
         rng: np.random.Generator,
     ) -> FloatArray:
-        """mu(a, x, s, theta_s), theta_s drawn given s: `(n, m, n_actions)` for `state` (n, m)."""
+        """Return mu(a, x, s, theta_s) with theta_s drawn from P(theta | s).
+
+        The shape is `(n, m, n_actions)` for `state` (n, m): one draw for each of its entries.
+        """
 
     def probability_best(
         self,
-        parameters: Parameters,
+        parameters: Any,
         context: Context,
         eligible: BoolArray | None,
         weights: FloatArray,
     ) -> FloatArray | None:
-        """P(a is the best eligible action | s), `(n, n_states, n_actions)`, to 1e-6 after weighing
-        with P(s) = `weights`; None where only counting draws can tell.
+        """Return P(a is the best eligible action | s), `(n, n_states, n_actions)`.
+
+        Its average with P(s) = `weights` (n, n_states) is exact to 1e-6. None means that the
+        model has no formula for it, so that draws must be counted.
         """
 
 
 @runtime_checkable
 class Selectable(Protocol):
-    """A model that can be taken apart: what `Markov` needs of one with uncertain parameters."""
+    """A model of which single states can be taken: `Markov` needs it of an uncertain model."""
 
     def select(self, session: IntArray, state: IntArray) -> Model:
-        """A model of one state and of len(session) sessions: the i-th is this model's
-        `state[i]` in session `session[i]`.
+        """Return a model of one state with len(session) instances.
+
+        Instance i is this model's `state[i]` in session `session[i]`.
         """
 
 
 @runtime_checkable
 class Extendable(Protocol):
-    """A model that can say "none of these": what `mmTS(model, catch_all=True)` needs."""
+    """A model that can get a state "none of these": `mmTS(model, catch_all=True)` needs it."""
 
     def vague(self) -> Model:
-        """A model of one state, whose prior is as wide as all states and actions together."""
+        """Return a model of one state, whose prior is as wide as all states and actions."""
 
-    def with_state(self, other: Model, probability: float) -> Model:
-        """This model and one more state, that of `other`, with the given prior probability."""
+    def with_state(self, other: Any, probability: float) -> Model:
+        """Return this model with the state of `other` added, of the given prior probability.
+
+        `other` is a model of the same class with one state.
+        """

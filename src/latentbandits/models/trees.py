@@ -1,21 +1,33 @@
-"""What a session has learned is a nested tuple of arrays, sessions first: work on each of them."""
+"""Functions of a belief: nested tuples of arrays, each with sessions first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from latentbandits.models.checks import FloatArray
+import numpy as np
+from numpy.typing import NDArray
 
 
-def map_leaves(function: Callable[..., FloatArray], *trees: Any) -> Any:
-    """`function` of every array of `trees`, which have the same structure.
+def map_leaves(function: Callable[..., Any], *trees: Any) -> Any:
+    """Apply `function` to every array of `trees`, which have the same structure.
 
     >>> map_leaves(lambda array: array + 1, (1, (2, 3)))
     (2, (3, 4))
     """
     first = trees[0]
     if not isinstance(first, tuple):
-        return function(*trees)
+        return None if first is None else function(*trees)
     branches = [map_leaves(function, *parts) for parts in zip(*trees, strict=True)]
     return type(first)(*branches) if hasattr(first, "_fields") else tuple(branches)
+
+
+def leaves(tree: Any) -> list[NDArray[Any]]:
+    """Return the arrays of a tree, in order.
+
+    >>> leaves((1, (2, None)))
+    [array(1), array(2)]
+    """
+    if isinstance(tree, tuple):
+        return [leaf for branch in tree for leaf in leaves(branch)]
+    return [] if tree is None else [np.asarray(tree)]

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+Arm = Literal["policy", "holdout"]
 SwapMode = Literal["pinned", "migrated", "restarted"]
 RewardStatus = Literal["applied", "late"]
 
@@ -15,7 +16,7 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
 
     key: int  # an order: when it began
     name: str
-    group: str
+    arm: Arm
     model: str
     activation: int  # the last activation that was carried out on it
     seen: int  # milliseconds
@@ -37,7 +38,7 @@ class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     session: int  # SessionRow.key
     round: int
     model: str
-    group: str
+    arm: Arm
     policy: str
     action: str
     index: int

@@ -1,4 +1,4 @@
-"""Beliefs are nested tuples of arrays, sessions first: taking rows of them and comparing them."""
+"""Comparison of beliefs, which are nested tuples of arrays with sessions first."""
 
 from __future__ import annotations
 
@@ -8,28 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-
-def leaves(tree: Any) -> list[NDArray[Any]]:
-    """The arrays of a belief, in order."""
-    if isinstance(tree, tuple):
-        return [leaf for branch in tree for leaf in leaves(branch)]
-    return [] if tree is None else [np.asarray(tree)]
+from latentbandits.models.trees import leaves, map_leaves
 
 
 def rows(tree: Any, index: NDArray[np.int64]) -> Any:
-    """The same belief for some of its sessions."""
-    if isinstance(tree, tuple):
-        branches = [rows(branch, index) for branch in tree]
-        return type(tree)(*branches) if hasattr(tree, "_fields") else tuple(branches)
-    return None if tree is None else np.asarray(tree)[index]
+    """Return the belief of some of its sessions."""
+    return map_leaves(lambda leaf: np.asarray(leaf)[index], tree)
 
 
 def snapshot(value: Any) -> Any:
+    """Return a copy that later changes of `value` cannot reach."""
     return copy.deepcopy(value)
 
 
 def assert_same(actual: Any, expected: Any, what: str, tolerance: float = 0.0) -> None:
-    """Equal leaf by leaf, to a relative and absolute `tolerance`."""
+    """Assert that two trees are equal leaf by leaf, to a relative and absolute `tolerance`."""
     ours, theirs = leaves(actual), leaves(expected)
     assert len(ours) == len(theirs), f"{what}: {len(ours)} arrays instead of {len(theirs)}"
     for a, b in zip(ours, theirs, strict=True):

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet
+from latentbandits.models.support import BINARY, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -28,8 +29,6 @@ class BernoulliArms(ConjugateArms):
     """
 
     prior_fields: ClassVar[tuple[str, ...]] = ("alpha", "beta")
-    support: ClassVar[str] = "0 or 1"
-    reward_bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     alpha: FloatArray
     beta: FloatArray
@@ -62,6 +61,10 @@ class BernoulliArms(ConjugateArms):
             )
         strength = widest / variance - 1
         return cls(mean * strength, (1 - mean) * strength, state_prior)
+
+    @property
+    def support(self) -> Support:
+        return BINARY
 
     @property
     def noise(self) -> float:
@@ -107,10 +110,6 @@ class BernoulliArms(ConjugateArms):
 
     def draw(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
         return (rng.random(theta.shape) < theta).astype(np.float64)
-
-    def _outside(self, reward: FloatArray) -> BoolArray:
-        outside: BoolArray = (reward != 0) & (reward != 1)
-        return outside
 
     def vague(self) -> Self:
         mean, deviation = self._overall()

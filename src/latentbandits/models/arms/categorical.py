@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet
+from latentbandits.models.support import OneOf, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -47,14 +48,9 @@ class CategoricalArms(ConjugateArms):
         prior = checks.state_prior(state_prior, own[..., 0])
         checks.set_fields(self, concentration=own, values=categories, state_prior=prior)
 
-    @property
-    def support(self) -> str:  # type: ignore[override]
-        return "one of " + ", ".join(f"{value:g}" for value in self.values)
-
-    @property
-    def reward_bounds(self) -> tuple[float, float]:
-        """The smallest and the largest possible reward."""
-        return float(self.values[0]), float(self.values[-1])
+    @cached_property
+    def support(self) -> Support:
+        return OneOf(tuple(self.values.tolist()))
 
     @property
     def noise(self) -> float:
@@ -117,11 +113,6 @@ class CategoricalArms(ConjugateArms):
         upper = theta.cumsum(axis=-1)[..., :-1]
         rewards: FloatArray = self.values[(rng.random((*theta.shape[:-1], 1)) > upper).sum(axis=-1)]
         return rewards
-
-    def _outside(self, reward: FloatArray) -> BoolArray:
-        nearest = self.values.take(self.values.searchsorted(reward), mode="clip")
-        outside: BoolArray = nearest != reward
-        return outside
 
     def vague(self) -> Self:
         """The mean probabilities, as strong as their spread over states and actions says."""

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
+from latentbandits.models.stationary import StationaryModel
 
 
 class ArmTotals(NamedTuple):
@@ -26,7 +27,7 @@ class ArmTotals(NamedTuple):
     totals: FloatArray  # (n_sessions, n_actions, n_statistics)
 
 
-class ConjugateArms(ABC):
+class ConjugateArms(StationaryModel, ABC):
     """The frame of a family: p(r | theta) = b(r) exp(t(r) . eta(theta)), prior Z(phi)^-1 exp(...).
 
     `phi`, the hyperparameters, hold the prior's phi_0 and m_0 of Appendix A in one vector, to
@@ -40,9 +41,6 @@ class ConjugateArms(ABC):
     """
 
     prior_fields: ClassVar[tuple[str, ...]]
-    support: ClassVar[str]  # in words, for messages
-    transition: ClassVar[None] = None
-    state_prior: FloatArray
 
     # What a family states. Arrays of hyperparameters are (..., n_statistics).
 
@@ -87,10 +85,6 @@ class ConjugateArms(ABC):
         """A reward for every theta."""
 
     @abstractmethod
-    def _outside(self, reward: FloatArray) -> BoolArray:
-        """Which rewards are not in the support."""
-
-    @abstractmethod
     def vague(self) -> Self:
         """One state, whose prior is as wide as all states and actions together."""
 
@@ -132,22 +126,9 @@ class ConjugateArms(ABC):
     def spread_bound(self) -> float:
         return float(np.sqrt(self.moments(self.prior_hyperparameters)[1].max()))
 
-    @cached_property
-    def log_state_prior(self) -> FloatArray:
-        return checks.log_prior(self.state_prior)
-
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         checks.no_context(type(self).__name__, context)
         return None
-
-    def check_reward(self, reward: FloatArray) -> None:
-        outside = self._outside(reward)
-        if outside.any():
-            session = int(outside.argmax())
-            raise ValueError(
-                f"{type(self).__name__} takes rewards that are {self.support}; "
-                f"session {session} has {reward[session]:g}"
-            )
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         if state is None:

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import gamma
+from latentbandits.models.support import Interval, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -26,7 +27,6 @@ class ExponentialArms(ConjugateArms):
     """
 
     prior_fields: ClassVar[tuple[str, ...]] = ("shape", "scale")
-    support: ClassVar[str] = "not negative"
 
     shape: FloatArray
     scale: FloatArray
@@ -52,6 +52,10 @@ class ExponentialArms(ConjugateArms):
         arrays = checks.positive_arrays(means=means, spread=spread)
         shape = 2 + (arrays["means"] / arrays["spread"]) ** 2
         return cls(shape, arrays["means"] * (shape - 1), state_prior)
+
+    @property
+    def support(self) -> Support:
+        return Interval(low=0.0)
 
     @property
     def noise(self) -> float:
@@ -90,9 +94,6 @@ class ExponentialArms(ConjugateArms):
 
     def draw(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
         return rng.standard_exponential(theta.shape) * theta
-
-    def _outside(self, reward: FloatArray) -> BoolArray:
-        return reward < 0
 
     def vague(self) -> Self:
         return type(self).from_means(*self._overall())

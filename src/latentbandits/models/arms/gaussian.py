@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
@@ -16,6 +16,7 @@ from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
+from latentbandits.models.stationary import StationaryModel
 
 
 class ArmStatistics(NamedTuple):
@@ -42,7 +43,7 @@ class ArmStatistics(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class GaussianArms:
+class GaussianArms(StationaryModel):
     """Rewards N(theta[s, a], noise^2), with theta[s, a] ~ N(means[s, a], spread[s, a]^2).
 
     `means` is `(n_states, n_actions)`, or `(n_sessions, n_states, n_actions)` where every session
@@ -53,8 +54,6 @@ class GaussianArms:
     >>> model.n_states, model.n_actions
     (2, 2)
     """
-
-    transition: ClassVar[None] = None
 
     means: FloatArray
     noise: float
@@ -89,20 +88,17 @@ class GaussianArms:
     def n_sessions(self) -> int | None:
         return self.means.shape[0] if self.means.ndim == 3 else None
 
+    @cached_property
+    def is_certain(self) -> bool:
+        return not self.spread.any()
+
     @property
     def spread_bound(self) -> float:
         return float(self.spread.max())
 
-    @cached_property
-    def log_state_prior(self) -> FloatArray:
-        return checks.log_prior(self.state_prior)
-
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         checks.no_context("GaussianArms", context)
         return None
-
-    def check_reward(self, reward: FloatArray) -> None:
-        """Any finite number can be a Gaussian reward."""
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         if state is None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics.gamma import standard_gamma
 from latentbandits.models.numerics.normal import log_normal_density
 
@@ -39,7 +39,6 @@ class GaussianArmsUnknownNoise(ConjugateArms):
     """
 
     prior_fields: ClassVar[tuple[str, ...]] = ("means", "noise_scale", "mean_count", "noise_count")
-    support: ClassVar[str] = "numbers"
 
     means: FloatArray
     noise_scale: FloatArray
@@ -140,9 +139,6 @@ class GaussianArmsUnknownNoise(ConjugateArms):
 
     def draw(self, theta: MeanAndNoise, rng: np.random.Generator) -> FloatArray:
         return theta.mean + theta.noise * rng.standard_normal(theta.mean.shape)
-
-    def _outside(self, reward: FloatArray) -> BoolArray:
-        return np.zeros(reward.shape, np.bool_)
 
     def vague(self) -> Self:
         mean, deviation = self._overall()

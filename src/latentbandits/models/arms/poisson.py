@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import gamma
+from latentbandits.models.support import Counts, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -25,7 +26,6 @@ class PoissonArms(ConjugateArms):
     """
 
     prior_fields: ClassVar[tuple[str, ...]] = ("shape", "rate")
-    support: ClassVar[str] = "counts (0, 1, 2, ...)"
 
     shape: FloatArray
     rate: FloatArray
@@ -50,6 +50,10 @@ class PoissonArms(ConjugateArms):
         arrays = checks.positive_arrays(means=means, spread=spread)
         rate = arrays["means"] / arrays["spread"] ** 2
         return cls(arrays["means"] * rate, rate, state_prior)
+
+    @property
+    def support(self) -> Support:
+        return Counts()
 
     @property
     def noise(self) -> float:
@@ -90,10 +94,6 @@ class PoissonArms(ConjugateArms):
 
     def draw(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
         return rng.poisson(theta).astype(np.float64)
-
-    def _outside(self, reward: FloatArray) -> BoolArray:
-        outside: BoolArray = (reward < 0) | (reward != np.floor(reward))
-        return outside
 
     def vague(self) -> Self:
         return type(self).from_means(*self._overall())

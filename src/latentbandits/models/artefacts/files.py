@@ -19,9 +19,10 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from latentbandits.models.artefacts.arrays import from_arrays, to_arrays
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.protocol import KnownModel, Model
-from latentbandits.models.registry import KINDS, from_arrays, to_arrays
+from latentbandits.models.registry import find
 
 SCHEMA_VERSION = 1
 FORMAT = "latentbandits-model"
@@ -153,10 +154,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         )
     if manifest.get("manifest_sha256") != _digest(manifest):
         raise ArtefactError(f"{path} was altered: its SHA-256 is not the one it states")
-    if manifest["kind"] not in KINDS:
-        raise ArtefactError(
-            f"{path} holds a {manifest['kind']!r}; this latentbandits knows {', '.join(KINDS)}"
-        )
+    try:
+        find(str(manifest["kind"]))
+    except ValueError as error:
+        raise ArtefactError(f"{path} holds a model that is not registered here: {error}") from None
     return manifest
 
 

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import Known
-from latentbandits.models.protocol import Context, KnownModel, Model, Selectable
+from latentbandits.models.protocol import Context, KnownModel, Model, Parameters, Selectable
+from latentbandits.models.stationary import StationaryModel
 
 
 class EnsemblePosterior(NamedTuple):
     """P(member | s, rewards), and what each member has learned."""
 
     log_weights: FloatArray  # (n_sessions, n_states, n_members), normalised over members
-    members: tuple[Any, ...]
+    members: tuple[Parameters, ...]
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Ensemble:
+class Ensemble(StationaryModel):
     """The posterior over (member, state), exact: the member is part of the uncertain parameters.
 
     `models` agree on states and actions; `weights` are their prior probabilities, None: equal.
@@ -39,8 +40,6 @@ class Ensemble:
     array([[[1., 0.]]])
     """
 
-    transition: ClassVar[None] = None
-
     models: tuple[KnownModel, ...]
     weights: FloatArray
     state_prior: FloatArray
@@ -54,7 +53,7 @@ class Ensemble:
         members = tuple(models)
         if not members:
             raise ValueError("an Ensemble needs at least one model")
-        for i, member in enumerate(members[1:], start=1):
+        for i, member in enumerate(members):
             for name in ("n_states", "n_actions", "n_sessions"):
                 first, other = getattr(members[0], name), getattr(member, name)
                 if first != other:
@@ -84,8 +83,18 @@ class Ensemble:
         return self.models[0].n_actions
 
     @property
+    def n_features(self) -> int | None:
+        """The number that the members with features expect."""
+        return next((m.n_features for m in self.models if m.n_features is not None), None)
+
+    @property
     def n_sessions(self) -> int | None:
         return self.models[0].n_sessions
+
+    @property
+    def is_certain(self) -> bool:
+        """A single certain member is certain; of several the right one is unknown."""
+        return len(self.models) == 1 and self.models[0].is_certain
 
     @property
     def noise(self) -> float:
@@ -101,12 +110,11 @@ class Ensemble:
         between = self._mix(means**2) - self._mix(means) ** 2
         return float(np.sqrt(own**2 + max(between.max(), 0.0)))
 
-    @cached_property
-    def log_state_prior(self) -> FloatArray:
-        return checks.log_prior(self.state_prior)
-
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
-        return self.models[0].check_context(context, n_sessions)
+        checked: Context = None
+        for member in self.models:
+            checked = member.check_context(context, n_sessions)
+        return checked
 
     def check_reward(self, reward: FloatArray) -> None:
         for member in self.models:
@@ -220,10 +228,8 @@ class Ensemble:
 
 
 def _as_model(member: KnownModel) -> Model:
-    """`member`, without a posterior to keep where its spread is zero."""
-    if getattr(member, "spread_bound", 0.0) == 0.0:
-        return Known(member)
-    return member  # type: ignore[return-value]
+    """Return `member`; a certain one without the posterior that it need not keep."""
+    return Known(member) if member.is_certain else cast(Model, member)
 
 
 def _log_mean(log_values: FloatArray, log_weights: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +14,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import CertainModel
 from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.protocol import Context
+from latentbandits.models.stationary import StationaryModel
 
 Mean = Callable[[Any, IntArray], ArrayLike]
 """mean(context, action): `(n, n_states, m)` for `action` (n, m) and the context of n sessions."""
@@ -24,7 +24,7 @@ LogDensity = Callable[[Any, IntArray, FloatArray], ArrayLike]
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class FunctionModel(CertainModel):
+class FunctionModel(CertainModel, StationaryModel):
     """mu_hat(a, x, s) = mean(x, a)[s], for any callable and a context of any shape.
 
     `mean(context, action)` gets the context as it came (sessions first) and actions `(n, m)`, and
@@ -40,8 +40,6 @@ class FunctionModel(CertainModel):
     array([[0., 2., 4.],
            [2., 1., 0.]])
     """
-
-    transition: ClassVar[None] = None
 
     mean: Mean
     log_density: LogDensity | None
@@ -91,6 +89,12 @@ class FunctionModel(CertainModel):
         return self._n_actions
 
     @property
+    def n_features(self) -> int | None:
+        """The last axis of a `context_shape` of two axes, (n_actions, n_features); else None."""
+        shape = self.context_shape
+        return shape[1] if shape is not None and len(shape) == 2 else None
+
+    @property
     def n_sessions(self) -> None:
         return None
 
@@ -102,10 +106,6 @@ class FunctionModel(CertainModel):
                 "the scale of rewards, FunctionModel(mean, noise, log_density, ...)"
             )
         return self._noise
-
-    @cached_property
-    def log_state_prior(self) -> FloatArray:
-        return checks.log_prior(self.state_prior)
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         if context is None:
@@ -128,9 +128,6 @@ class FunctionModel(CertainModel):
                 f"got the shape {array.shape}"
             )
         return array
-
-    def check_reward(self, reward: FloatArray) -> None:
-        """The function says what rewards can be; a density of zero says that one cannot."""
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         n = 1 if context is None else len(context)

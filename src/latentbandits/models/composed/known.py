@@ -1,4 +1,4 @@
-"""Models whose parameters are taken as known, for the policies that expect them not to be."""
+"""Models whose parameters are certain, with the methods that the mm-policies call."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from latentbandits.models.protocol import Context, KnownModel
 
 
 class NothingToLearn(NamedTuple):
-    """The parameters of a model that is certain of them: one empty row for every session."""
+    """The parameters of a certain model: one empty row for every session."""
 
     nothing: FloatArray  # (n_sessions, 0)
 
 
 class CertainModel(ABC):
-    """What the mm-policies need, from what the m-policies need: a prior that is a point."""
+    """The methods of `Model` for a `KnownModel`: the prior over parameters is a point."""
 
     @property
     @abstractmethod
@@ -36,6 +36,10 @@ class CertainModel(ABC):
     def log_likelihood(
         self, context: Context, action: IntArray, reward: FloatArray
     ) -> FloatArray: ...
+
+    @property
+    def is_certain(self) -> bool:
+        return True
 
     @property
     def spread_bound(self) -> float:
@@ -85,7 +89,7 @@ class CertainModel(ABC):
 
 
 class Known(Wrapping, CertainModel):
-    """`model` with its point estimates taken as true."""
+    """A model whose point estimates are taken as true: its uncertainty is ignored."""
 
     def __init__(self, model: KnownModel) -> None:
         self.model = model

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.models.composed.paths import PathFilter
 from latentbandits.models.composed.wrapping import Wrapping
-from latentbandits.models.protocol import Context, KnownModel, Model
+from latentbandits.models.protocol import Context, KnownModel, Model, Parameters
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -43,8 +43,7 @@ class Markov(Wrapping):
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "n_paths", checks.positive_count("n_paths", n_paths))
         checks.set_fields(self, transition=checks.transition_matrix(transition, model.n_states))
-        if getattr(model, "spread_bound", 0.0) > 0:
-            _ = self._learner  # says now, not at the first decision, if it cannot be followed
+        _ = self._learner  # raises now, not at the first decision, if the model is not Selectable
 
     @classmethod
     def switching(cls, model: KnownModel, probability: float, n_paths: int = 16) -> Self:
@@ -77,15 +76,19 @@ class Markov(Wrapping):
         return cls(model, (1 - again) * np.eye(model.n_states) + again * prior[0], n_paths)
 
     @property
-    def spread_bound(self) -> float:
-        return float(getattr(self.model, "spread_bound", 0.0))
+    def is_certain(self) -> bool:
+        return self.model.is_certain
 
-    def parameters(self, n_sessions: int) -> Any:
+    @property
+    def spread_bound(self) -> float:
+        return 0.0 if self.model.is_certain else cast(Model, self.model).spread_bound
+
+    def parameters(self, n_sessions: int) -> Parameters:
         return self._learner.parameters(n_sessions)
 
     def condition(
         self, parameters: Any, context: Context, action: IntArray, reward: FloatArray
-    ) -> tuple[FloatArray, Any]:
+    ) -> tuple[FloatArray, Parameters]:
         return self._learner.condition(parameters, context, action, reward)
 
     def posterior_rewards(self, parameters: Any, context: Context) -> tuple[FloatArray, FloatArray]:
@@ -107,11 +110,10 @@ class Markov(Wrapping):
 
     @cached_property
     def _learner(self) -> Known | PathFilter:
-        """What is learned of the parameters: nothing where they are certain."""
-        if self.spread_bound == 0:
+        """The filter over parameters; a certain model needs none."""
+        if self.model.is_certain:
             return Known(self.model)
-        model: Model = self.model  # type: ignore[assignment]
-        return PathFilter(model, self.transition, self.n_paths)
+        return PathFilter(cast(Model, self.model), self.transition, self.n_paths)
 
 
 def _probability(value: float) -> float:

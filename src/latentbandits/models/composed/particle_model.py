@@ -15,15 +15,16 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks, history
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.history import Keys
 from latentbandits.models.protocol import Context
+from latentbandits.models.stationary import StationaryModel
 
 _PRIOR_SEED = 0x5EED
 _TIRED = 1 / 4  # resample where fewer than this share of the particles still count
@@ -44,18 +45,16 @@ class TooFewParticles(UserWarning):
     """The particles that still count are fewer than the parameters that they are to describe."""
 
 
-class ParticleModel(ABC):
+class ParticleModel(StationaryModel, ABC):
     """The frame: subclasses say how theta is drawn, scored and turned into mean rewards.
 
     Sessions start from the same particles, drawn once, so that what a session learns is a
     function of its own history and of `seed` alone.
     """
 
-    transition: ClassVar[None] = None
     n_particles: int
     n_moves: int
     seed: int
-    state_prior: FloatArray
 
     @abstractmethod
     def _draw_prior(self, n: int, rng: np.random.Generator) -> FloatArray:
@@ -95,21 +94,22 @@ class ParticleModel(ABC):
     def n_sessions(self) -> None:
         return None
 
-    @cached_property
-    def log_state_prior(self) -> FloatArray:
-        return checks.log_prior(self.state_prior)
+    def _features(self, context: Context, n_sessions: int) -> FloatArray:
+        """Return the features of every action, `(n_sessions, n_actions, n_features)`."""
+        return checks.required(context)
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
-        assert context is not None
-        if state is None:
-            point = np.broadcast_to(self._point, (len(context), *self._point.shape))
-            return self._mean_rewards(point, context)
-        return self._mean_rewards(self._point[state][:, None], context)[:, 0]
+        if state is not None:
+            features = self._features(context, len(state))
+            return self._mean_rewards(self._point[state][:, None], features)[:, 0]
+        features = self._features(context, 1)
+        point = np.broadcast_to(self._point, (len(features), *self._point.shape))
+        return self._mean_rewards(point, features)
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
-        assert context is not None
-        point = np.broadcast_to(self._point, (len(action), *self._point.shape))
-        features = context[np.arange(len(action)), action][:, None]
+        n = len(action)
+        point = np.broadcast_to(self._point, (n, *self._point.shape))
+        features = checks.played(self._features(context, n), action)[:, None]
         return self._log_density(point, features, reward[:, None])[:, :, 0]
 
     def parameters(self, n_sessions: int) -> ParticlePosterior:
@@ -125,9 +125,8 @@ class ParticleModel(ABC):
     def condition(
         self, parameters: ParticlePosterior, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, ParticlePosterior]:
-        assert context is not None
         n = len(action)
-        x = context[np.arange(n), action][:, None]
+        x = checks.played(self._features(context, n), action)[:, None]
         flat = parameters.theta.reshape(n, -1, parameters.theta.shape[-1])
         density = self._log_density(flat, x, reward[:, None])[:, :, 0]
         density = density.reshape(parameters.log_weights.shape)
@@ -153,12 +152,12 @@ class ParticleModel(ABC):
     def posterior_rewards(
         self, parameters: ParticlePosterior, context: Context
     ) -> tuple[FloatArray, FloatArray]:
-        assert context is not None
         weights = np.exp(parameters.log_weights)
-        means = np.empty((len(context), self.n_states, context.shape[1]))
+        features = self._features(context, len(weights))
+        means = np.empty((len(weights), self.n_states, features.shape[1]))
         variances = np.empty_like(means)
         for s in range(self.n_states):  # one at a time: (n, n_particles, n_actions) is enough
-            rewards = self._mean_rewards(parameters.theta[:, s], context)
+            rewards = self._mean_rewards(parameters.theta[:, s], features)
             share = weights[:, s, None]
             means[:, s] = (share @ rewards)[:, 0]
             variances[:, s] = (share @ (rewards - means[:, s, None]) ** 2)[:, 0]
@@ -171,7 +170,6 @@ class ParticleModel(ABC):
         state: IntArray,
         rng: np.random.Generator,
     ) -> FloatArray:
-        assert context is not None
         session = np.arange(len(state))
         chosen = np.empty(state.shape, np.int64)
         for draw, column in enumerate(state.T):
@@ -179,7 +177,7 @@ class ParticleModel(ABC):
             upper /= upper[:, -1:]
             chosen[:, draw] = (rng.random((len(state), 1)) >= upper[:, :-1]).sum(axis=-1)
         theta = parameters.theta[session[:, None], state, chosen]
-        return self._mean_rewards(theta, context)
+        return self._mean_rewards(theta, self._features(context, len(state)))
 
     def probability_best(
         self,
@@ -189,11 +187,11 @@ class ParticleModel(ABC):
         weights: FloatArray,
     ) -> FloatArray:
         """The weight of the particles under which each action is best."""
-        assert context is not None
         n, s, _ = parameters.log_weights.shape
-        chance: FloatArray = np.empty((n, s, context.shape[1]))
+        features = self._features(context, n)
+        chance: FloatArray = np.empty((n, s, features.shape[1]))
         for state in range(s):
-            rewards = self._mean_rewards(parameters.theta[:, state], context)
+            rewards = self._mean_rewards(parameters.theta[:, state], features)
             if eligible is not None:
                 rewards = np.where(eligible[:, None], rewards, -np.inf)
             best = rewards == rewards.max(axis=2, keepdims=True)

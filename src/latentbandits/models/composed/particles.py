@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
@@ -35,7 +35,8 @@ class Particles(ParticleModel):
     """theta_s from `prior_sampler`, rewards of `log_likelihood`, mean rewards of `mean`.
 
     All are functions on arrays (see the aliases above for their shapes). With `n_actions` there
-    is no context, and the features of an action are its row of the identity. With `log_prior`
+    is no context, and the features of an action are its row of the identity; without it the context
+    has `n_features` features, any number if that is None. With `log_prior`
     particles move by steps of a random walk, without it by draws from the prior: exact as well,
     but they are accepted ever less often as rewards come in. `noise`, the sub-Gaussian scale of
     rewards, is needed by mUCB and mmUCB only.
@@ -60,6 +61,7 @@ class Particles(ParticleModel):
     seed: int
     state_prior: FloatArray
     _n_actions: int | None
+    _n_features: int | None
     _noise: float | None
 
     def __init__(
@@ -71,6 +73,7 @@ class Particles(ParticleModel):
         mean: MeanReward,
         log_prior: LogPrior | None = None,
         n_actions: int | None = None,
+        n_features: int | None = None,
         noise: float | None = None,
         n_moves: int = 1,
         seed: int = 0,
@@ -87,6 +90,9 @@ class Particles(ParticleModel):
             "_n_actions": None
             if n_actions is None
             else checks.positive_count("n_actions", n_actions),
+            "_n_features": None
+            if n_features is None
+            else checks.positive_count("n_features", n_features),
             "_noise": None if noise is None else checks.positive_number("noise", noise),
         }
         for name, value in values.items():
@@ -101,6 +107,10 @@ class Particles(ParticleModel):
         return self._n_actions
 
     @property
+    def n_features(self) -> int | None:
+        return self._n_features
+
+    @property
     def noise(self) -> float:
         if self._noise is None:
             raise ValueError("mUCB and mmUCB need the scale of rewards: Particles(..., noise=...)")
@@ -108,24 +118,28 @@ class Particles(ParticleModel):
 
     @cached_property
     def spread_bound(self) -> float:
-        """Without context, from the prior's particles."""
+        """Of a model without context: the largest standard deviation over prior particles."""
         if self._n_actions is None:
             raise ValueError(
                 "how far rewards may be off depends on the features: mmUCB(model, slack=...)"
             )
-        features = np.broadcast_to(np.eye(self._n_actions), (self.n_states, *[self._n_actions] * 2))
+        features = self._features(None, self.n_states)
         return float(self._mean_rewards(self._prior_particles, features).std(axis=1).max())
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         if self._n_actions is not None:
             checks.no_context("Particles with n_actions", context)
-            k = self._n_actions
-            return np.broadcast_to(np.eye(k), (n_sessions, k, k))
-        shape = np.shape(context) if context is not None else ()
-        return checks.features(context, n_sessions, shape[2] if len(shape) == 3 else 1)
+            return None
+        n_features = self.n_features
+        if n_features is None:  # any number
+            shape = np.shape(context) if context is not None else ()
+            n_features = shape[2] if len(shape) == 3 else 1
+        return checks.features(context, n_sessions, n_features)
 
-    def check_reward(self, reward: FloatArray) -> None:
-        """The likelihood says what rewards can be; one of zero says that one cannot."""
+    def _features(self, context: Context, n_sessions: int) -> FloatArray:
+        if self._n_actions is None:
+            return checks.required(context)
+        return np.broadcast_to(np.eye(self._n_actions), (n_sessions, *[self._n_actions] * 2))
 
     @cached_property
     def _point(self) -> FloatArray:

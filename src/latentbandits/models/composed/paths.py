@@ -17,7 +17,7 @@ from latentbandits.models import history
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.history import Keys
 from latentbandits.models.numerics.resampling import thin
-from latentbandits.models.protocol import Context, Model, Selectable
+from latentbandits.models.protocol import Context, Model, Parameters, Selectable
 from latentbandits.models.trees import map_leaves
 
 
@@ -29,7 +29,7 @@ class Paths(NamedTuple):
     """
 
     log_weights: FloatArray  # (n_sessions, n_states, n_paths): log P(path, next state | rewards)
-    learned: Any
+    learned: Parameters
     keys: Keys  # (n_sessions,)
 
 

@@ -1,4 +1,4 @@
-"""What a model that is made of another passes on to it."""
+"""Delegation to a model inside another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from latentbandits.models.protocol import Context, KnownModel
 
 
 class Wrapping:
-    """`model`, as the m-policies see it: its states, actions, and what they pay."""
+    """Base class of a model that has the states, actions and mean rewards of `model`."""
 
     model: KnownModel
 
@@ -20,6 +20,10 @@ class Wrapping:
     @property
     def n_actions(self) -> int | None:
         return self.model.n_actions
+
+    @property
+    def n_features(self) -> int | None:
+        return self.model.n_features
 
     @property
     def n_sessions(self) -> int | None:

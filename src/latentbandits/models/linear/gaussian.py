@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
 from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
+from latentbandits.models.stationary import StationaryModel
 
 
 class LinearPosterior(NamedTuple):
@@ -33,7 +34,7 @@ class LinearPosterior(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class LinearGaussian:
+class LinearGaussian(StationaryModel):
     """Rewards N(x' theta_s, noise^2), with theta_s ~ N(weights[s], covariances[s]).
 
     `weights` is `(n_states, n_features)`, `covariances` `(n_states, n_features, n_features)`, each
@@ -45,8 +46,6 @@ class LinearGaussian:
     array([[3., 1.],
            [1., 2.]])
     """
-
-    transition: ClassVar[None] = None
 
     weights: FloatArray
     noise: float
@@ -86,22 +85,19 @@ class LinearGaussian:
         return self.weights.shape[0] if self.weights.ndim == 3 else None
 
     @cached_property
+    def is_certain(self) -> bool:
+        return not self.covariances.any()
+
+    @cached_property
     def spread_bound(self) -> float:
         """For features of length at most one: the root of the largest prior eigenvalue."""
         return float(np.sqrt(max(np.linalg.eigvalsh(self.covariances).max(), 0.0)))
 
-    @cached_property
-    def log_state_prior(self) -> FloatArray:
-        return checks.log_prior(self.state_prior)
-
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         return checks.features(context, n_sessions, self.n_features)
 
-    def check_reward(self, reward: FloatArray) -> None:
-        """Any finite number can be a Gaussian reward."""
-
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
-        assert context is not None
+        context = checks.required(context)
         if state is None:
             return self._weights @ context.swapaxes(1, 2)
         session = 0 if self.weights.ndim == 2 else np.arange(len(state))
@@ -109,8 +105,7 @@ class LinearGaussian:
         return rewards
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
-        assert context is not None
-        x = context[np.arange(len(action)), action]
+        x = checks.played(context, action)
         means = (self._weights @ x[:, :, None])[:, :, 0]
         return log_normal_density(reward[:, None] - means, self.noise**2)
 
@@ -124,9 +119,7 @@ class LinearGaussian:
     def condition(
         self, parameters: LinearPosterior, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, LinearPosterior]:
-        assert context is not None
-        n = len(action)
-        x = context[np.arange(n), action]
+        n, x = len(action), checks.played(context, action)
         log_predictive = np.empty((n, self.n_states))
         mean, factor = np.empty(parameters.mean.shape), np.empty(parameters.factor.shape)
         for block in blocks(n, self.n_states * self.n_features**2):
@@ -144,7 +137,7 @@ class LinearGaussian:
     def posterior_rewards(
         self, parameters: LinearPosterior, context: Context
     ) -> tuple[FloatArray, FloatArray]:
-        assert context is not None
+        context = checks.required(context)
         mean = parameters.mean @ context.swapaxes(1, 2)
         root = context[:, None] @ parameters.factor
         return mean, np.einsum("nskd,nskd->nsk", root, root)
@@ -156,7 +149,6 @@ class LinearGaussian:
         state: IntArray,
         rng: np.random.Generator,
     ) -> FloatArray:
-        assert context is not None
         n, m = state.shape
         draws = rng.standard_normal((n, m, self.n_features))
         if m <= self.n_states:
@@ -180,7 +172,7 @@ class LinearGaussian:
                     given_s = draws[block] @ parameters.factor[block, s].swapaxes(1, 2)
                     given_s += parameters.mean[block, s, None]
                     np.copyto(theta[block], given_s, where=(state[block] == s)[..., None])
-        return theta @ context.swapaxes(1, 2)
+        return theta @ checks.required(context).swapaxes(1, 2)
 
     def probability_best(
         self,

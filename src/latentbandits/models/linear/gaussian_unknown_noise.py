@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.protocol import Context
+from latentbandits.models.stationary import StationaryModel
 
 
 class LinearNoisePosterior(NamedTuple):
@@ -31,7 +32,7 @@ class LinearNoisePosterior(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class LinearGaussianUnknownNoise:
+class LinearGaussianUnknownNoise(StationaryModel):
     """Rewards N(x' theta_s, sigma_s^2), both unknown: theta_s ~ N(weights, sigma_s^2 covariances).
 
     sigma_s^2 is noise_scale^2 noise_count / chi^2 with `noise_count` degrees of freedom, which
@@ -41,8 +42,6 @@ class LinearGaussianUnknownNoise:
     >>> model.expected_rewards(np.array([[[3.0, 1.0]]]))[0]
     array([[3.]])
     """
-
-    transition: ClassVar[None] = None
 
     weights: FloatArray
     covariances: FloatArray
@@ -99,22 +98,14 @@ class LinearGaussianUnknownNoise:
         """For features of length at most one."""
         return self.noise * self._unit.spread_bound
 
-    @property
-    def log_state_prior(self) -> FloatArray:
-        return self._unit.log_state_prior
-
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         return self._unit.check_context(context, n_sessions)
-
-    def check_reward(self, reward: FloatArray) -> None:
-        """Any finite number can be a Gaussian reward."""
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
         return self._unit.expected_rewards(context, state)
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
-        assert context is not None
-        played = context[np.arange(len(action)), action][:, None]
+        played = checks.played(context, action)[:, None]
         means = self._unit.expected_rewards(played)[:, :, 0]
         return log_normal_density(reward[:, None] - means, self._mean_variance)
 
@@ -137,8 +128,7 @@ class LinearGaussianUnknownNoise:
         """
         from scipy.special import gammaln
 
-        assert context is not None
-        played = context[np.arange(len(action)), action][:, None]
+        played = checks.played(context, action)[:, None]
         mean, variance = self._unit.posterior_rewards(parameters.linear, played)
         variance = variance[:, :, 0] + 1
         residual = reward[:, None] - mean[:, :, 0]
@@ -169,8 +159,7 @@ class LinearGaussianUnknownNoise:
         noise = 0.5 * parameters.squares[chosen]
         noise /= rng.standard_gamma(parameters.counts[chosen] / 2)
         draws = self._unit.sample_rewards(parameters.linear, context, state, rng)
-        assert context is not None
-        mean = parameters.mean[chosen] @ context.swapaxes(1, 2)
+        mean = parameters.mean[chosen] @ checks.required(context).swapaxes(1, 2)
         draws -= mean
         draws *= np.sqrt(noise)[..., None]
         draws += mean

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context
+from latentbandits.models.support import BINARY, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -66,8 +67,8 @@ class LogisticLinear(ParticleModel):
         return None
 
     @property
-    def reward_bounds(self) -> tuple[float, float]:
-        return 0.0, 1.0
+    def support(self) -> Support:
+        return BINARY
 
     @property
     def noise(self) -> float:
@@ -82,15 +83,6 @@ class LogisticLinear(ParticleModel):
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         return checks.features(context, n_sessions, self.n_features)
-
-    def check_reward(self, reward: FloatArray) -> None:
-        outside = (reward != 0) & (reward != 1)
-        if outside.any():
-            session = int(outside.argmax())
-            raise ValueError(
-                "LogisticLinear takes rewards that are 0 or 1; "
-                f"session {session} has {reward[session]:g}"
-            )
 
     def vague(self) -> LogisticLinear:
         """The covariance of weights over states, and their own, in one state."""

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from latentbandits.serving.records import Arm
+
 ROUNDS = 50  # rounds of a session that are counted one by one
 
 
 class RoundTotals(msgspec.Struct, array_like=True):
-    """One round of all sessions of an group; each session is in it once, so its terms are
+    """One round of all sessions of an arm; each session is in it once, so its terms are
     independent.
     """
 
@@ -23,7 +25,7 @@ class RoundTotals(msgspec.Struct, array_like=True):
     reward_squares: float = 0.0
 
 
-class GroupTotals(msgspec.Struct, array_like=True):
+class ArmTotals(msgspec.Struct, array_like=True):
     """Rewards of one session are alike, so the error of their mean is that of clusters:
     with S and n the reward sum and count of a session, it needs the sums of S^2, S n and n^2.
     """
@@ -74,13 +76,13 @@ class Tally(msgspec.Struct, array_like=True):
 class Statistics(msgspec.Struct):
     """Totals since the store began."""
 
-    groups: dict[str, GroupTotals] = msgspec.field(default_factory=dict, name="arms")
+    arms: dict[str, ArmTotals] = msgspec.field(default_factory=dict)
     tallies: dict[str, Tally] = msgspec.field(default_factory=dict)  # by "policy model"
     shares: dict[str, list[float]] = msgspec.field(default_factory=dict)  # by model
     counts: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def group(self, group: str) -> GroupTotals:
-        return self.groups.setdefault(group, GroupTotals())
+    def arm(self, arm: Arm) -> ArmTotals:
+        return self.arms.setdefault(arm, ArmTotals())
 
     def tally(self, policy: str, model: str) -> Tally:
         return self.tallies.setdefault(f"{policy} {model}", Tally())
@@ -89,9 +91,9 @@ class Statistics(msgspec.Struct):
         self.counts[name] = self.counts.get(name, 0) + times
 
     def decided(
-        self, group: str, policy: str, model: str, round_: int, probabilities: Sequence[float]
+        self, arm: Arm, policy: str, model: str, round_: int, probabilities: Sequence[float]
     ) -> None:
-        totals = self.group(group)
+        totals = self.arm(arm)
         totals.decisions += 1
         self.tally(policy, model).decisions += 1
         self.count("decisions")
@@ -104,7 +106,7 @@ class Statistics(msgspec.Struct):
 
     def rewarded(
         self,
-        group: str,
+        arm: Arm,
         policy: str,
         model: str,
         round_: int,
@@ -112,7 +114,7 @@ class Statistics(msgspec.Struct):
         before: tuple[float, int],
     ) -> None:
         """A reward for a session that had `before` = (reward sum, rewards)."""
-        totals = self.group(group)
+        totals = self.arm(arm)
         total, count = before
         totals.add_session(total, count, sign=-1)
         totals.add_session(total + value, count + 1)
@@ -153,8 +155,8 @@ def combined(parts: Sequence[Statistics]) -> Statistics:
         return parts[0]
     total = Statistics()
     for part in parts:
-        for name, group in part.groups.items():
-            _add(total.groups.setdefault(name, GroupTotals()), group)
+        for name, arm in part.arms.items():
+            _add(total.arms.setdefault(name, ArmTotals()), arm)
         for name, tally in part.tallies.items():
             _add(total.tallies.setdefault(name, Tally()), tally)
         for name, times in part.counts.items():
@@ -167,8 +169,8 @@ def combined(parts: Sequence[Statistics]) -> Statistics:
 def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
     for name in part.__struct_fields__:
         if name == "rounds":
-            assert isinstance(total, GroupTotals)
-            assert isinstance(part, GroupTotals)
+            assert isinstance(total, ArmTotals)
+            assert isinstance(part, ArmTotals)
             for number, one in enumerate(part.rounds, 1):
                 into = total.round(number)
                 assert into is not None

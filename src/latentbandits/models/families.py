@@ -1,0 +1,23 @@
+"""The models that the library brings along: one import line for each.
+
+`latentbandits.models` and `latentbandits` export every name below, and the registry knows it. A
+module is imported when one of its names is first used.
+"""
+
+from latentbandits.models.arms.bernoulli import BernoulliArms as BernoulliArms
+from latentbandits.models.arms.categorical import CategoricalArms as CategoricalArms
+from latentbandits.models.arms.exponential import ExponentialArms as ExponentialArms
+from latentbandits.models.arms.gaussian import GaussianArms as GaussianArms
+from latentbandits.models.arms.gaussian_unknown_noise import (
+    GaussianArmsUnknownNoise as GaussianArmsUnknownNoise,
+)
+from latentbandits.models.arms.poisson import PoissonArms as PoissonArms
+from latentbandits.models.composed.ensemble import Ensemble as Ensemble
+from latentbandits.models.composed.function import FunctionModel as FunctionModel
+from latentbandits.models.composed.markov import Markov as Markov
+from latentbandits.models.composed.particles import Particles as Particles
+from latentbandits.models.linear.gaussian import LinearGaussian as LinearGaussian
+from latentbandits.models.linear.gaussian_unknown_noise import (
+    LinearGaussianUnknownNoise as LinearGaussianUnknownNoise,
+)
+from latentbandits.models.linear.logistic import LogisticLinear as LogisticLinear

@@ -1,0 +1,97 @@
+"""The rewards that a model allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from latentbandits.models.checks import BoolArray, FloatArray
+
+
+class Support(Protocol):
+    """A set of rewards. `str(support)` completes the sentence "rewards are ..."."""
+
+    def contains(self, reward: FloatArray) -> BoolArray:
+        """Tell for each finite reward whether it is in the set."""
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The least and the largest reward; None if the set is unbounded."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """All numbers from `low` to `high`, both included.
+
+    >>> Interval(low=0.0).contains(np.array([-0.1, 0.0, 2.0]))
+    array([False,  True,  True])
+    """
+
+    low: float = -np.inf
+    high: float = np.inf
+
+    def contains(self, reward: FloatArray) -> BoolArray:
+        inside: BoolArray = (reward >= self.low) & (reward <= self.high)
+        return inside
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        return (self.low, self.high) if np.isfinite([self.low, self.high]).all() else None
+
+    def __str__(self) -> str:
+        if self.high < np.inf:
+            return f"from {self.low:g} to {self.high:g}"
+        if self.low == 0:
+            return "not negative"
+        return "numbers" if self.low == -np.inf else f"at least {self.low:g}"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The whole numbers from zero on.
+
+    >>> Counts().contains(np.array([0.0, 1.5, 3.0]))
+    array([ True, False,  True])
+    """
+
+    def contains(self, reward: FloatArray) -> BoolArray:
+        inside: BoolArray = (reward >= 0) & (reward == np.floor(reward))
+        return inside
+
+    @property
+    def bounds(self) -> None:
+        return None
+
+    def __str__(self) -> str:
+        return "counts (0, 1, 2, ...)"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Finitely many values, in increasing order.
+
+    >>> OneOf((1.0, 3.0)).contains(np.array([1.0, 2.0, 9.0]))
+    array([ True, False, False])
+    """
+
+    values: tuple[float, ...]
+
+    def contains(self, reward: FloatArray) -> BoolArray:
+        inside: BoolArray = reward == self.values[0]
+        for value in self.values[1:]:  # for few values quicker than np.isin
+            inside |= reward == value
+        return inside
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.values[0], self.values[-1]
+
+    def __str__(self) -> str:
+        values = [f"{value:g}" for value in self.values]
+        return "one of " + ", ".join(values) if len(values) > 2 else " or ".join(values)
+
+
+REALS = Interval()
+BINARY = OneOf((0.0, 1.0))
