@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.faults import (
     bodies,
+    connections,
     disk,
     hostile,
     keys,
@@ -25,6 +26,7 @@ FAULTS = (
     Fault("propensities", propensities.run),
     Fault("hostile", hostile.run),
     Fault("bodies", bodies.run),
+    Fault("connections", connections.run),
     Fault("overload", overload.run),
     Fault("swaps", swaps.run),
     Fault("shutdown", shutdown.run),

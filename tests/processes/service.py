@@ -23,6 +23,13 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-c", _RUN, *map(str, arguments)]
 
 
+def run_command(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end and keep what it says."""
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=60, check=False, **options
+    )
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -107,6 +114,10 @@ class RunningService:
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
         raise RuntimeError("no VmRSS")
+
+    def descriptors(self) -> int:
+        """The number of open files and connections."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
     def client(self, **options: Any) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=10.0, **options)

@@ -52,5 +52,11 @@ class Contention(StoreUnavailable):
     code = "contention"
 
 
+class OutcomeUnknown(StoreUnavailable):
+    """The store did not say whether it committed: ask again with the same request id."""
+
+    code = "unknown"
+
+
 class StoreError(ValueError):
     """A store that cannot be opened: held by another process, from a newer version, no store."""

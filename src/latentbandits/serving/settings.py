@@ -70,7 +70,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     max_body: Annotated[int, _doc("bytes of the largest request body", ge=1024)] = 2**20
     header_timeout: Annotated[float, _doc("seconds for a request's headers to arrive", gt=0)] = 10.0
     body_timeout: Annotated[float, _doc("seconds for a request's body to arrive", gt=0)] = 20.0
-    max_waiting: Annotated[int, _doc("requests that may wait for the writer", ge=1)] = 256
+    send_timeout: Annotated[
+        float, _doc("seconds for a client to read what it was sent, 64 KiB at a time", gt=0)
+    ] = 20.0
+    max_waiting: Annotated[
+        int, _doc("decisions and rewards that may wait for the writer, those of batches too", ge=1)
+    ] = 1_000
+    request_timeout: Annotated[
+        float, _doc("seconds until a request that the store does not answer is given up", gt=0)
+    ] = 10.0
     max_connections: Annotated[int, _doc("open connections", ge=1)] = 2000
     drain: Annotated[
         float, _doc("seconds to go on serving after SIGTERM, readiness off", ge=0, le=8)

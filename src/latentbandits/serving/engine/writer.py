@@ -6,11 +6,19 @@ import asyncio
 import logging
 import queue
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.errors import Busy, Contention, Refused, StoreUnavailable
+from latentbandits.serving.errors import (
+    Busy,
+    Contention,
+    OutcomeUnknown,
+    Refused,
+    StoreUnavailable,
+)
 
 Answer = TypeVar("Answer")
 Operation = Callable[[Engine], Answer]
@@ -20,27 +28,42 @@ MAX_BATCH = 256
 _ATTEMPTS = 3
 
 
-class _Job(NamedTuple):
-    operation: Operation[Any]
-    future: asyncio.Future[Any]
+class _Job(Generic[Answer]):
+    """An operation that waits for the writer, or is being carried out by it."""
+
+    __slots__ = ("future", "operation", "since", "taken", "work")
+
+    def __init__(
+        self, operation: Operation[Answer], future: asyncio.Future[Answer], work: int
+    ) -> None:
+        self.operation = operation
+        self.future = future
+        self.work = work
+        self.since = time.monotonic()
+        self.taken = False
 
 
 class Writer:
     """Runs operations on an engine; an answer is given after the commit that holds it.
 
     While one batch is being committed the next one gathers, so that under load one fsync serves
-    many requests and a lone request waits for no other. At most `capacity` operations wait.
+    many requests and a lone request waits for no other. At most `capacity` units of work wait:
+    decisions and rewards, those of a batch counted one by one. Whatever waits longer than
+    `patience` seconds is refused: with Busy if it was not begun, else with OutcomeUnknown.
     A store that keeps nothing has nothing to wait for: then there is no thread, and no queue.
     """
 
-    def __init__(self, engine: Engine, capacity: int) -> None:
+    def __init__(self, engine: Engine, capacity: int, patience: float = 10.0) -> None:
         self.engine = engine
+        self._patience = patience
+        self._taking = threading.Lock()  # held while jobs are taken from the queue, or given up
+        self._unanswered: deque[_Job[Any]] = deque()  # in the order in which they came
         self.waiting = 0  # only touched by the event loop, like
         self.most_waiting = 0
         self._capacity = capacity
         self.store_works = True
         self._closed = False
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -50,9 +73,12 @@ class Writer:
             self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
             self._thread.start()
 
-    async def run(self, operation: Operation[Answer], *, urgent: bool = False) -> Answer:
-        """The answer of `operation`, once it is committed; Busy where too many wait already,
-        unless it is `urgent`.
+    async def run(
+        self, operation: Operation[Answer], *, work: int = 1, urgent: bool = False
+    ) -> Answer:
+        """Return the answer of `operation` once it is committed.
+
+        Raises Busy where `work` more would be too much to wait, unless it is `urgent` or alone.
         """
         if self._thread is None:
             with self.engine.transaction():
@@ -61,13 +87,39 @@ class Writer:
                 raise answer
             return cast(Answer, answer)
         assert self._loop is not None
-        if self._closed or (self.waiting >= self._capacity and not urgent):
-            raise Busy(f"{self.waiting} requests are waiting already: try again shortly")
-        self.waiting += 1
+        full = self.waiting > 0 and self.waiting + work > self._capacity
+        if self._closed or (full and not urgent):
+            raise Busy(
+                f"{self.waiting} decisions and rewards are waiting already: try again shortly"
+            )
+        self.waiting += work
         self.most_waiting = max(self.most_waiting, self.waiting)
         future: asyncio.Future[Answer] = self._loop.create_future()
-        self._jobs.put(_Job(operation, future))
+        job = _Job(operation, future, work)
+        self._unanswered.append(job)
+        self._jobs.put(job)
         return await future
+
+    def oldest(self) -> float:
+        """The seconds that the operation which waits longest has been waiting."""
+        return time.monotonic() - self._unanswered[0].since if self._unanswered else 0.0
+
+    def give_up(self) -> None:
+        """Refuse what has waited too long; called by the event loop from time to time."""
+        while self._unanswered and self.oldest() > self._patience:
+            with self._taking:
+                job = self._unanswered.popleft()
+                begun, job.taken = job.taken, True
+            self.waiting -= job.work
+            if not job.future.done():
+                job.future.set_exception(
+                    OutcomeUnknown(
+                        f"the store has not answered for {self._patience:g} s: whether this was "
+                        "done is not known; ask again with the same request id"
+                    )
+                    if begun
+                    else Busy(f"not begun within {self._patience:g} s: nothing was done")
+                )
 
     async def close(self) -> None:
         """Finish what waits, then end the thread and close the store."""
@@ -81,7 +133,7 @@ class Writer:
         assert self._loop is not None
         more = True
         while more:
-            batch: list[_Job] = []
+            batch: list[_Job[Any]] = []
             job = self._jobs.get()
             while True:
                 if job is None:
@@ -94,7 +146,11 @@ class Writer:
                     job = self._jobs.get_nowait()
                 except queue.Empty:
                     break
-            answers = self._commit([job.operation for job in batch])
+            with self._taking:
+                batch = [job for job in batch if not job.taken]
+                for job in batch:
+                    job.taken = True
+            answers = self._commit([job.operation for job in batch]) if batch else []
             try:
                 self._loop.call_soon_threadsafe(self._answer, batch, answers)
             except RuntimeError:  # the loop has ended: nobody is left to answer
@@ -129,9 +185,11 @@ class Writer:
                 break
         return answers
 
-    def _answer(self, batch: list[_Job], answers: list[Any]) -> None:
-        self.waiting -= len(batch)
+    def _answer(self, batch: list[_Job[Any]], answers: list[Any]) -> None:
         for job, answer in zip(batch, answers, strict=True):
+            if self._unanswered and self._unanswered[0] is job:  # else it was given up
+                self._unanswered.popleft()
+                self.waiting -= job.work
             if job.future.done():  # its client has gone
                 continue
             if isinstance(answer, BaseException):

@@ -23,6 +23,7 @@ from latentbandits.serving.errors import (
     Conflict,
     Invalid,
     NotFound,
+    OutcomeUnknown,
     Refused,
     StoreUnavailable,
 )
@@ -42,12 +43,14 @@ RawHeaders: TypeAlias = dict[bytes, bytes]
 _JSON = "application/json"
 _JSON_TYPE = (b"content-type", _JSON.encode())
 _NO_MORE: RawHeaders = {}
+_MOST_BODY_BYTES = 32 * 2**20  # of bodies that are being read or answered; decoded, 16 times that
 _encode = msgspec.json.Encoder().encode
 _STATUSES: tuple[tuple[type[Refused], int], ...] = (
     (NotFound, 404),
     (Conflict, 409),
     (Invalid, 422),
     (Busy, 503),
+    (OutcomeUnknown, 504),
     (StoreUnavailable, 503),
 )
 
@@ -90,12 +93,14 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
         Route("/openapi.json", lambda request: _json(specification)),
         *PAGES,
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         lifespan=lifespan,
         middleware=[Middleware(_Direct, handlers=direct)],
         exception_handlers={HTTPException: _http_error, Exception: _fault},
     )
+    app.router.redirect_slashes = False  # it would redirect to whatever the Host header says
+    return app
 
 
 def _by_path(endpoints: Iterable[tuple[Endpoint, ASGIApp]]) -> dict[str, dict[str, ASGIApp]]:
@@ -146,13 +151,15 @@ class _Handler:
         start = time.perf_counter()
         service, endpoint = self._service, self._endpoint
         extra: RawHeaders = _NO_MORE
+        data = b""
         try:
             headers: RawHeaders = dict(scope["headers"])
             _check_host(service, headers)
             _check_key(service, headers, endpoint.scope)
             body = None
             if self._decoder is not None:
-                body = await _read(service, receive, headers, self._decoder)
+                data = await _read(service, receive, headers)
+                body = _decode(self._decoder, data)
             given = _parameters(scope) if endpoint.parameters else {}
             answer = await endpoint.handle(service, body, given)
             status = 200 if isinstance(answer, list) else endpoint.status
@@ -161,6 +168,8 @@ class _Handler:
             status, content, extra = _refusal(refusal)
         except _Answered as answered:
             status, content, extra = _problem(answered.status, answered.problem)
+        finally:
+            service.body_bytes -= len(data)
         counter = self._counters.get(status)
         if counter is None:
             counter = service.metrics.requests.labels(endpoint.path, status)
@@ -187,10 +196,11 @@ def _parameters(scope: Scope) -> dict[str, str]:
     return {**QueryParams(scope["query_string"]), **scope.get("path_params", {})}
 
 
-async def _read(
-    service: Service, receive: Receive, headers: RawHeaders, decoder: msgspec.json.Decoder[Any]
-) -> Any:
-    """The body as its type; refused as soon as it is known to be too large."""
+async def _read(service: Service, receive: Receive, headers: RawHeaders) -> bytes:
+    """Return the body; refuse it as soon as it is known to be too large.
+
+    Its bytes are counted in `service.body_bytes`, for the caller to subtract.
+    """
     kind = headers.get(b"content-type", b"").decode("latin-1")
     if kind != _JSON and kind.partition(";")[0].strip().lower() != _JSON:
         raise _Answered(
@@ -202,18 +212,29 @@ async def _read(
         raise _too_large(largest)
     parts: list[bytes] = []
     size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Answered(400, "disconnected", "the client went away")
-        part = message.get("body", b"")
-        size += len(part)
-        if size > largest:
-            raise _too_large(largest)
-        parts.append(part)
-        more = message.get("more_body", False)
     try:
-        return decoder.decode(b"".join(parts))
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Answered(400, "disconnected", "the client went away")
+            part = message.get("body", b"")
+            size += len(part)
+            service.body_bytes += len(part)
+            if size > largest:
+                raise _too_large(largest)
+            if service.body_bytes > max(_MOST_BODY_BYTES, largest):
+                raise Busy("too many large bodies wait already: try again shortly")
+            parts.append(part)
+            more = message.get("more_body", False)
+    except BaseException:
+        service.body_bytes -= size
+        raise
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
+    try:
+        return decoder.decode(data)
     except msgspec.ValidationError as error:
         raise _Answered(422, "invalid", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -260,12 +281,17 @@ def _problem(status: int, problem: Problem) -> tuple[int, bytes, RawHeaders]:
         extra[b"www-authenticate"] = b"Bearer"
     if status in (429, 503):
         extra[b"retry-after"] = b"1"
-    return status, _encode(ErrorBody(problem)), extra
+    return status, _encode(ErrorBody(problem, "unknown" if status == 504 else None)), extra
 
 
 def _refusal(refusal: Refused) -> tuple[int, bytes, RawHeaders]:
     status = next((code for kind, code in _STATUSES if isinstance(refusal, kind)), 422)
-    return _problem(status, Problem(refusal.code, refusal.message))
+    message = refusal.message
+    if isinstance(refusal, OutcomeUnknown):  # their own words may hold the database's address
+        message = "the store did not say whether it committed: ask again with the same request id"
+    elif isinstance(refusal, StoreUnavailable):
+        message = "the store cannot be reached or did not commit: nothing was done; try again"
+    return _problem(status, Problem(refusal.code, message))
 
 
 def _error(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:

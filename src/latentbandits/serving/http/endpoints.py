@@ -81,16 +81,20 @@ def each(call: Callable[[One], Any], requests: One | list[One]) -> Any:
     return answers
 
 
+def _work(body: object) -> int:
+    return len(body) if isinstance(body, list) else 1
+
+
 async def decide(
     service: Service, body: DecideRequest | list[DecideRequest], given: dict[str, str]
 ) -> Any:
-    return await service.writer.run(lambda engine: each(engine.decide, body))
+    return await service.writer.run(lambda engine: each(engine.decide, body), work=_work(body))
 
 
 async def reward(
     service: Service, body: RewardRequest | list[RewardRequest], given: dict[str, str]
 ) -> Any:
-    return await service.writer.run(lambda engine: each(engine.reward, body))
+    return await service.writer.run(lambda engine: each(engine.reward, body), work=_work(body))
 
 
 async def show_session(service: Service, body: None, given: dict[str, str]) -> SessionView:
@@ -145,7 +149,7 @@ def _below(folder: Path | None, path: str) -> Path:
 async def read_log(service: Service, body: None, given: dict[str, str]) -> Log:
     since = given.get("since", "")
     limit = given.get("limit", "100")
-    if not limit.isdecimal() or not limit.isascii() or not 1 <= int(limit[:9]) <= _MAX_PAGE:
+    if re.fullmatch("[1-9][0-9]{0,3}", limit) is None or int(limit) > _MAX_PAGE:
         raise Invalid(f"limit must be a whole number from 1 to {_MAX_PAGE}; got {limit[:20]!r}")
     entries = await service.read_log(cursor_order(since), int(limit))
     return Log(entries, entries[-1].cursor if entries else since)

@@ -320,10 +320,14 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
-class ErrorBody(msgspec.Struct, frozen=True):
-    """The body of every answer that is not a success."""
+class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of every answer that is not a success.
+
+    Nothing was done, unless `outcome` is "unknown" (status 504): the same request id tells.
+    """
 
     error: Problem
+    outcome: Literal["unknown"] | None = None
 
 
 class Health(msgspec.Struct, frozen=True):

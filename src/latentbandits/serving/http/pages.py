@@ -36,8 +36,14 @@ def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
     return page
 
 
+async def _to_play(request: Request) -> Response:
+    """Redirect by a relative address: whatever name the request came by, it stays there."""
+    return Response(status_code=307, headers={"location": "../play", **_HEADERS})
+
+
 PAGES: tuple[BaseRoute, ...] = (
     Route("/", _page("index.html")),
     Route("/play", _page("play.html")),
+    Route("/play/", _to_play),
     Mount("/page", _Files(directory=FOLDER)),
 )

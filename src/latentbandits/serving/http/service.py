@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.engine.writer import Writer
-from latentbandits.serving.errors import Refused
+from latentbandits.serving.errors import Busy, Refused, StoreUnavailable
 from latentbandits.serving.http.keys import Keys
 from latentbandits.serving.http.messages import LogEntry
 from latentbandits.serving.http.metrics import Metrics
@@ -24,6 +24,9 @@ Answer = TypeVar("Answer")
 _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 30.0
 _SWEEP_ROWS = 500
+_WATCH_SECONDS = 0.25
+_PROBE_SECONDS = 1.0
+_MOST_READERS = 4
 
 
 class Service:
@@ -34,44 +37,59 @@ class Service:
         self.settings = settings
         self.keys = None if settings.keys is None else Keys.read(settings.keys)
         self.metrics = Metrics()
-        self.writer = Writer(engine, settings.max_waiting)
+        self.writer = Writer(engine, settings.max_waiting, settings.request_timeout)
         self.models_folder = None if settings.models is None else Path(settings.models)
         self.draining = False
+        self.body_bytes = 0  # of the requests that are being read or answered
         self._started = False
         self._reader: LogReader | None = None
         self._reading = threading.Lock()
-        self._sweeper: asyncio.Task[None] | None = None
+        self._readers = 0  # requests that wait for the log
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         self.writer.start()
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._sweep()), loop.create_task(self._watch())]
         self._started = True
 
     async def stop(self) -> None:
         """Commit what waits and close the store."""
         self.draining = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self._reader is not None and self.engine.store.durable:
             await self.in_thread(self._reader.close)
         await self.writer.close()
 
     async def ready(self) -> bool:
-        """Whether requests will be answered; a store that failed is tried again here."""
-        if self.draining or not self._started:
+        """Whether requests will be answered: an empty transaction, or a small write if the last
+        one failed, must succeed within a second.
+        """
+        if self.draining or not self._started or self.writer.oldest() > _PROBE_SECONDS:
             return False
-        if self.writer.store_works:
-            return True
+        probe = _nothing if self.writer.store_works else _note
         try:
-            await self.writer.run(lambda e: e.store.put_note("probe", b"ready"), urgent=True)
-        except Refused:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                await self.writer.run(probe, urgent=True)
+        except (Refused, TimeoutError):
             return False
         return self.writer.store_works
 
     async def read_log(self, since: int, limit: int) -> list[LogEntry]:
+        """Read beside the writer; StoreUnavailable where the store does not answer in time."""
         if not self.engine.store.durable:
             return self._read(since, limit)
-        return await self.in_thread(self._read, since, limit)
+        if self._readers >= _MOST_READERS:
+            raise Busy(f"{self._readers} requests read the log already: try again shortly")
+        self._readers += 1
+        try:
+            async with asyncio.timeout(self.settings.request_timeout):
+                return await self.in_thread(self._read, since, limit)
+        except TimeoutError:
+            raise StoreUnavailable("the log was not read in time: try again") from None
+        finally:
+            self._readers -= 1
 
     def _read(self, since: int, limit: int) -> list[LogEntry]:
         """Beside the writer, on a connection of its own."""
@@ -89,6 +107,12 @@ class Service:
     async def in_thread(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
+    async def _watch(self) -> None:
+        """Several times a second: give up what the store does not answer."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            self.writer.give_up()
+
     async def _sweep(self) -> None:
         """End and forget sessions whose time has come, a few hundred at a time."""
         while True:
@@ -98,3 +122,11 @@ class Service:
                     await asyncio.sleep(0.1)
             except Refused as refusal:
                 _log.warning("expired sessions were left for later: %s", refusal)
+
+
+def _nothing(engine: Engine) -> None:
+    pass
+
+
+def _note(engine: Engine) -> None:
+    engine.store.put_note("probe", b"ready")

@@ -1,0 +1,202 @@
+"""One request and its answer on a connection, spoken to the app in ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp, Message, Scope
+
+if TYPE_CHECKING:
+    from latentbandits.serving.http.connection import Connection
+
+_log = logging.getLogger(__name__)
+_BODYLESS = (204, 304)
+_READ_AHEAD = 64 * 1024  # bytes of a body that are kept before the app asks for them
+STATUS_LINES = {
+    status.value: b"HTTP/1.1 %d %s\r\n" % (status.value, status.phrase.encode())
+    for status in HTTPStatus
+}
+
+
+def simple_answer(status: int, code: str, message: str) -> bytes:
+    """Return the bytes of an error answer after which the connection is closed."""
+    unknown = {"outcome": "unknown"} if status == 504 else {}
+    body = json.dumps({"error": {"code": code, "message": message}, **unknown}).encode()
+    retry = b"retry-after: 1\r\n" if status in (429, 503) else b""
+    head = STATUS_LINES[status] + b"content-type: application/json\r\nconnection: close\r\n"
+    return b"%s%scontent-length: %d\r\n\r\n%s" % (head, retry, len(body), body)
+
+
+class Exchange:
+    """A request whose body may still be arriving, and the state of its answer."""
+
+    __slots__ = (
+        "_awaited",
+        "_body",
+        "_chunked",
+        "_connection",
+        "_delivered",
+        "_head",
+        "_remaining",
+        "_wants_continue",
+        "arrived",
+        "disconnected",
+        "finished",
+        "keep_alive",
+        "scope",
+        "started",
+    )
+
+    def __init__(
+        self, connection: Connection, scope: Scope, *, keep_alive: bool, wants_continue: bool
+    ) -> None:
+        self._connection = connection
+        self.scope = scope
+        self.keep_alive = keep_alive
+        self.arrived = False  # the whole request
+        self.started = False  # its answer
+        self.finished = False
+        self.disconnected = False
+        self._wants_continue = wants_continue
+        self._awaited: asyncio.Future[None] | None = None
+        self._body: list[bytes] = []
+        self._delivered = False  # the whole body, to the app
+        self._head: bytes = b""
+        self._chunked = False
+        self._remaining = 0
+
+    # what the connection tells
+
+    def take(self, part: bytes) -> None:
+        """Keep a part of the body until the app asks for it."""
+        if self.finished:
+            return
+        self._body.append(part)
+        if self._connection.hold(len(part)) > _READ_AHEAD:
+            self._connection.pause_reading()
+        self._wake()
+
+    def complete(self) -> None:
+        self.arrived = True
+        self._wake()
+
+    def disconnect(self) -> None:
+        self.disconnected = True
+        self._drop_body()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
+
+    def _take_body(self) -> bytes:
+        body = b"".join(self._body)
+        self._drop_body()
+        return body
+
+    def _drop_body(self) -> None:
+        self._connection.hold(-sum(map(len, self._body)))
+        self._body.clear()
+
+    # ASGI
+
+    async def run(self, app: ASGIApp) -> None:
+        """Let the app answer; an app that fails is logged, a client that left is not."""
+        try:
+            await app(self.scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            if not self.started:
+                self._connection.refuse(504, "unknown", "the service ended meanwhile: ask again")
+        except Exception:
+            if not self.disconnected:
+                _log.exception("the app failed on %s %s", self.scope["method"], self.scope["path"])
+            self._fail()
+        else:
+            if not self.finished and not self.disconnected:
+                _log.error("no answer to %s %s", self.scope["method"], self.scope["path"])
+                self._fail()
+
+    def _fail(self) -> None:
+        if self.started:
+            self._connection.close()
+        else:
+            self._connection.refuse(500, "fault", "the service failed; its log says how")
+
+    async def receive(self) -> Message:
+        if self._wants_continue and not self.disconnected:
+            self._wants_continue = False
+            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        news = self._body or (self.arrived and not self._delivered)
+        if not (news or self.disconnected or self.finished):
+            if not self.arrived:
+                self._connection.resume_reading()
+            self._awaited = asyncio.get_running_loop().create_future()
+            await self._awaited
+        if self.disconnected or self.finished:
+            return {"type": "http.disconnect"}
+        self._delivered = self.arrived
+        return {"type": "http.request", "body": self._take_body(), "more_body": not self.arrived}
+
+    async def send(self, message: Message) -> None:
+        if self._connection.is_write_paused:
+            await self._connection.drained()
+        if self.disconnected:
+            return
+        if not self.started:
+            self._begin(message)
+            return
+        body: bytes = message.get("body", b"")
+        more: bool = message.get("more_body", False)
+        if self.scope["method"] == "HEAD":
+            data = self._head
+        elif self._chunked:
+            data = self._head + (b"%x\r\n%s\r\n" % (len(body), body) if body else b"")
+            data += b"" if more else b"0\r\n\r\n"
+        else:
+            data = self._head + body
+            self._remaining -= len(body)
+            if self._remaining < 0 or (self._remaining > 0 and not more):
+                raise RuntimeError("the answer's length is not its content-length")
+        self._head = b""
+        if data:
+            self._connection.write(data)
+        if not more:
+            self.end()
+
+    def _begin(self, message: Message) -> None:
+        """Prepare the head; it leaves together with the first part of the body."""
+        status: int = message["status"]
+        headers: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
+        self._wants_continue = False
+        parts = [STATUS_LINES[status]]
+        length = None
+        for name, value in (*self._connection.default_headers, *headers):
+            if b"\r" in value or b"\n" in value:
+                raise RuntimeError(f"the header {name!r} has a line break in it")
+            parts += (name, b": ", value, b"\r\n")
+            if name.lower() == b"content-length":
+                length = int(value)
+            elif name.lower() == b"connection" and value.lower() == b"close":
+                self.keep_alive = False
+        self.started = True
+        if not self.arrived:  # the rest of the request is not read, so nothing can follow it
+            self.keep_alive = False
+        if not self.keep_alive:
+            parts.append(b"connection: close\r\n")
+        self._remaining = length or 0
+        if length is None and self.scope["method"] != "HEAD" and status not in _BODYLESS:
+            self._chunked = True
+            parts.append(b"transfer-encoding: chunked\r\n")
+        parts.append(b"\r\n")
+        self._head = b"".join(parts)
+
+    def end(self) -> None:
+        """The answer has left."""
+        self.finished = True
+        self._drop_body()
+        self._wake()
+        self._connection.answered(self)
