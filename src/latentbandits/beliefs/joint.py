@@ -35,3 +35,11 @@ def condition(
     log_predictive, parameters = model.condition(belief.parameters, context, action, reward)
     log_weights = states.move(belief.log_weights + log_predictive, model.transition)
     return JointBelief(log_weights, parameters)
+
+
+def mean_rewards(model: Model, belief: JointBelief, context: Context) -> FloatArray:
+    """Return sum_s P(s) E[mu(a, x, s, theta) | s], the posterior mean reward: `(n, n_actions)`."""
+    weights = states.probabilities(belief.log_weights)
+    mean, _ = model.posterior_rewards(belief.parameters, context)
+    total: FloatArray = (weights[:, None, :] @ mean)[:, 0]
+    return total

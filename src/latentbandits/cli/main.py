@@ -10,7 +10,7 @@ from importlib import import_module
 
 from latentbandits import __version__
 
-COMMANDS = ("reproduce", "fit", "inspect", "simulate", "serve", "export", "key")
+COMMANDS = ("reproduce", "fit", "inspect", "simulate", "evaluate", "serve", "export", "key")
 """Modules of this package with `add_parser(subparsers)`, which sets `run` to a function of the
 parsed arguments."""
 

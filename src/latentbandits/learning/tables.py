@@ -58,6 +58,24 @@ def read_table(source: TableSource, columns: Sequence[str], *, text: Sequence[st
     return Table(frame)
 
 
+def column_names(source: TableSource) -> list[str]:
+    """Return the names of the columns of `source`; of several files, those of the first.
+
+    >>> column_names({"user": [1, 2], "reward": [0.5, 1.0]})
+    ['user', 'reward']
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return list(_schema(_files(os.fspath(source))[0]))
+    if isinstance(source, pl.LazyFrame):
+        return source.collect_schema().names()
+    if isinstance(source, Mapping):
+        return [str(column) for column in source]
+    if not hasattr(source, "columns") and hasattr(source, "__arrow_c_stream__"):
+        return pl.DataFrame(source).columns
+    columns: Any = getattr(source, "column_names", None) or getattr(source, "columns", ())
+    return [str(column) for column in columns]
+
+
 def _files(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir():

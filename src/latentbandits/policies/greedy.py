@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentbandits.beliefs import states
+from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.protocol import Context, Model
@@ -28,10 +28,7 @@ class mmGreedy(JointPolicy):
     model: Model
 
     def _mean(self, belief: JointBelief, context: Context) -> FloatArray:
-        weights = states.probabilities(belief.log_weights)
-        mean, _ = self.model.posterior_rewards(belief.parameters, context)
-        total: FloatArray = (weights[:, None, :] @ mean)[:, 0]
-        return total
+        return joint.mean_rewards(self.model, belief, context)
 
     def _choose(
         self,

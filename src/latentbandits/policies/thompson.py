@@ -132,7 +132,18 @@ class JointThompson(JointPolicy, ABC):
         if self.propensity_draws < 1:
             n_actions = self._check_context(context, len(weights))[1]
             return ActionProbabilities(np.full((len(weights), n_actions), np.nan), "none")
-        state = states.sample_many(belief.log_weights, self.propensity_draws, rng)
+        return self.count_probabilities(belief, context, eligible, self.propensity_draws, rng)
+
+    def count_probabilities(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        draws: int,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        """Estimate P(a is best) as the fraction of `draws` posterior draws: unbiased."""
+        state = states.sample_many(belief.log_weights, draws, rng)
         rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
         restricted = choice.restrict(rewards, None if eligible is None else eligible[:, None, :])
         return ActionProbabilities(choice.shares(choice.best(restricted)).mean(axis=1), "counted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,12 @@ def write(report: Report, folder: Path) -> None:
         "policies": report.policies,
         "claims": [claim._asdict() for claim in report.claims],
     }
-    text = json.dumps(_finite(results), indent=2, allow_nan=False)
+    write_results(results, folder)
+
+
+def write_results(results: Mapping[str, Any], folder: Path) -> None:
+    """Write `results` to results.json in `folder`; numbers that JSON does not have become null."""
+    text = json.dumps(_finite(dict(results)), indent=2, allow_nan=False)
     (folder / "results.json").write_text(text + "\n")
 
 

@@ -1,0 +1,423 @@
+"""Estimate from logged decisions what other policies would have earned."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from latentbandits.evaluation import matching
+from latentbandits.evaluation.estimators import (
+    ESTIMATORS,
+    ByRound,
+    WeightedLog,
+    dm,
+    mean_by_round,
+    reached,
+)
+from latentbandits.evaluation.follow import follow
+from latentbandits.evaluation.intervals import Interval, check_level, normal_interval
+from latentbandits.evaluation.log import DecisionLog, EvaluationError
+from latentbandits.evaluation.prediction import predict
+from latentbandits.models.checks import FloatArray
+from latentbandits.policies.protocol import AnyPolicy
+
+LOGGED = "logged"
+"""The name of the policy that produced the log."""
+
+MIN_ESS = 100.0
+"""The default horizon ends where a compared policy's effective sample size falls below this."""
+
+NAMES = (*ESTIMATORS, "DM", "replay", "queue")
+"""Every estimator, in the order of the tables."""
+
+_WEIGHTED = tuple(ESTIMATORS)
+_CHUNK = 2**20  # numbers of (sessions x rounds x actions) that are worked on at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Estimates of several policies on one log.
+
+    Attributes:
+        estimates: rows of policy, estimator, horizon (sum over rounds 1..horizon), value, stderr,
+            low, high, ess.
+        rounds: rows of policy, estimator, round, value, stderr, low, high, ess, reached.
+        differences: rows of policy, against, estimator, horizon, value, stderr, low, high.
+        horizon: the rounds that the estimates sum over.
+        horizon_reason: why the horizon is what it is.
+        warnings: sentences about what may be wrong with the log or the estimates.
+        influences: per (policy, estimator), the influence values `(n_sessions,)` at the horizon.
+    """
+
+    estimates: list[dict[str, Any]]
+    rounds: list[dict[str, Any]]
+    differences: list[dict[str, Any]]
+    horizon: int
+    horizon_reason: str
+    n_sessions: int
+    n_decisions: int
+    warnings: list[str] = field(default_factory=list)
+    influences: Mapping[tuple[str, str], FloatArray] = field(default_factory=dict, repr=False)
+    seconds: float = 0.0
+
+    def estimate(self, policy: str, estimator: str = "SNDR") -> Interval:
+        """Return the estimate of one policy at the horizon."""
+        for row in self.estimates:
+            if row["policy"] == policy and row["estimator"] == estimator:
+                return Interval(row["value"], row["stderr"], row["low"], row["high"])
+        known = sorted({(row["policy"], row["estimator"]) for row in self.estimates})
+        raise KeyError(f"no estimate {estimator} of {policy!r}; there are {known}")
+
+
+def evaluate(
+    policies: AnyPolicy | Mapping[str, AnyPolicy],
+    log: DecisionLog,
+    *,
+    model: Any = None,
+    against: str | None = None,
+    estimators: Sequence[str] | None = None,
+    horizon: int | None = None,
+    unrewarded: float | None = None,
+    draws: int | None = 100,
+    level: float = 0.95,
+    seed: int = 0,
+    simulated: Callable[[AnyPolicy, int, int], Sequence[FloatArray]] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Estimate what `policies` would have earned per session in the logged rounds.
+
+    rho_t = product over k <= t of pi_k(a_k) / mu_k weights session histories; every standard error
+    is over sessions. See `estimators` for the formulas.
+
+    Args:
+        policies: one policy, or several by name.
+        log: logged decisions (`read_decisions` makes it from any table).
+        model: the reward model of DR, SNDR and DM; by default the first policy's own.
+        against: a policy's name or "logged": adds paired differences from it.
+        estimators: names of `NAMES`; by default all that the log allows.
+        horizon: sums are over rounds 1..horizon; by default the largest with an effective sample
+            size of at least 100 in every round, for every policy.
+        unrewarded: the reward of decisions that got none; None drops them from averages.
+        draws: posterior draws that Thompson sampling counts for pi_t(a); None asks the policy for
+            its own probabilities, by quadrature where it has them (slower).
+        level: of the intervals.
+        seed: of the draws.
+        simulated: `(policy, n, horizon)` to rewards of simulated sessions, for DM of sessions
+            with several rounds; None leaves DM to one-round sessions.
+        progress: called with the number of sessions done.
+
+    >>> from latentbandits import GaussianArms, mTS
+    >>> rng = np.random.default_rng(0)
+    >>> action = rng.integers(2, size=(200, 1))
+    >>> reward = np.where(action == 0, 0.9, 0.1) + 0.1 * rng.standard_normal((200, 1))
+    >>> log = DecisionLog(action, reward, np.ones(200, np.int64), 2, np.full((200, 1), 0.5))
+    >>> model = GaussianArms([[0.9, 0.1]], noise=0.1)
+    >>> round(evaluate(mTS(model), log).estimate("mTS", "SNIPS").value, 1)
+    0.9
+    """
+    started = time.perf_counter()
+    check_level(level)
+    named = _named(policies)
+    log = log if unrewarded is None else log.filled(unrewarded)
+    if horizon is not None and not 1 <= horizon <= log.n_rounds:
+        raise EvaluationError(
+            f"horizon must be from 1 to {log.n_rounds}, the longest session; got {horizon}"
+        )
+    if horizon is not None:
+        log = log.up_to(horizon)
+    warnings: list[str] = []
+    model = _reward_model(named, model)
+    chosen = _choose(estimators, log, model, simulated is not None, warnings)
+    _check_against(against, named)
+    weighted = {}
+    if any(name in _WEIGHTED for name in chosen) or ("DM" in chosen and log.n_rounds == 1):
+        weighted = _weigh(named, log, model, seed, draws, progress)
+    limit, reason = _horizon(horizon, weighted, log)
+    results = _estimate(named, log, chosen, weighted, seed, simulated)
+    if LOGGED not in named:
+        results |= _logged(log, chosen)
+    warnings += _weight_warnings(weighted, limit)
+    rows = [_row(key, found, limit, weighted, level) for key, found in results.items()]
+    return Evaluation(
+        estimates=rows,
+        rounds=[
+            row
+            for key, found in results.items()
+            for row in _round_rows(key, found, weighted, level)
+        ],
+        differences=_differences(results, against, named, limit, level),
+        horizon=limit,
+        horizon_reason=reason,
+        n_sessions=log.n_sessions,
+        n_decisions=int(log.lengths.sum()),
+        warnings=warnings,
+        influences={key: found.up_to(limit)[1] for key, found in results.items()},
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _named(policies: AnyPolicy | Mapping[str, AnyPolicy]) -> Mapping[str, AnyPolicy]:
+    if isinstance(policies, Mapping):
+        if not policies:
+            raise EvaluationError("there is no policy to evaluate")
+        return policies
+    return {getattr(policies, "name", type(policies).__name__): policies}
+
+
+def _reward_model(policies: Mapping[str, AnyPolicy], model: Any) -> Any:
+    if model is not None:
+        return model
+    for policy in policies.values():
+        own = getattr(policy, "model", None)
+        if own is not None:
+            return own
+    return None
+
+
+def _choose(
+    names: Sequence[str] | None,
+    log: DecisionLog,
+    model: Any,
+    can_simulate: bool,
+    warnings: list[str],
+) -> list[str]:
+    """Return the estimators to compute: those asked for, or all that this log allows."""
+    lacking: dict[str, str] = {}
+    if log.propensity is None:
+        reason = "the log has no propensities, which importance weights need"
+        lacking |= dict.fromkeys(_WEIGHTED, reason)
+    if model is None:
+        lacking |= dict.fromkeys(("DR", "SNDR", "DM"), "there is no reward model: pass model=")
+    if log.n_rounds > 1 and not can_simulate:
+        lacking["DM"] = "sessions have several rounds, and there is nothing to simulate them with"
+    if not matching.is_uniform(log):
+        lacking["replay"] = "the log's actions were not uniformly random (or it does not say so)"
+    if log.has_context or log.eligible is not None:
+        lacking["queue"] = "rounds have contexts or eligible actions of their own"
+    if names is None:
+        chosen = [name for name in NAMES if name not in lacking]
+        if not chosen:
+            raise EvaluationError("no estimator fits this log: " + "; ".join(lacking.values()))
+        if log.propensity is None:
+            warnings.append(
+                "The log has no propensities, so only "
+                f"{', '.join(chosen)} can be computed; IPS, SNIPS, DR and SNDR need them."
+            )
+        return chosen
+    by_lower = {name.lower(): name for name in NAMES}
+    chosen = []
+    for name in names:
+        if name.lower() not in by_lower:
+            raise EvaluationError(f"there is no estimator {name!r}; there are {', '.join(NAMES)}")
+        own = by_lower[name.lower()]
+        if own in lacking:
+            fit = ", ".join(n for n in NAMES if n not in lacking) or "none"
+            raise EvaluationError(
+                f"{own} cannot be computed: {lacking[own]}. Estimators that fit this log: {fit}"
+            )
+        chosen.append(own)
+    return chosen
+
+
+def _check_against(against: str | None, policies: Mapping[str, AnyPolicy]) -> None:
+    if against is not None and against != LOGGED and against not in policies:
+        raise EvaluationError(
+            f"against must be {LOGGED!r} or one of {', '.join(policies)}; got {against!r}"
+        )
+
+
+def _weigh(
+    policies: Mapping[str, AnyPolicy],
+    log: DecisionLog,
+    model: Any,
+    seed: int,
+    draws: int | None,
+    progress: Callable[[int], None] | None,
+) -> dict[str, WeightedLog]:
+    """Follow every policy along the log, some sessions at a time."""
+    n, n_rounds = log.action.shape
+    chance = {name: np.ones((n, n_rounds)) for name in policies}
+    direct = {name: np.zeros((n, n_rounds)) for name in policies}
+    q_chosen = np.zeros((n, n_rounds))
+    streams = {name: np.random.default_rng([seed, i]) for i, name in enumerate(policies)}
+    n_features = 1 if log.item_features is None else log.item_features.shape[1]
+    if log.features is not None:
+        n_features = log.features.shape[3]
+    size = max(1, _CHUNK // (n_rounds * log.n_actions * n_features))
+    for start in range(0, n, size):
+        rows = np.arange(start, min(start + size, n))
+        part = log if len(rows) == n else log.take(rows)
+        q = None if model is None else predict(model, part)
+        if q is not None:
+            places = np.maximum(part.action, 0)[:, :, None]
+            taken = np.take_along_axis(q, places, axis=2)[:, :, 0]
+            q_chosen[rows] = np.where(part.active, taken, 0.0)
+        for name, policy in policies.items():
+            found = follow(policy, part, q, streams[name], draws)
+            chance[name][rows], direct[name][rows] = found
+        if progress is not None:
+            progress(len(rows))
+    active = log.active
+    mu = np.ones((n, n_rounds))
+    if log.propensity is not None:
+        mu = np.where(active, log.propensity, 1.0)
+    return {
+        name: WeightedLog(chance[name] / mu, log.reward, q_chosen, direct[name], active)
+        for name in policies
+    }
+
+
+def _horizon(
+    asked: int | None, weighted: Mapping[str, WeightedLog], log: DecisionLog
+) -> tuple[int, str]:
+    if asked is not None:
+        return asked, "as asked for"
+    if not weighted or log.propensity is None:
+        return log.n_rounds, "the longest session"
+    limit, who = log.n_rounds, ""
+    for name, part in weighted.items():
+        low = np.flatnonzero(part.effective_sample_size < MIN_ESS)
+        if len(low) and low[0] < limit:
+            limit, who = int(low[0]), name
+    if not who:
+        return limit, f"the longest session; the effective sample size stays above {MIN_ESS:.0f}"
+    reason = f"the effective sample size of {who} falls below {MIN_ESS:.0f} in round {limit + 1}"
+    return max(limit, 1), reason
+
+
+def _estimate(
+    policies: Mapping[str, AnyPolicy],
+    log: DecisionLog,
+    chosen: Sequence[str],
+    weighted: Mapping[str, WeightedLog],
+    seed: int,
+    simulated: Callable[[AnyPolicy, int, int], Sequence[FloatArray]] | None,
+) -> dict[tuple[str, str], ByRound]:
+    results: dict[tuple[str, str], ByRound] = {}
+    for i, (name, policy) in enumerate(policies.items()):
+        for estimator in chosen:
+            rng = np.random.default_rng([seed, i, 1 + NAMES.index(estimator)])
+            if estimator in ESTIMATORS:
+                found = ESTIMATORS[estimator](weighted[name])
+            elif estimator == "DM":
+                found = _direct(policy, log, weighted.get(name), simulated)
+            elif estimator == "replay":
+                found = matching.replay(policy, log, rng)
+            else:
+                found = matching.queue(policy, log, rng)
+            results[name, estimator] = found
+    return results
+
+
+def _direct(
+    policy: AnyPolicy,
+    log: DecisionLog,
+    weighted: WeightedLog | None,
+    simulated: Callable[[AnyPolicy, int, int], Sequence[FloatArray]] | None,
+) -> ByRound:
+    if log.n_rounds == 1:
+        assert weighted is not None
+        return dm(weighted)
+    assert simulated is not None
+    rewards = np.asarray(simulated(policy, log.n_sessions, log.n_rounds))
+    return mean_by_round(rewards, np.ones(rewards.shape, np.bool_))
+
+
+def _logged(log: DecisionLog, chosen: Sequence[str]) -> dict[tuple[str, str], ByRound]:
+    """The mean reward that the logging policy itself had: every weight is 1."""
+    ones = np.ones(log.action.shape)
+    zeros = np.zeros(log.action.shape)
+    on_policy = WeightedLog(ones, log.reward, zeros, zeros, log.active)
+    return {(LOGGED, "mean"): ESTIMATORS["IPS"](on_policy)}
+
+
+def _row(
+    key: tuple[str, str],
+    found: ByRound,
+    horizon: int,
+    weighted: Mapping[str, WeightedLog],
+    level: float,
+) -> dict[str, Any]:
+    policy, estimator = key
+    last = min(horizon, len(found.value))
+    interval = normal_interval(*found.up_to(last), level)
+    part = weighted.get(policy) if estimator in ESTIMATORS else None
+    ess = float(part.effective_sample_size[:last].min()) if part is not None else math.nan
+    return {
+        "policy": policy,
+        "estimator": estimator,
+        "horizon": last,
+        **interval._asdict(),
+        "per_round": interval.value / last if last else math.nan,
+        "ess": ess,
+    }
+
+
+def _round_rows(
+    key: tuple[str, str], found: ByRound, weighted: Mapping[str, WeightedLog], level: float
+) -> list[dict[str, Any]]:
+    policy, estimator = key
+    part = weighted.get(policy) if estimator in ESTIMATORS else None
+    sizes = part.effective_sample_size if part is not None else None
+    given = reached(part) if part is not None else None
+    return [
+        {
+            "policy": policy,
+            "estimator": estimator,
+            "round": t + 1,
+            **normal_interval(float(found.value[t]), found.influence[:, t], level)._asdict(),
+            "ess": math.nan if sizes is None else float(sizes[t]),
+            "value_if_reached": math.nan if given is None else float(given[t]),
+        }
+        for t in range(len(found.value))
+    ]
+
+
+def _differences(
+    results: Mapping[tuple[str, str], ByRound],
+    against: str | None,
+    policies: Mapping[str, AnyPolicy],
+    horizon: int,
+    level: float,
+) -> list[dict[str, Any]]:
+    """Paired on the same sessions: the influence values are subtracted session by session."""
+    if against is None:
+        return []
+    rows = []
+    for (policy, estimator), found in results.items():
+        base = results.get((against, "mean" if against == LOGGED else estimator))
+        if policy in (against, LOGGED) or base is None:
+            continue
+        if estimator not in ESTIMATORS and not (estimator == "DM" and against != LOGGED):
+            continue
+        value, influence = found.up_to(horizon)
+        base_value, base_influence = base.up_to(horizon)
+        interval = normal_interval(value - base_value, influence - base_influence, level)
+        rows.append(
+            {
+                "policy": policy,
+                "against": against,
+                "estimator": estimator,
+                "horizon": horizon,
+                **interval._asdict(),
+            }
+        )
+    return rows
+
+
+def _weight_warnings(weighted: Mapping[str, WeightedLog], horizon: int) -> list[str]:
+    found = []
+    for name, part in weighted.items():
+        size = part.effective_sample_size[:horizon].min()
+        if size < MIN_ESS:
+            found.append(
+                f"The effective sample size of {name} falls to {size:.0f} within {horizon} rounds: "
+                "the log says little about it, and intervals are too narrow. Shorten --horizon, or "
+                "log more sessions with more exploration."
+            )
+    return found

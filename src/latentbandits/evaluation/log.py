@@ -1,0 +1,191 @@
+"""Logged decisions as arrays: sessions first, rounds second, padded to the longest session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import Context
+
+
+class EvaluationError(ValueError):
+    """A log, policy or setting that cannot be evaluated; the message says why."""
+
+
+class LoggedRound(NamedTuple):
+    """One round of some sessions, as a policy takes it."""
+
+    context: Context  # None, or (n, n_actions, n_features)
+    eligible: BoolArray | None  # (n, n_actions); None: all
+    action: IntArray  # (n,)
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionLog:
+    """`n` sessions of at most `T` decisions among at most `K` actions a round.
+
+    Entries past a session's end are -1 (`action`) or NaN (`reward`, `propensity`).
+
+    Args:
+        action: `(n, T)`, the chosen action's place among the round's actions.
+        reward: `(n, T)`, NaN where no reward came.
+        lengths: `(n,)`, decisions of each session.
+        n_actions: K.
+        propensity: `(n, T)`, the logging policy's probability of the chosen action.
+        eligible: `(n, T, K)`, the actions that could be chosen; None: all.
+        features: `(n, T, K, d)`, features of every action, where callers brought them.
+        items: `(n, T, K)`, rows of `item_features`, where actions come from a catalogue; with
+            None every round offers the whole catalogue.
+        item_features: `(n_items, d)`, the catalogue's features.
+        applied: `(n, T)`, the decision before which each reward was applied, counted from 0; None
+            means the decision that follows.
+        session_ids: names of the sessions, for messages.
+
+    >>> log = DecisionLog(np.array([[0, 1]]), np.array([[1.0, np.nan]]), np.array([2]), 2)
+    >>> log.n_sessions, log.n_rounds, int(log.observed.sum())
+    (1, 2, 1)
+    """
+
+    action: IntArray
+    reward: FloatArray
+    lengths: IntArray
+    n_actions: int
+    propensity: FloatArray | None = None
+    eligible: BoolArray | None = None
+    features: FloatArray | None = None
+    items: IntArray | None = None
+    item_features: FloatArray | None = None
+    applied: IntArray | None = None
+    session_ids: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        n, t = self.action.shape
+        if n == 0 or t == 0:
+            raise EvaluationError("the log is empty: there is no decision to evaluate")
+        for name in ("reward", "propensity", "eligible", "features", "items", "applied"):
+            array = getattr(self, name)
+            if array is not None and array.shape[:2] != (n, t):
+                raise EvaluationError(
+                    f"{name} must begin with (n_sessions={n}, n_rounds={t}); got {array.shape}"
+                )
+        chosen = self.action[self.active]
+        if chosen.min() < 0 or chosen.max() >= self.n_actions:
+            raise EvaluationError(
+                f"action {chosen.min() if chosen.min() < 0 else chosen.max()} is out of range: "
+                f"rounds have at most {self.n_actions} actions"
+            )
+        if self.eligible is not None and not self._chosen_are_eligible().all():
+            i, j = np.argwhere(~self._chosen_are_eligible())[0]
+            raise EvaluationError(
+                f"{self.where(i, j)} chose action {self.action[i, j]}, which is not among its "
+                "eligible actions: a propensity of zero cannot be weighted"
+            )
+        self._check_propensities()
+
+    @property
+    def n_sessions(self) -> int:
+        return len(self.action)
+
+    @property
+    def n_rounds(self) -> int:
+        """The longest session's number of decisions."""
+        return int(self.action.shape[1])
+
+    @property
+    def active(self) -> BoolArray:
+        """`(n, T)`: True where the session made a decision."""
+        return np.asarray(np.arange(self.action.shape[1]) < self.lengths[:, None])
+
+    @property
+    def observed(self) -> BoolArray:
+        """`(n, T)`: True where a reward came."""
+        return self.active & ~np.isnan(self.reward)
+
+    @property
+    def has_context(self) -> bool:
+        return self.features is not None or self.item_features is not None
+
+    @property
+    def n_eligible(self) -> IntArray:
+        """`(n, T)`: the number of actions that each decision could choose."""
+        if self.eligible is None:
+            return np.full(self.action.shape, self.n_actions)
+        counts: IntArray = self.eligible.sum(axis=2)
+        return counts
+
+    def where(self, session: int, round_: int) -> str:
+        """Name a decision for a message."""
+        name = session if self.session_ids is None else repr(self.session_ids[session])
+        return f"round {round_ + 1} of session {name}"
+
+    def filled(self, value: float) -> DecisionLog:
+        """Return the log with `value` as the reward of every decision that got none."""
+        missing = self.active & np.isnan(self.reward)
+        return replace(self, reward=np.where(missing, value, self.reward))
+
+    def up_to(self, horizon: int) -> DecisionLog:
+        """Return the first `horizon` rounds."""
+        if horizon >= self.n_rounds:
+            return self
+        cut: dict[str, Any] = {
+            name: None if getattr(self, name) is None else getattr(self, name)[:, :horizon]
+            for name in ("reward", "propensity", "eligible", "features", "items", "applied")
+        }
+        return replace(
+            self,
+            action=self.action[:, :horizon],
+            lengths=np.minimum(self.lengths, horizon),
+            **cut,
+        )
+
+    def take(self, rows: IntArray) -> DecisionLog:
+        """Return some of the sessions."""
+        parts: dict[str, Any] = {
+            name: None if getattr(self, name) is None else getattr(self, name)[rows]
+            for name in ("reward", "propensity", "eligible", "features", "items", "applied")
+        }
+        ids = self.session_ids
+        return replace(
+            self,
+            action=self.action[rows],
+            lengths=self.lengths[rows],
+            session_ids=None if ids is None else tuple(ids[i] for i in rows),
+            **parts,
+        )
+
+    def round(self, t: int, rows: IntArray) -> LoggedRound:
+        """Round `t` of the sessions `rows`, all of which must still be active."""
+        eligible = None if self.eligible is None else self.eligible[rows, t]
+        context: Context = None
+        if self.features is not None:
+            context = self.features[rows, t]
+        elif self.item_features is not None:
+            if self.items is None:
+                shape = (len(rows), *self.item_features.shape)
+                context = np.broadcast_to(self.item_features, shape)
+            else:
+                context = self.item_features[self.items[rows, t]]
+        return LoggedRound(context, eligible, self.action[rows, t])
+
+    def _chosen_are_eligible(self) -> BoolArray:
+        assert self.eligible is not None
+        chosen = np.where(self.active, self.action, 0)
+        allowed = np.take_along_axis(self.eligible, chosen[:, :, None], axis=2)[:, :, 0]
+        return np.asarray(allowed | ~self.active)
+
+    def _check_propensities(self) -> None:
+        if self.propensity is None:
+            return
+        chance = np.where(self.active, self.propensity, 1.0)
+        wrong = ~(chance > 0) | (chance > 1 + 1e-9)
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            value = chance[i, j]
+            raise EvaluationError(
+                f"{self.where(i, j)} has propensity {value} ({int(wrong.sum())} such decisions): a "
+                "logged action was chosen with a probability above 0 and at most 1; log every "
+                "decision's propensity (serve with --explore, or wrap the policy in Exploring)"
+            )

@@ -1,0 +1,126 @@
+"""Estimators that let the candidate act: replay (Li et al. 2011) and queue (Mandel et al. 2016)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from latentbandits.evaluation.estimators import ByRound, mean_by_round
+from latentbandits.evaluation.follow import Learner
+from latentbandits.evaluation.log import DecisionLog, EvaluationError
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.policies.protocol import AnyPolicy
+
+QUEUE_SHARE = 0.8
+"""The queue estimate ends where fewer than this share of the sessions go on: those that do are not
+like the others."""
+
+
+def replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRound:
+    """Return the value of the candidate's t-th accepted round, on a uniformly random log.
+
+    The candidate draws an action at each logged decision. Where it equals the logged one, the
+    round counts and the candidate learns from it; other rounds are skipped. Means are over the
+    sessions with so many accepted rounds, which under a uniform log is a matter of chance alone.
+    """
+    if not is_uniform(log):
+        raise EvaluationError(
+            "replay needs a log of uniformly random actions, and this log's propensities are not "
+            "one over the number of eligible actions: use IPS, SNIPS, DR or SNDR"
+        )
+    n, n_rounds = log.action.shape
+    earned = np.full((n, n_rounds), np.nan)
+    accepted = np.zeros(n, np.int64)
+    learner = Learner(policy.init(n))
+    observed = log.observed
+    for t in range(n_rounds):
+        rows = np.flatnonzero(log.lengths > t)
+        round_ = log.round(t, rows)
+        belief = learner.take(rows, n)
+        decision = policy.decide(belief, round_.context, rng, eligible=round_.eligible)
+        same = np.flatnonzero((decision.action == round_.action) & observed[rows, t])
+        if len(same) == 0:
+            continue
+        kept = rows[same]
+        earned[kept, accepted[kept]] = log.reward[kept, t]
+        accepted[kept] += 1
+        context = None if round_.context is None else round_.context[same]
+        learned = policy.update(
+            learner.take(kept, n), context, _rows(decision, same), log.reward[kept, t]
+        )
+        learner.put(kept, n, learned)
+    return _trimmed(earned)
+
+
+def queue(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRound:
+    """Return the value of each round when the candidate draws from each action's logged rewards.
+
+    The candidate takes the session's own rewards of the action that it wants, in order, until one
+    is missing. Rounds that fewer than `QUEUE_SHARE` of the sessions reach are left out.
+    """
+    if log.has_context or log.eligible is not None:
+        raise EvaluationError(
+            "queue takes rewards out of their round, so it needs a log without contexts in which "
+            "all actions are eligible: use IPS, SNIPS, DR or SNDR"
+        )
+    n, n_rounds = log.action.shape
+    queues, count = _queues(log)
+    used = np.zeros((n, log.n_actions), np.int64)
+    earned = np.full((n, n_rounds), np.nan)
+    learner = Learner(policy.init(n))
+    rows = np.arange(n)
+    for t in range(n_rounds):
+        decision = policy.decide(learner.take(rows, n), None, rng)
+        action = decision.action
+        there = np.flatnonzero(used[rows, action] < count[rows, action])
+        rows, action = rows[there], action[there]
+        if len(rows) < QUEUE_SHARE * n:
+            break
+        reward = queues[rows, action, used[rows, action]]
+        earned[rows, t] = reward
+        used[rows, action] += 1
+        learned = policy.update(learner.take(rows, n), None, _rows(decision, there), reward)
+        learner.put(rows, n, learned)
+    return _trimmed(earned)
+
+
+def is_uniform(log: DecisionLog) -> bool:
+    """Whether every logged decision was uniformly random over its eligible actions."""
+    if log.propensity is None:
+        return False
+    error = np.abs(log.propensity * log.n_eligible - 1)
+    return bool(np.all(error[log.active] < 1e-6))
+
+
+def _queues(log: DecisionLog) -> tuple[FloatArray, IntArray]:
+    """Return each session's rewards of each action, in order, and how many there are."""
+    session, round_ = np.nonzero(log.observed)
+    action = log.action[session, round_]
+    count = np.zeros((log.n_sessions, log.n_actions), np.int64)
+    np.add.at(count, (session, action), 1)
+    queues = np.full((log.n_sessions, log.n_actions, max(int(count.max()), 1)), np.nan)
+    order = np.lexsort((round_, action, session))
+    starts = np.concatenate([[0], np.cumsum(count.ravel())])[:-1].reshape(count.shape)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    queues[session, action, place - starts[session, action]] = log.reward[session, round_]
+    return queues, count
+
+
+def _trimmed(earned: FloatArray) -> ByRound:
+    reached = ~np.isnan(earned)
+    length = int(reached.any(axis=0).sum())
+    return mean_by_round(np.where(reached, earned, 0.0)[:, :length], reached[:, :length])
+
+
+def _rows(decision: Any, rows: IntArray) -> Any:
+    """The decision of some of the sessions."""
+    return type(decision)(
+        decision.action[rows],
+        decision.state[rows],
+        None if decision.propensity is None else decision.propensity[rows],
+        decision.propensity_kind,
+        decision.policy,
+        None if decision.eligible is None else decision.eligible[rows],
+    )

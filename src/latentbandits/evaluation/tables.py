@@ -1,0 +1,125 @@
+"""Show an evaluation: tables for the terminal and the figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from latentbandits.evaluation.evaluate import LOGGED, Evaluation
+from latentbandits.report.estimate import Estimate
+from latentbandits.report.report import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PREFERRED = ("SNDR", "SNIPS", "DR", "IPS", "DM", "replay", "queue", "mean")
+_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#b07d2b")
+
+
+def tables(found: Evaluation) -> list[Table]:
+    """Return the estimates, and the differences where they were asked for."""
+    rounds = f"rounds 1-{found.horizon}" if found.horizon > 1 else "one round"
+    shown = [
+        Table(
+            f"Reward per session, {rounds} ({found.horizon_reason}); {found.n_sessions} sessions",
+            ("policy", "estimator", "reward", "95% interval", "per round", "least ESS"),
+            [_estimate_row(row) for row in found.estimates],
+        )
+    ]
+    if found.differences:
+        against = found.differences[0]["against"]
+        shown.append(
+            Table(
+                f"Difference from {against}, paired by session, {rounds}",
+                ("policy", "estimator", "difference", "95% interval", "verdict"),
+                [_difference_row(row) for row in found.differences],
+            )
+        )
+    return shown
+
+
+def figure(found: Evaluation, max_policies: int = 5) -> Figure:
+    """Draw the value of each round with its interval, and the effective sample size below."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(8, 6), layout="constrained")
+    top, bottom = drawn.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    policies = list(dict.fromkeys(row["policy"] for row in found.rounds))
+    candidates = [name for name in policies if name != LOGGED][: max_policies - 1]
+    for name, colour in zip(candidates, _COLOURS, strict=False):
+        rows = _curve(found.rounds, name)
+        if rows:
+            _line(top, rows, f"{name} ({rows[0]['estimator']})", colour, found.horizon)
+            sizes = [row["ess"] for row in rows]
+            if not all(math.isnan(size) for size in sizes):
+                bottom.plot([row["round"] for row in rows], sizes, "-", color=colour, lw=1.4)
+    logged = _curve(found.rounds, LOGGED)
+    if logged:
+        _line(top, logged, LOGGED, "#4d4d4d", found.horizon)
+    top.set_ylabel("reward per session and round")
+    top.legend(frameon=False, loc="best", fontsize=9)
+    bottom.set_ylabel("effective\nsample size")
+    bottom.set_yscale("log")
+    bottom.axhline(100, color="#8c8c8c", lw=1, ls=":")
+    bottom.set_xlabel("round")
+    last = max((row["round"] for row in found.rounds), default=1)
+    for axes in (top, bottom):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        if found.horizon < last:
+            axes.axvline(found.horizon + 0.5, color="#8c8c8c", lw=1, ls="--")
+    bottom.set_xlim(0.5, last + 0.5)
+    top.set_title(f"What each policy would have earned: {found.n_sessions} sessions", fontsize=11)
+    return drawn
+
+
+def _curve(rounds: Sequence[Mapping[str, Any]], policy: str) -> list[Mapping[str, Any]]:
+    """The rows of the policy's most trusted estimator."""
+    own = [row for row in rounds if row["policy"] == policy]
+    for estimator in _PREFERRED:
+        chosen = [row for row in own if row["estimator"] == estimator]
+        if chosen:
+            return chosen
+    return []
+
+
+def _line(
+    axes: Axes, rows: Sequence[Mapping[str, Any]], label: str, colour: str, horizon: int
+) -> None:
+    """Draw a curve with its band; beyond the horizon it is not trusted and left out."""
+    kept = [row for row in rows if row["round"] <= horizon]
+    rounds = np.array([row["round"] for row in kept])
+    value = np.array([row["value"] for row in kept])
+    axes.plot(rounds, value, "o-" if len(kept) < 30 else "-", ms=3, color=colour, label=label)
+    low = [row["low"] for row in kept]
+    high = [row["high"] for row in kept]
+    axes.fill_between(rounds, low, high, color=colour, alpha=0.2, lw=0)
+
+
+def _estimate_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        row["policy"],
+        row["estimator"],
+        str(Estimate(row["value"], row["stderr"])),
+        _interval(row),
+        f"{row['per_round']:.4g}",
+        "" if math.isnan(row["ess"]) else f"{row['ess']:.0f}",
+    )
+
+
+def _difference_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    verdict = "no measurable difference"
+    if row["low"] > 0:
+        verdict = "better"
+    elif row["high"] < 0:
+        verdict = "worse"
+    value = str(Estimate(row["value"], row["stderr"]))
+    return row["policy"], row["estimator"], value, _interval(row), verdict
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return f"{row['low']:.4g} to {row['high']:.4g}" if math.isfinite(row["low"]) else ""

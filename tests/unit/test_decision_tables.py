@@ -1,0 +1,94 @@
+"""Tables of decisions become logs: formats of columns, and what is refused."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from latentbandits import GaussianArms, LinearGaussian
+from latentbandits.evaluation import EvaluationError
+from latentbandits.evaluation.reading import Columns, read_decisions
+from latentbandits.models import Catalogue
+
+MODEL = GaussianArms([[0.9, 0.5, 0.1]], noise=0.5)
+TABLE = {
+    "session": ["b", "a", "a", "b", "b"],
+    "round": [2, 1, 2, 1, 3],
+    "action": ["1", "0", "2", "0", "2"],
+    "reward": [0.2, 0.1, None, 0.3, 0.4],
+    "propensity": [0.5, 0.25, 0.5, 0.5, 1.0],
+}
+
+
+def test_rows_are_sorted_into_sessions_and_rounds():
+    log = read_decisions(TABLE, model=MODEL).log
+    assert log.session_ids == ("a", "b")
+    np.testing.assert_array_equal(log.action, [[0, 2, -1], [0, 1, 2]])
+    np.testing.assert_array_equal(log.reward, [[0.1, np.nan, np.nan], [0.3, 0.2, 0.4]])
+    np.testing.assert_array_equal(log.propensity, [[0.25, 0.5, np.nan], [0.5, 0.5, 1.0]])
+
+
+@pytest.mark.parametrize("make", [pl.DataFrame, lambda t: pl.DataFrame(t).to_pandas()])
+def test_any_frame_is_a_log(make):
+    log = read_decisions(make(TABLE), model=MODEL).log
+    np.testing.assert_array_equal(log.lengths, [2, 3])
+
+
+def test_columns_can_have_other_names():
+    renamed = {"who": TABLE["session"], "what": TABLE["action"], "paid": TABLE["reward"]}
+    columns = Columns(session="who", action="what", reward="paid")
+    log = read_decisions(renamed, model=MODEL, columns=columns).log
+    np.testing.assert_array_equal(log.action[1], [1, 0, 2])  # in the order of the table
+    with pytest.raises(ValueError, match="no column chance"):
+        read_decisions(TABLE, model=MODEL, columns=Columns(propensity="chance"))
+
+
+@pytest.mark.parametrize("written", [["0|1", "0|2"], ["[0, 1]", "[0, 2]"], [["0", "1"], [0, 2]]])
+def test_eligible_actions_in_several_forms(written):
+    values = [[str(a) for a in row] if isinstance(row, list) else row for row in written]
+    table = {"session": ["a", "a"], "action": [0, 2], "reward": [1.0, 2.0], "eligible": values}
+    log = read_decisions(table, model=MODEL).log
+    np.testing.assert_array_equal(log.eligible, [[[1, 1, 0], [1, 0, 1]]])
+
+
+def test_features_come_from_the_log_or_the_catalogue():
+    model = LinearGaussian([[1.0, 0.0]], noise=0.5)
+    catalogue = Catalogue(["x", "y", "z"], features=[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    table = {"session": ["a", "a"], "action": ["y", "x"], "reward": [1.0, 2.0]}
+    whole = read_decisions(table, model=model, catalogue=catalogue).log
+    assert whole.round(0, np.array([0])).context.shape == (1, 3, 2)
+    offered = table | {"eligible": [["z", "y"], ["x", "y"]]}
+    part = read_decisions(offered, model=model, catalogue=catalogue).log
+    np.testing.assert_array_equal(part.action, [[1, 0]])
+    np.testing.assert_array_equal(part.round(0, np.array([0])).context, [[[1, 1], [0, 1]]])
+    brought = offered | {"features": [[[5.0, 6.0], [7.0, 8.0]], [[1.0, 2.0], [3.0, 4.0]]]}
+    own = read_decisions(brought, model=model).log
+    np.testing.assert_array_equal(own.round(1, np.array([0])).context, [[[1, 2], [3, 4]]])
+    np.testing.assert_array_equal(own.action, [[1, 0]])
+    with pytest.raises(EvaluationError, match="no catalogue"):
+        read_decisions(table, model=model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(round=[2, 1, 3, 1, 3]), "session 'a' has round 3 where round 2"),
+        (dict(round=[12, 11, 12, 11, 13]), "begin at 11"),
+        (dict(action=["1", "0", "9", "0", "2"]), "does not have, such as '9'"),
+        (dict(propensity=[0.5, 0.25, 0.0, 0.5, 1.0]), "propensity 0.0"),
+        (dict(propensity=[0.5, 0.25, None, 0.5, 1.0]), "1 of 5 decisions have no propensity"),
+        (dict(reward=["good", "1", "2", "3", "4"]), "must hold numbers"),
+        (dict(propensity_kind=["conditional"] * 5), "'conditional'"),
+        (dict(session=["b", None, "a", "b", "b"]), "'session' is empty in row 2"),
+    ],
+)
+def test_bad_tables_are_refused(change, message):
+    with pytest.raises(EvaluationError, match=message):
+        read_decisions(TABLE | change, model=MODEL)
+
+
+def test_rare_counted_propensities_and_missing_rewards_warn():
+    kinds = {"propensity_kind": ["counted"] * 5, "propensity": [0.01, 0.25, 0.5, 0.5, 1.0]}
+    found = read_decisions(TABLE | kinds, model=MODEL)
+    assert any("1 of 5 counted propensities" in warning for warning in found.warnings)
+    assert any("the shares differ" in warning for warning in found.warnings)
+    assert found.n_unrewarded == 1
