@@ -55,6 +55,7 @@ class Inputs:
         reward_range: least and greatest mean reward, where the caller declares it.
         horizon: number of rounds of a session.
         items: features of the catalogue's actions, `(n_items, n_features)`.
+        n_users: number of users, for policies that learn across users.
 
     >>> from latentbandits import GaussianArms
     >>> Inputs(GaussianArms([[0.9, 0.1]], noise=0.5)).n_actions
@@ -68,6 +69,7 @@ class Inputs:
     reward_range: tuple[float, float] | None = None
     horizon: int | None = None
     items: FloatArray | None = None
+    n_users: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_actions", "n_features", "noise"):
@@ -92,6 +94,7 @@ _MISSING = {
     "reward_range": "the range of rewards, reward_range=(low, high)",
     "horizon": "the number of rounds, horizon=...",
     "items": "the features of the catalogue's actions",
+    "n_users": "the number of users of the population, n_users=...",
 }
 
 
@@ -267,6 +270,7 @@ def _load_entry_points() -> None:
 _HONG = "Hong et al. 2020"
 _THOMPSON = "latentbandits.policies.thompson"
 _DERIVED = "latentbandits.policies.derived"
+_POPULATION = "latentbandits.policies.population"
 
 for _entry in (
     Entry("mUCB", "latentbandits.policies.latent_ucb:mUCB", source=f"{_HONG}, Algorithm 1",
@@ -299,5 +303,19 @@ for _entry in (
           summary="a UCB policy on the latest rounds only"),
     Entry("uniform", "latentbandits.policies.uniform:Uniform", source="baseline",
           summary="every eligible action equally often"),
+    Entry("CLUB", f"{_POPULATION}:CLUB", "population", "Gentile, Li & Zappella 2014",
+          "LinUCB on clusters of users, found by cutting a graph"),
+    Entry("SCLUB", f"{_POPULATION}:SCLUB", "population", "Li, Chen, Li & Leung 2019",
+          "LinUCB on sets of users that split and merge"),
+    Entry("DynUCB", f"{_POPULATION}:DynUCB", "population", "Nguyen & Lauw 2014",
+          "LinUCB on k clusters of users, who move to the nearest"),
+    Entry("HierTS", f"{_POPULATION}:HierTS", "population", "Hong et al. 2022",
+          "Thompson sampling; users share an unknown mean, exactly"),
+    Entry("HierUCB", f"{_POPULATION}:HierUCB", "population", "after Hong et al. 2022",
+          "posterior mean plus one deviation; users share an unknown mean"),
+    Entry("MetaTS", f"{_POPULATION}:MetaTS", "population", "Kveton et al. 2021",
+          "HierTS whose mean is drawn once for every user"),
+    Entry("AdaTS", f"{_POPULATION}:AdaTS", "population", "Basu et al. 2021",
+          "HierTS whose users keep the prior of their start"),
 ):  # fmt: skip
     register(_entry)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.trees import leaves
+from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.testing.trees import assert_same, rows, snapshot
@@ -59,7 +60,8 @@ def check_policy(
     """AssertionError, saying which promise was broken, unless `policy` keeps them all.
 
     `context(n_sessions, rng)` and `reward(n_sessions, rng)` draw inputs that the policy takes; by
-    default no context, and standard normal rewards. Probabilities of actions and states are
+    default no context, and standard normal rewards. The context of a population policy is a
+    `Visit`, and its sessions are populations. Probabilities of actions and states are
     checked where the policy gives them. `order_free=False` is for policies that forget, for states
     that move and for particles.
 
@@ -106,11 +108,11 @@ def _pure(case: _Case) -> None:
     belief, _ = case.play(N_SESSIONS, N_ROUNDS)
     rng = case.rng(1)
     context, reward = case.context(N_SESSIONS, rng), case.reward(N_SESSIONS, rng)
-    before = snapshot((belief, context, reward))
+    before = snapshot((belief, _arrays(context), reward))
     decision = case.policy.decide(belief, context, rng)
     action = decision.action.copy()
     case.policy.update(belief, context, decision, reward)
-    assert_same((belief, context, reward), before, "an input was changed")
+    assert_same((belief, _arrays(context), reward), before, "an input was changed")
     assert_same(decision.action, action, "the decision was changed")
 
 
@@ -195,7 +197,9 @@ def _frequencies(case: _Case) -> None:
     if found.kind not in ("exact", "quadrature"):
         return
     many = np.zeros(N_FREQUENCY, np.int64)
-    wide = None if context is None else np.asarray(context)[many]
+    if context is not None and not isinstance(context, Visit):
+        context = np.asarray(context)
+    wide = None if context is None else context[many]
     decision = case.policy.decide(rows(belief, many), wide, case.rng(8), propensity=False)
     counts = np.bincount(decision.action, minlength=case.n_actions)
     expected: FloatArray = found.values[0] * N_FREQUENCY
@@ -225,6 +229,10 @@ def _bad_input(case: _Case) -> None:
         ),
         "a context of the wrong shape": (np.zeros((N_SESSIONS, 1)), decision, reward),
     }
+    if isinstance(context, Visit):
+        for user in (-1, np.iinfo(np.int64).max):
+            stranger = Visit(np.full(N_SESSIONS, user), context.features)
+            attempts[f"user {user}, who is out of range,"] = (stranger, decision, reward)
     for what, attempt in attempts.items():
         try:
             case.policy.update(belief, *attempt)
@@ -232,6 +240,10 @@ def _bad_input(case: _Case) -> None:
             assert_same(belief, before, f"{what} changed the belief")
         else:
             raise AssertionError(f"{what} was taken without a ValueError")
+
+
+def _arrays(context: Any) -> Any:
+    return (context.user, context.features) if isinstance(context, Visit) else context
 
 
 def _decision_rows(decision: Decision, order: NDArray[np.int64]) -> Decision:

@@ -1,0 +1,10 @@
+"""Policies that learn across users: the session axis counts populations."""
+
+from latentbandits.policies.population.club import CLUB
+from latentbandits.policies.population.dynucb import DynUCB
+from latentbandits.policies.population.grouped import GroupedLinUCB
+from latentbandits.policies.population.hierarchical import HierTS, HierUCB
+from latentbandits.policies.population.meta import AdaTS, MetaTS
+from latentbandits.policies.population.sclub import SCLUB
+
+__all__ = ["CLUB", "SCLUB", "AdaTS", "DynUCB", "GroupedLinUCB", "HierTS", "HierUCB", "MetaTS"]

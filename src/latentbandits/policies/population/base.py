@@ -1,0 +1,197 @@
+"""The frame of population policies, and the linear algebra that the clustering policies share.
+
+A session is whatever shares a belief. Here that is a population: the session axis counts
+populations side by side, and the context says who asks (`Visit`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.visit import Visit, check_visit
+from latentbandits.policies.checked import CheckedPolicy, Choice, best_probabilities, choose_best
+from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.protocol import BeliefT
+
+
+class PopulationPolicy(CheckedPolicy[BeliefT], ABC):
+    """A policy whose context is a `Visit`. A belief's first field is `rounds`, `(B,)`.
+
+    Subclasses have `n_users`, and `n_features` where actions come with features.
+    """
+
+    n_users: int
+    n_features: int | None
+
+    @property
+    def n_states(self) -> int:
+        return 1
+
+    def decide(
+        self,
+        belief: BeliefT,
+        context: Any,
+        rng: np.random.Generator,
+        *,
+        eligible: ArrayLike | None = None,
+        propensity: bool = True,
+    ) -> Decision:
+        """Choose an eligible action for the user who asks, in each population."""
+        return super().decide(belief, context, rng, eligible=eligible, propensity=propensity)
+
+    def update(
+        self, belief: BeliefT, context: Any, decision: Decision, reward: ArrayLike
+    ) -> BeliefT:
+        """Return the belief after these rewards; ValueError before anything changed."""
+        return super().update(belief, context, decision, reward)
+
+    def action_probabilities(
+        self,
+        belief: BeliefT,
+        context: Any,
+        rng: np.random.Generator,
+        *,
+        eligible: ArrayLike | None = None,
+    ) -> ActionProbabilities:
+        """Return the distribution that `decide` draws from, over all actions."""
+        return super().action_probabilities(belief, context, rng, eligible=eligible)
+
+    def _check_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
+        user, features = check_visit(context, n_sessions, self.n_users, self.n_features)
+        assert features is not None
+        return Visit(user, features), features.shape[1]
+
+    @abstractmethod
+    def _choose(
+        self,
+        belief: BeliefT,
+        context: Any,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice: ...
+
+    @abstractmethod
+    def _learn(
+        self,
+        belief: BeliefT,
+        context: Any,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> BeliefT: ...
+
+    @abstractmethod
+    def _probabilities(
+        self,
+        belief: BeliefT,
+        context: Any,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities: ...
+
+
+class ScoredPopulation(PopulationPolicy[BeliefT], ABC):
+    """A population policy that plays the largest of its scores, ties at random."""
+
+    @abstractmethod
+    def _scores(self, belief: BeliefT, visit: Visit) -> FloatArray:
+        """Return the score of every action for the user who asks, `(B, K)`."""
+
+    def _choose(
+        self,
+        belief: BeliefT,
+        context: Any,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        return choose_best(self._scores(belief, context), eligible, rng, propensity)
+
+    def _probabilities(
+        self,
+        belief: BeliefT,
+        context: Any,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        return best_probabilities(self._scores(belief, context), eligible)
+
+
+class Ridge(NamedTuple):
+    """A ridge regression: M^-1 with M = I + sum x x', and b = sum x r."""
+
+    inverse: FloatArray  # (..., d, d)
+    products: FloatArray  # (..., d)
+
+
+class Sums(NamedTuple):
+    """A user's sums: they do not depend on the order of rewards, and add up over users."""
+
+    gram: FloatArray  # (..., d, d): sum x x'
+    products: FloatArray  # (..., d): sum x r
+
+
+def empty_ridge(n_features: int) -> Ridge:
+    return Ridge(np.eye(n_features), np.zeros(n_features))
+
+
+def empty_sums(n_features: int) -> Sums:
+    return Sums(np.zeros((n_features, n_features)), np.zeros(n_features))
+
+
+def add_to_ridge(ridge: Ridge, x: FloatArray, reward: FloatArray) -> Ridge:
+    """Add one reward to each of B regressions: the Sherman-Morrison update of M^-1."""
+    u = (ridge.inverse @ x[:, :, None])[:, :, 0]
+    scale = 1 + (x * u).sum(axis=1)
+    step = u[:, :, None] * (u / scale[:, None])[:, None, :]
+    return Ridge(ridge.inverse - step, ridge.products + x * reward[:, None])
+
+
+def add_to_sums(sums: Sums, x: FloatArray, reward: FloatArray) -> Sums:
+    """Add one reward to the sums of one user in each of B populations."""
+    return Sums(sums.gram + x[:, :, None] * x[:, None, :], sums.products + x * reward[:, None])
+
+
+def pool(gram: FloatArray, products: FloatArray) -> Ridge:
+    """Return the regression of pooled sums, with one identity: M = I + gram."""
+    return Ridge(np.linalg.inv(np.eye(gram.shape[-1]) + gram), products)
+
+
+def weights(sums: Sums) -> FloatArray:
+    """Return w = (I + gram)^-1 products of each regression, `(B, d)`."""
+    d = sums.gram.shape[-1]
+    solved: FloatArray = np.linalg.solve(np.eye(d) + sums.gram, sums.products[..., None])[..., 0]
+    return solved
+
+
+def optimistic_index(
+    ridge: Ridge, features: FloatArray, alpha: float, rounds: FloatArray
+) -> FloatArray:
+    """Return w'x + alpha sqrt(x' M^-1 x ln(t + 1)) of every action, `(B, K)`.
+
+    `rounds` is t, the rounds of the whole population.
+    """
+    root = features @ ridge.inverse
+    mean = (root @ ridge.products[:, :, None])[:, :, 0]
+    root *= features
+    variance = root.sum(axis=2)
+    variance *= np.log(rounds + 1)[:, None]
+    np.sqrt(variance, out=variance)
+    index: FloatArray = mean
+    index += alpha * variance
+    return index
+
+
+def confidence(rounds: FloatArray) -> FloatArray:
+    """Return F(T) = sqrt((1 + ln(1 + T)) / (1 + T)) of CLUB and SCLUB.
+
+    >>> confidence(np.array([0.0, 3.0])).round(4)
+    array([1.    , 0.7724])
+    """
+    return np.sqrt((1 + np.log1p(rounds)) / (1 + rounds))

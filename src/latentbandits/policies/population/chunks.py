@@ -1,0 +1,110 @@
+"""Per-row arrays in chunks of 256 rows, copied when they are written.
+
+`update` must not change a belief, and copying the sums of all users for every reward would cost
+more than the mathematics. Rows (users, clusters, edges) are kept in chunks; a write copies the
+chunks that it touches and shares all others. A chunk is a NamedTuple of arrays
+`(n_populations, rows, ...)`, so a belief stays a tree of arrays with the session axis first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latentbandits.models.checks import BoolArray, IntArray
+
+ROWS = 256
+ChunkT = TypeVar("ChunkT", bound=tuple[Any, ...])
+
+
+def repeat(row: ChunkT, n_populations: int, n_rows: int, rows: int = ROWS) -> tuple[ChunkT, ...]:
+    """Return chunks of `n_rows` rows that are all alike; memory is taken when a row is written."""
+    make = type(row)._make  # type: ignore[attr-defined]
+    return tuple(
+        make(
+            np.broadcast_to(value, (n_populations, min(rows, n_rows - start), *np.shape(value)))
+            for value in row
+        )
+        for start in range(0, n_rows, rows)
+    )
+
+
+def split(arrays: ChunkT, n_populations: int, rows: int = ROWS) -> tuple[ChunkT, ...]:
+    """Return `arrays` `(n_rows, ...)` as chunks, the same for every population."""
+    make = type(arrays)._make  # type: ignore[attr-defined]
+    n_rows = len(arrays[0])
+    return tuple(
+        make(
+            np.broadcast_to(a[s : s + rows], (n_populations, *a[s : s + rows].shape))
+            for a in arrays
+        )
+        for s in range(0, n_rows, rows)
+    )
+
+
+def take(chunks: tuple[ChunkT, ...], row: IntArray, rows: int = ROWS) -> ChunkT:
+    """Return one row of each population, each field `(n_populations, ...)`."""
+    make = type(chunks[0])._make  # type: ignore[attr-defined]
+    if len(chunks) == 1:
+        population = np.arange(len(row))
+        result: ChunkT = make(field[population, row] for field in chunks[0])
+        return result
+    if len(row) == 1:
+        place, inside = divmod(int(row[0]), rows)
+        result = make(field[:, inside] for field in chunks[place])
+        return result
+    place, inside = np.divmod(row, rows)
+    fields = [
+        np.stack([chunks[c][f][b, i] for b, (c, i) in enumerate(zip(place, inside, strict=True))])
+        for f in range(len(chunks[0]))
+    ]
+    result = make(fields)
+    return result
+
+
+def put(
+    chunks: tuple[ChunkT, ...],
+    row: IntArray,
+    values: ChunkT,
+    where: BoolArray | None = None,
+    rows: int = ROWS,
+) -> tuple[ChunkT, ...]:
+    """Return chunks with one row of each population replaced; untouched chunks are shared."""
+    population = np.arange(len(row)) if where is None else np.flatnonzero(where)
+    if len(population) == 0:
+        return chunks
+    place, inside = np.divmod(row[population], rows)
+    result = list(chunks)
+    for c in [int(place[0])] if len(place) == 1 else np.unique(place).tolist():
+        mine = place == c
+        some, there = population[mine], inside[mine]
+        fields = []
+        for old, new in zip(chunks[c], values, strict=True):
+            field = old.copy()
+            field[some, there] = new[some]
+            fields.append(field)
+        result[c] = type(chunks[c])._make(fields)  # type: ignore[attr-defined]
+    return tuple(result)
+
+
+def field(chunks: tuple[ChunkT, ...], index: int, population: int) -> NDArray[Any]:
+    """Return one field of all rows of a population, `(n_rows, ...)`."""
+    return np.concatenate([chunk[index][population] for chunk in chunks])
+
+
+def select(
+    chunks: tuple[ChunkT, ...], index: int, population: int, row: IntArray, rows: int = ROWS
+) -> NDArray[Any]:
+    """Return one field of some rows of a population, `(len(row), ...)`, in their order."""
+    if len(chunks) == 1:
+        chosen: NDArray[Any] = chunks[0][index][population, row]
+        return chosen
+    first = chunks[0][index]
+    result = np.empty((len(row), *first.shape[2:]), first.dtype)
+    place = row // rows
+    for c in np.unique(place).tolist():
+        mine = place == c
+        result[mine] = chunks[c][index][population, row[mine] - c * rows]
+    return result
