@@ -3,6 +3,7 @@
 from latentbandits.environments.grouped_ratings import GroupedRatings
 from latentbandits.environments.known_users import KnownUsers
 from latentbandits.environments.missing_states import MissingStates
+from latentbandits.environments.population import Population
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.environments.switching import Switching
 from latentbandits.environments.synthetic import Synthetic
@@ -13,6 +14,7 @@ __all__ = [
     "Instances",
     "KnownUsers",
     "MissingStates",
+    "Population",
     "Round",
     "Switching",
     "Synthetic",

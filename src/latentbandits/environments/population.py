@@ -98,7 +98,7 @@ class PopulationInstances:
         n_runs, n_users = crowd.weights.shape[:2]
         n_present = n_users if environment.n_present is None else environment.n_present
         self._present = np.tile(np.arange(n_present), (n_runs, 1))
-        self._next = np.full(n_runs, n_present)
+        self._next: IntArray = np.full(n_runs, n_present)
         self._population = np.arange(n_runs)
         rank = np.arange(1, n_present + 1) ** -environment.exponent
         self._chance = np.cumsum(rank / rank.sum())
@@ -116,13 +116,13 @@ class PopulationInstances:
         env, (n_runs, n_present) = self._environment, self._present.shape
         if env.turnover > 0:
             leaves = rng.random(n_runs) < env.turnover
-            place = rng.integers(n_present, size=n_runs)
+            place = rng.integers(np.full(n_runs, n_present))
             self._present[leaves, place[leaves]] = self._next[leaves] % self.n_users
             self._next += leaves
         if env.visits == "uniform":
             slot = rng.integers(n_present, size=n_runs)
         else:
-            slot = np.searchsorted(self._chance, rng.random(n_runs), side="right")
+            slot = self._chance.searchsorted(rng.random(n_runs), side="right")
             slot = np.minimum(slot, n_present - 1)
         visitor: IntArray = self._present[self._population, slot]
         return visitor

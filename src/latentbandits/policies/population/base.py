@@ -158,16 +158,21 @@ def add_to_sums(sums: Sums, x: FloatArray, reward: FloatArray) -> Sums:
     return Sums(sums.gram + x[:, :, None] * x[:, None, :], sums.products + x * reward[:, None])
 
 
+def invert(matrices: FloatArray) -> FloatArray:
+    """Return the inverse of each matrix `(..., d, d)`."""
+    return np.asarray(np.linalg.inv(matrices), np.float64)
+
+
 def pool(gram: FloatArray, products: FloatArray) -> Ridge:
     """Return the regression of pooled sums, with one identity: M = I + gram."""
-    return Ridge(np.linalg.inv(np.eye(gram.shape[-1]) + gram), products)
+    return Ridge(invert(np.eye(gram.shape[-1]) + gram), products)
 
 
 def weights(sums: Sums) -> FloatArray:
     """Return w = (I + gram)^-1 products of each regression, `(B, d)`."""
     d = sums.gram.shape[-1]
-    solved: FloatArray = np.linalg.solve(np.eye(d) + sums.gram, sums.products[..., None])[..., 0]
-    return solved
+    solved = np.linalg.solve(np.eye(d) + sums.gram, sums.products[..., None])
+    return np.asarray(solved[..., 0], np.float64)
 
 
 def optimistic_index(

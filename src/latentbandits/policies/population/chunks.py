@@ -50,17 +50,14 @@ def take(chunks: tuple[ChunkT, ...], row: IntArray, rows: int = ROWS) -> ChunkT:
     if len(chunks) == 1:
         population = np.arange(len(row))
         result: ChunkT = make(field[population, row] for field in chunks[0])
-        return result
-    if len(row) == 1:
+    elif len(row) == 1:
         place, inside = divmod(int(row[0]), rows)
         result = make(field[:, inside] for field in chunks[place])
-        return result
-    place, inside = np.divmod(row, rows)
-    fields = [
-        np.stack([chunks[c][f][b, i] for b, (c, i) in enumerate(zip(place, inside, strict=True))])
-        for f in range(len(chunks[0]))
-    ]
-    result = make(fields)
+    else:
+        where = list(enumerate(zip(*np.divmod(row, rows), strict=True)))
+        result = make(
+            np.stack([chunks[c][f][b, i] for b, (c, i) in where]) for f in range(len(chunks[0]))
+        )
     return result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -69,7 +69,6 @@ class CLUB(ScoredPopulation[ClubBelief]):
     """
 
     order_free: ClassVar[bool] = False
-    learns_from: ClassVar[str] = "any"
 
     n_users: int
     n_features: int
@@ -113,7 +112,7 @@ class CLUB(ScoredPopulation[ClubBelief]):
     def _learn(
         self,
         belief: ClubBelief,
-        context: Visit,
+        context: Any,
         decision: Decision,
         action: IntArray,
         reward: FloatArray,

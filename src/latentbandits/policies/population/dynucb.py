@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from latentbandits.policies.population.base import (
     add_to_ridge,
     add_to_sums,
     empty_sums,
+    invert,
     optimistic_index,
     weights,
 )
@@ -59,7 +60,6 @@ class DynUCB(ScoredPopulation[DynBelief]):
     """
 
     order_free: ClassVar[bool] = False
-    learns_from: ClassVar[str] = "any"
 
     n_users: int
     n_features: int
@@ -98,7 +98,7 @@ class DynUCB(ScoredPopulation[DynBelief]):
     def _learn(
         self,
         belief: DynBelief,
-        context: Visit,
+        context: Any,
         decision: Decision,
         action: IntArray,
         reward: FloatArray,
@@ -125,7 +125,7 @@ class DynUCB(ScoredPopulation[DynBelief]):
                 place = movers, cluster[movers]
                 gram[place] += sign * own.gram[movers]
                 products[place] += sign * own.products[movers]
-                inverse[place] = np.linalg.inv(np.eye(self.n_features) + gram[place])
+                inverse[place] = invert(np.eye(self.n_features) + gram[place])
                 cluster_weights[place] = (inverse[place] @ products[place][:, :, None])[:, :, 0]
         users = chunks.put(belief.users, context.user, Member(*own, nearest))
         return DynBelief(belief.rounds + 1, users, gram, products, inverse, cluster_weights)

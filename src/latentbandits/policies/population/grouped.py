@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,7 +34,7 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
     """LinUCB on the pooled rewards of each user's group, with CLUB's index.
 
     `groups` names the group of every user, `(n_users,)`, or `(B, n_users)` where populations
-    differ: zeros are one LinUCB for all, `range(n_users)` one per user, the true clusters an oracle.
+    differ: zeros are one LinUCB for all, `range(n_users)` one per user, true clusters an oracle.
 
     >>> policy = GroupedLinUCB(2, groups=[0, 0, 1])
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
@@ -44,7 +44,6 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
     """
 
     order_free: ClassVar[bool] = True
-    learns_from: ClassVar[str] = "any"
 
     n_features: int
     groups: ArrayLike
@@ -86,7 +85,7 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
     def _learn(
         self,
         belief: GroupedBelief,
-        context: Visit,
+        context: Any,
         decision: Decision,
         action: IntArray,
         reward: FloatArray,

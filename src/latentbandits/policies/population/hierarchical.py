@@ -27,6 +27,7 @@ from latentbandits.policies.population.base import (
     Sums,
     add_to_sums,
     empty_sums,
+    invert,
 )
 
 
@@ -50,7 +51,6 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
     """The exact belief over the common mean, and over a user's parameters given it."""
 
     order_free: ClassVar[bool] = True
-    learns_from: ClassVar[str] = "any"
 
     n_users: int
     n_features: int
@@ -80,7 +80,7 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
 
     def mean_posterior(self, belief: HierBelief) -> Normal:
         """Return the posterior of the common mean m."""
-        covariance = np.linalg.inv(belief.precision)
+        covariance = invert(belief.precision)
         return Normal((covariance @ belief.information[:, :, None])[:, :, 0], covariance)
 
     def user_posterior(self, belief: HierBelief, user: IntArray) -> Normal:
@@ -93,7 +93,7 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
     def _given_mean(self, belief: HierBelief, user: IntArray) -> Normal:
         """Return theta_i | m ~ N(mean + covariance P0 m, covariance): the part without m."""
         sums = chunks.take(belief.users, user)
-        covariance = np.linalg.inv(self._prior_precision + sums.gram / self.noise**2)
+        covariance = invert(self._prior_precision + sums.gram / self.noise**2)
         mean = (covariance @ sums.products[:, :, None])[:, :, 0] / self.noise**2
         return Normal(mean, covariance)
 
@@ -108,7 +108,7 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
     def _learn(
         self,
         belief: HierBelief,
-        context: Visit,
+        context: Any,
         decision: Decision,
         action: IntArray,
         reward: FloatArray,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from latentbandits.models import checks, history
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.history import Keys
-from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.population import chunks
-from latentbandits.policies.population.base import Sums
+from latentbandits.policies.population.base import Sums, invert
 from latentbandits.policies.population.hierarchical import HierBelief, HierTS, Normal
 
 
@@ -54,7 +53,7 @@ class _Started(HierTS):
         """Return the posterior of theta_i from the user's own prior and rewards."""
         start = self._start(belief, user)
         sums = chunks.take(belief.users, user)
-        covariance = np.linalg.inv(start.precision + sums.gram / self.noise**2)
+        covariance = invert(start.precision + sums.gram / self.noise**2)
         information = start.precision @ start.mean[:, :, None]
         information += sums.products[:, :, None] / self.noise**2
         return Normal((covariance @ information)[:, :, 0], covariance)
@@ -80,7 +79,7 @@ class _Started(HierTS):
     def _learn(  # type: ignore[override]
         self,
         belief: StartedBelief,
-        context: Visit,
+        context: Any,
         decision: Decision,
         action: IntArray,
         reward: FloatArray,
@@ -138,4 +137,4 @@ class AdaTS(_Started):
 
     def _new_start(self, common: Normal, keys: Keys, user: IntArray) -> Start:
         covariance = self.prior_spread**2 * np.eye(self.n_features) + common.covariance
-        return Start(common.mean, np.linalg.inv(covariance), np.ones(len(user), np.bool_))
+        return Start(common.mean, invert(covariance), np.ones(len(user), np.bool_))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from latentbandits.policies.population.base import (
     confidence,
     empty_ridge,
     empty_sums,
+    invert,
     optimistic_index,
     weights,
 )
@@ -53,8 +54,8 @@ class SCLUB(ScoredPopulation[SclubBelief]):
     and rounds T0_j. After a reward the served user i is checked, and leaves its set if
     |w_i - w0_j| > a_theta (F(T_i) + F(T0_j)) or |p_i - p_j| > a_p F(t), where p_i = T_i / t and p_j
     is the average of the set. Two sets whose users are all checked merge if
-    |w_j - w_k| < (a_theta / 2) (F(T_j) + F(T_k)) and |p_j - p_k| < (a_p / 2) F(t). `a_theta` = 1 and
-    `a_p` = sqrt(2) are those of the authors' code, not of the paper's theory.
+    |w_j - w_k| < (a_theta / 2) (F(T_j) + F(T_k)) and |p_j - p_k| < (a_p / 2) F(t). `a_theta` = 1
+    and `a_p` = sqrt(2) are those of the authors' code, not of the paper's theory.
 
     >>> policy = SCLUB(n_users=3, n_features=2)
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
@@ -64,7 +65,6 @@ class SCLUB(ScoredPopulation[SclubBelief]):
     """
 
     order_free: ClassVar[bool] = False
-    learns_from: ClassVar[str] = "any"
 
     n_users: int
     n_features: int
@@ -109,7 +109,7 @@ class SCLUB(ScoredPopulation[SclubBelief]):
     def _learn(
         self,
         belief: SclubBelief,
-        context: Visit,
+        context: Any,
         decision: Decision,
         action: IntArray,
         reward: FloatArray,
@@ -251,7 +251,7 @@ class _Draft:
 
     def _put(self, b: int, j: int, sums: Sums) -> None:
         """Set the sums of a set, and rebuild its regression."""
-        inverse = np.linalg.inv(np.eye(len(sums.products)) + sums.gram)
+        inverse = invert(np.eye(len(sums.products)) + sums.gram)
         self.set_weights[b, j] = inverse @ sums.products
         n = len(self.counts)
         where, row = np.arange(n) == b, np.full(n, j)
