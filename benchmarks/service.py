@@ -24,7 +24,7 @@ from benchmarks.report import Cell, Report, Table, Target
 from latentbandits import LinearGaussian, mmTS, save
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.library import pack
-from latentbandits.serving.http.messages import DecideRequest, RewardRequest
+from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.records import DecisionRow, SessionRow
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
@@ -158,9 +158,9 @@ def engine_cost() -> Measured:
 
     def served(i: int) -> None:
         with engine.transaction():
-            decided = engine.decide(DecideRequest(f"s{i}", features=features))
+            decided = engine.decide(DecisionRequest(f"s{i}", features=features))
         with engine.transaction():
-            engine.reward(RewardRequest(decided.decision_id, 1.0))
+            engine.reward(RewardReport(decided.decision_id, 1.0))
 
     best = np.full(3, np.inf)
     for _ in range(2 * REPEATS):

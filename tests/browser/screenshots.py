@@ -31,7 +31,7 @@ def telling_session(running: RunningService) -> str:
         return sum(max(event["state_probabilities"]) < 0.9 for event in history)
 
     recent = get(running, "/v1/overview")["recent"]
-    names = [one["session"] for one in recent if one["arm"] == "policy" and one["round"] >= 20]
+    names = [one["session"] for one in recent if one["group"] == "policy" and one["round"] >= 20]
     return max(names, key=doubtful_rounds)
 
 

@@ -56,7 +56,7 @@ def test_charts_and_tiles_show_the_numbers_of_the_api(
     page.open(played.url)
     live(page)
     overview = get(played, "/v1/overview")
-    policy, holdout = overview["arms"]
+    policy, holdout = overview["groups"]
     counts, difference = overview["counts"], overview["difference"]
     assert page.text("#tile-sessions") == str(counts["open"]) == "30"
     assert page.text("#tile-sessions-note") == "30 begun, 240 decisions"
@@ -67,9 +67,9 @@ def test_charts_and_tiles_show_the_numbers_of_the_api(
     assert page.text("#tile-reward-note") == (
         f"mmTS {policy['reward']['mean']:.2f}, holdout (uniform) {holdout['reward']['mean']:.2f}"
     )
-    for style, arm in (("one", policy), ("two", holdout)):
+    for style, group in (("one", policy), ("two", holdout)):
         pixels = points(page, f"#reward-chart path.line.{style}")
-        assert_drawn(pixels, [one["reward"]["mean"] for one in arm["rounds"]])
+        assert_drawn(pixels, [one["reward"]["mean"] for one in group["rounds"]])
     pixels = points(page, "#doubt-chart path.line.one")
     assert_drawn(pixels, [one["entropy"] for one in policy["rounds"]])
     rows = table(page, "#reward-chart")
@@ -111,7 +111,7 @@ def test_a_click_on_a_session_unfolds_its_belief(page: Browser, played: RunningS
     page.open(played.url)
     live(page)
     recent = get(played, "/v1/overview")["recent"]
-    name = next(one["session"] for one in recent if one["arm"] == "policy")
+    name = next(one["session"] for one in recent if one["group"] == "policy")
     page.run(
         "[...document.querySelectorAll('#sessions a')]"
         ".find(a => a.dataset.session === arguments[0]).click()",

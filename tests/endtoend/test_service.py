@@ -168,7 +168,7 @@ def test_health_metrics_overview(http: httpx.Client) -> None:
     text = http.get("/metrics").text
     for name in ("latentbandits_requests_total", "latentbandits_request_seconds_bucket",
                  'latentbandits_rewards_total{status="applied"}', "latentbandits_sessions_open",
-                 'latentbandits_belief_entropy_bits{arm="policy",round="1"}',
+                 'latentbandits_belief_entropy_bits{group="policy",round="1"}',
                  "latentbandits_reward_sum", "latentbandits_decisions_total"):  # fmt: skip
         assert name in text
     overview = http.get("/v1/overview").json()

@@ -18,9 +18,10 @@ from latentbandits.serving.engine.orders import (
     parse_decision_id,
     time_of,
 )
-from latentbandits.serving.engine.statistics import ArmTotals
+from latentbandits.serving.engine.statistics import GroupTotals
+from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.http.messages import DecideRequest, RewardRequest
+from latentbandits.serving.http.views import session_view
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.protocol import Store
 from latentbandits.serving.stores.sqlite import SqliteStore
@@ -78,15 +79,15 @@ def test_belief_is_free_of_the_order_of_rewards(
         for twin in ("orderly", "messy"):
             told = []
             for action, value in rounds:
-                decided = engine.decide(DecideRequest(twin, actions=[str(action)]))
-                told.append(RewardRequest(decided.decision_id, value))
+                decided = engine.decide(DecisionRequest(twin, actions=[str(action)]))
+                told.append(RewardReport(decided.decision_id, value))
             pairs.append(told)
         orderly, messy = pairs
         messy = messy * 3
         random.shuffle(messy)  # type: ignore[attr-defined]
         for request in orderly + messy:
             engine.reward(request)
-        views = [engine.session(twin) for twin in ("orderly", "messy")]
+        views = [session_view(engine.session(twin)) for twin in ("orderly", "messy")]
     np.testing.assert_allclose(
         views[0].belief["log_weights"], views[1].belief["log_weights"], rtol=0, atol=1e-9
     )
@@ -127,7 +128,7 @@ def _run(engine: Engine, operations: list[tuple[object, ...]]) -> list[object]:
         with engine.transaction():
             try:
                 if operation == "decide":
-                    request = DecideRequest(f"s{given_[0]}", actions=[str(given_[1])])
+                    request = DecisionRequest(f"s{given_[0]}", actions=[str(given_[1])])
                     answer = engine.decide(request)
                     decided.append(answer.decision_id)
                     seen.append((answer.action, answer.round, answer.state_probabilities))
@@ -136,10 +137,10 @@ def _run(engine: Engine, operations: list[tuple[object, ...]]) -> list[object]:
                     assert isinstance(number, int)
                     value = given_[1]
                     assert isinstance(value, float)
-                    told = RewardRequest(decided[number % len(decided)], value)
+                    told = RewardReport(decided[number % len(decided)], value)
                     seen.append(engine.reward(told).status)
                 elif operation == "merge":
-                    view = engine.merge(f"s{given_[0]}", f"s{given_[1]}")
+                    view = session_view(engine.merge(f"s{given_[0]}", f"s{given_[1]}"))
                     seen.append((view.session, view.round, view.rewards, view.belief))
                 elif operation == "delete":
                     seen.append(engine.delete(f"s{given_[0]}").sessions)
@@ -154,7 +155,7 @@ def _run(engine: Engine, operations: list[tuple[object, ...]]) -> list[object]:
 
 @given(st.lists(st.lists(VALUES, min_size=1, max_size=5), min_size=2, max_size=10))
 def test_the_error_of_a_mean_counts_sessions(sessions: list[list[float]]) -> None:
-    totals = ArmTotals()
+    totals = GroupTotals()
     for rewards in sessions:
         total, count = 0.0, 0
         for value in rewards:  # one reward after the other, as they come

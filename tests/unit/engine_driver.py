@@ -10,7 +10,9 @@ from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.recompute import recompute
-from latentbandits.serving.http.messages import Decided, DecideRequest, RewardRequest
+from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
+from latentbandits.serving.http.messages import SessionView
+from latentbandits.serving.http.views import session_view
 from latentbandits.serving.stores.memory import MemoryStore
 
 RNG = np.random.default_rng(5)
@@ -49,12 +51,20 @@ class Driver:
         with self.engine.transaction():
             return recompute(self.engine, decision_id)
 
+    def session(self, name: str) -> SessionView:
+        with self.engine.transaction():
+            return session_view(self.engine.session(name))
+
+    def merge(self, into: str, other: str) -> SessionView:
+        with self.engine.transaction():
+            return session_view(self.engine.merge(into, other))
+
     def ask(self, session: str = "ann", **fields: Any) -> Decided:
-        answer: Decided = self.decide(DecideRequest(session, **fields))
+        answer: Decided = self.decide(DecisionRequest(session, **fields))
         return answer
 
     def tell(self, decided: Decided, value: float, event_id: str | None = None) -> str:
-        status: str = self.reward(RewardRequest(decided.decision_id, value, event_id)).status
+        status: str = self.reward(RewardReport(decided.decision_id, value, event_id)).status
         return status
 
     def play(self, session: str, rounds: int, rng: np.random.Generator, **fields: Any) -> None:

@@ -11,8 +11,8 @@ import pytest
 from latentbandits import Decision, GaussianArms, mmTS
 from latentbandits.policies.registry import entries
 from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
-from latentbandits.serving.http.messages import RewardRequest
 from latentbandits.serving.http.overview import overview
 from latentbandits.serving.http.views import describe
 from latentbandits.serving.stores.sqlite import SqliteStore
@@ -86,14 +86,14 @@ def test_a_reward_is_told_once(arms: Driver) -> None:
 def test_an_unknown_decision_is_not_found(arms: Driver, bad: str) -> None:
     arms.ask()
     with pytest.raises(NotFound, match="no decision"):
-        arms.reward(RewardRequest(bad, 1.0))
+        arms.reward(RewardReport(bad, 1.0))
 
 
 def test_a_guessed_token_is_not_found(arms: Driver) -> None:
     text = arms.ask().decision_id
     forged = text[:-1] + ("0" if text[-1] != "0" else "1")
     with pytest.raises(NotFound):
-        arms.reward(RewardRequest(forged, 1.0))
+        arms.reward(RewardReport(forged, 1.0))
 
 
 @pytest.mark.parametrize("policy", [entry.name for entry in entries("session")])
@@ -203,22 +203,22 @@ def test_the_overview_adds_up() -> None:
         seen = overview(driver.engine)
     assert seen.counts["open"] == seen.counts["started"] == 40
     assert seen.counts["decisions"] == seen.counts["applied"] == 200
-    assert {arm.arm for arm in seen.arms} == {"policy", "holdout"}
-    assert sum(arm.sessions for arm in seen.arms) == 40
+    assert {one.group for one in seen.groups} == {"policy", "holdout"}
+    assert sum(group.sessions for group in seen.groups) == 40
     assert sum(state.share for state in seen.states) == pytest.approx(1.0)
     assert seen.difference is not None
     logged = [row.row for row in driver.store.log_reader().read(-1, 1000)]
-    for arm in seen.arms:
+    for group in seen.groups:
         sums: dict[int, list[float]] = {}
         for row in logged:
-            if row.arm == arm.arm and row.reward is not None:
+            if row.group == group.group and row.reward is not None:
                 sums.setdefault(row.session, []).append(row.reward)
         rewards = [value for values in sums.values() for value in values]
-        assert arm.reward is not None
-        assert arm.reward.mean == pytest.approx(np.mean(rewards))
+        assert group.reward is not None
+        assert group.reward.mean == pytest.approx(np.mean(rewards))
         residuals = [sum(v) - np.mean(rewards) * len(v) for v in sums.values()]
         n = len(sums)
         error = np.sqrt(np.sum(np.square(residuals)) * n / (n - 1)) / len(rewards)
-        assert arm.reward.high is not None
-        assert arm.reward.high - arm.reward.mean == pytest.approx(1.959964 * error)
-        assert arm.rounds[0].rewards == n
+        assert group.reward.high is not None
+        assert group.reward.high - group.reward.mean == pytest.approx(1.959964 * error)
+        assert group.rounds[0].rewards == n

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, mmTS
-from latentbandits.serving.engine.choosers import arm_of
+from latentbandits.serving.engine.propensities import group_of
 from latentbandits.serving.errors import NotFound
 from latentbandits.serving.http.overview import overview
 from latentbandits.serving.stores.sqlite import SqliteStore
@@ -75,10 +75,10 @@ def test_sessions_end_and_are_forgotten_in_time() -> None:
 
 
 def test_holdout_is_a_stable_share_of_sessions() -> None:
-    shares = [arm_of(f"user {i}", b"salt", 0.3) == "holdout" for i in range(20_000)]
+    shares = [group_of(f"user {i}", b"salt", 0.3) == "holdout" for i in range(20_000)]
     assert abs(np.mean(shares) - 0.3) < 5 * np.sqrt(0.3 * 0.7 / 20_000)
-    assert [arm_of("u", b"salt", 0.3) for _ in range(3)] == [arm_of("u", b"salt", 0.3)] * 3
-    assert shares != [arm_of(f"user {i}", b"pepper", 0.3) == "holdout" for i in range(20_000)]
+    assert [group_of("u", b"salt", 0.3) for _ in range(3)] == [group_of("u", b"salt", 0.3)] * 3
+    assert shares != [group_of(f"user {i}", b"pepper", 0.3) == "holdout" for i in range(20_000)]
     driver = Driver(ARMS, holdout_share=1.0, holdout_policy="UCB1")
     assert driver.ask().policy == "UCB1"
 
@@ -99,7 +99,11 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     assert [again.session(name) for name in ("a", "c", "d")] == views
     with again.engine.transaction():
         after = overview(again.engine)
-    assert (after.counts, after.arms, after.states) == (totals.counts, totals.arms, totals.states)
+    assert (after.counts, after.groups, after.states) == (
+        totals.counts,
+        totals.groups,
+        totals.states,
+    )
     assert after.models == totals.models
     store.close()
 

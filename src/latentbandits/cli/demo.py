@@ -17,8 +17,8 @@ from latentbandits.models import LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.http.messages import DecideRequest, RewardRequest
 from latentbandits.serving.http.service import Service
 
 _N_STATES, _N_USERS, _RANK = 4, 400, 4
@@ -106,8 +106,8 @@ def _round(
 ) -> None:
     """A visitor is offered some films, sees the one that was chosen, and rates it."""
     offered = rng.choice(len(demo.catalogue), _OFFERED, replace=False)
-    request = DecideRequest(name, actions=[demo.catalogue.ids[i] for i in offered])
+    request = DecisionRequest(name, actions=[demo.catalogue.ids[i] for i in offered])
     decided = engine.decide(request)
     mean = taste @ demo.truth.action_vectors[offered[decided.index]]
     value = float(rng.normal(mean, demo.truth.model.noise))
-    engine.reward(RewardRequest(decided.decision_id, value))
+    engine.reward(RewardReport(decided.decision_id, value))

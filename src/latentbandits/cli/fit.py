@@ -6,20 +6,21 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from latentbandits.cli import log_options
 from latentbandits.cli.options import seed
 from latentbandits.experiments.options import above_zero, positive
 
-DUPLICATES = ("keep", "mean", "last")
+DUPLICATES = ("keep", "mean", "last", "drop")
 
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("fit", help=__doc__.split(": ", 1)[1], description=__doc__)
     add = parser.add_argument
-    add("log", metavar="LOG", help="CSV or Parquet: a file, a folder, or a glob in quotes")
-    add("--user", required=True, metavar="COL", help="the column that says who")
-    add("--action", required=True, metavar="COL", help="the column that says what was chosen")
-    add("--reward", required=True, metavar="COL", help="the column that says what it paid")
+    kinds = "CSV, TSV, JSON lines, Parquet or Arrow, also .gz or .zst: files, a folder, or a glob"
+    add("log", metavar="LOG", nargs="+", help=kinds)
+    log_options.add_columns(parser, required=True)
     add("--time", metavar="COL", help="orders a user's rows (default: as they are)")
+    log_options.add_text_format(parser)
     add("--out", required=True, metavar="MODEL", help="the folder to write, replaced as a whole")
     kinds = "linear: complete and cluster; arms: a mixture (default: arms up to 50 actions)"
     add("--kind", choices=("auto", "linear", "arms"), default="auto", help=kinds)
@@ -30,7 +31,8 @@ def add_parser(subparsers: Any) -> None:
     add("--noise", type=above_zero, help="sd of a reward (default: from residuals)")
     fits = "fits to resampled users, for how wrong the model may be (default 20; 0: none)"
     add("--bootstrap", type=_count, default=20, metavar="B", help=fits)
-    repeats = "several rewards of a user for an action (default: kept for arms, else their mean)"
+    repeats = "several rewards of a user for an action: keep each (default), take their mean, the "
+    repeats += "last, or keep each but drop rows that repeat another exactly"
     add("--duplicates", choices=("auto", *DUPLICATES), default="auto", help=repeats)
     add("--name-column", metavar="COL", help="the column with the actions' names")
     add("--items", metavar="TABLE", help="the table with that column (default: the log)")
@@ -46,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.models.artefacts.files import replacing
     from latentbandits.report.terminal import show_tables
 
+    written = log_options.text_format(arguments)
     names = _names(arguments)
     with replacing(arguments.out) as folder:  # refused now if it cannot be written
         with Progress("fit") as progress:
@@ -55,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
                 action=arguments.action,
                 reward=arguments.reward,
                 order=arguments.time,
+                text_format=written,
                 kind=arguments.kind,
                 states=arguments.states,
                 rank=arguments.rank,
@@ -81,8 +85,10 @@ def _names(arguments: argparse.Namespace) -> dict[str, str] | None:
         if arguments.items is not None:
             raise ValueError("--items needs --name-column: which of its columns holds the names?")
         return None
-    table = arguments.log if arguments.items is None else arguments.items
-    return read_names(table, arguments.action, arguments.name_column)
+    if arguments.items is None:
+        written = log_options.text_format(arguments)
+        return read_names(arguments.log, arguments.action, arguments.name_column, written)
+    return read_names(arguments.items, arguments.action, arguments.name_column)
 
 
 def _auto(kind: Callable[[str], Any]) -> Callable[[str], Any]:

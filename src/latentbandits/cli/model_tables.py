@@ -70,6 +70,7 @@ def _log(log: Mapping[str, Any]) -> Table:
         ("rewards", f"{log['rewards']:,} ({moments})"),
         ("rewards of a user", lengths),
         ("repeated (user, action)", repeated),
+        ("rows that repeat another", f"{log.get('repeated_rows', 0):,}"),
     ]
     return Table("The log", ("", ""), rows)
 

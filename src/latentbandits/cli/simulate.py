@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from latentbandits.cli import options
+from latentbandits.cli import log_options, options
 from latentbandits.experiments.options import add_simulation_options, choose, positive
 
 
@@ -14,9 +14,8 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", help="a folder that fit or save wrote")
     add("--users", metavar="LOG", help="play the users of this log (default: drawn from the model)")
-    add("--user", metavar="COL", help="of that log: the column that says who")
-    add("--action", metavar="COL", help="of that log: the column that says what was chosen")
-    add("--reward", metavar="COL", help="of that log: the column that says what it paid")
+    log_options.add_columns(parser, required=False)
+    log_options.add_text_format(parser)
     offered = "actions of a round, drawn from the catalogue of a linear model (default 20)"
     add("--offered", type=positive, default=20, help=offered)
     add_simulation_options(parser, runs=1000, horizon=200)
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         columns = arguments.user, arguments.action, arguments.reward
         if None in columns:
             raise ValueError("--users needs --user, --action and --reward: the log's columns")
-        log = read_log(arguments.users, *columns)
+        log = read_log(arguments.users, *columns, text_format=log_options.text_format(arguments))
         fitted = report.get("settings", {})
         users = from_log(model, catalogue, log, arguments.offered, fitted, arguments.seed)
     folder = OutputFolder(arguments.out)

@@ -10,10 +10,11 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from latentbandits.learning import report, selection
+from latentbandits.learning.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.learners import ArmsLearner, Learned, Learner, LinearLearner, Method
 from latentbandits.learning.logs import Duplicates, Log, read_log
 from latentbandits.learning.progress import Progress, Silent
-from latentbandits.learning.tables import LogError, TableSource
+from latentbandits.learning.tables import TableSource
 from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
 from latentbandits.learning.uncertainty import widen
 from latentbandits.models.arms.gaussian import GaussianArms
@@ -30,9 +31,6 @@ MOST_ARMS = 50
 HELD_OUT = 0.2
 MOST_HELD_OUT = 2_000
 """Share of users that choices and calibration are judged on, and how many are enough."""
-
-_DUPLICATES: Mapping[str, Duplicates] = {"arms": "keep", "linear": "mean"}
-"""A bandit's log repeats actions, and each reward counts; a rating given twice is one rating."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +49,7 @@ def fit(
     action: str = "action",
     reward: str = "reward",
     order: str | None = None,
+    text_format: TextFormat = DETECTED,
     kind: Kind = "auto",
     states: int | Auto = "auto",
     rank: int | Auto = "auto",
@@ -81,11 +80,15 @@ def fit(
     if bootstrap:
         positive_count("bootstrap", bootstrap)
     bar.start("reading the log", 1)
-    raw = log if isinstance(log, Log) else read_log(log, user, action, reward, order=order)
+    raw = (
+        log
+        if isinstance(log, Log)
+        else read_log(log, user, action, reward, order=order, text_format=text_format)
+    )
     form = _kind(kind, raw)
     _check_options(form, method, reg)
     _check_sizes(form, states, rank, raw)
-    merge = duplicates if duplicates != "auto" else _DUPLICATES[form]
+    merge = duplicates if duplicates != "auto" else "keep"
     log = raw.merged(merge)
     share = min(HELD_OUT, MOST_HELD_OUT / log.n_users)
     kept, held_out = log.split_users(share, np.random.default_rng(seed))

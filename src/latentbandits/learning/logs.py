@@ -10,14 +10,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from latentbandits.learning.tables import LogError, Table, TableSource, read_table
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.learning.formats import DETECTED, LogError, TextFormat
+from latentbandits.learning.tables import Table, TableSource, as_text, read_table
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
-Duplicates = Literal["keep", "mean", "last"]
+Duplicates = Literal["keep", "mean", "last", "drop"]
 """What is done with several rewards of one user for one action."""
 
 DUPLICATES: dict[Duplicates, str] = {
     "keep": "each is kept as a reward of its own",
+    "drop": "each is kept as a reward of its own, but for rows that repeat another exactly",
     "mean": "their mean stands for them, in the place of the first",
     "last": "the last one stands for them",
 }
@@ -39,6 +41,7 @@ class Log:
     rewards: FloatArray  # (n_events,)
     user_ids: tuple[str, ...]
     action_ids: tuple[str, ...]
+    repeats: BoolArray | None = None  # (n_events,): rows that repeat an earlier one exactly
 
     def __post_init__(self) -> None:
         for array in (self.users, self.actions, self.rewards):
@@ -67,6 +70,11 @@ class Log:
         return self.n_events - len(np.unique(self._pairs))
 
     @property
+    def n_repeated_rows(self) -> int:
+        """Rows of the table that repeat an earlier row in all columns that were read."""
+        return 0 if self.repeats is None else int(np.count_nonzero(self.repeats))
+
+    @property
     def _pairs(self) -> IntArray:
         pairs: IntArray = self.users * self.n_actions + self.actions
         return pairs
@@ -84,6 +92,8 @@ class Log:
             )
         if duplicates == "keep" or self.n_duplicates == 0:
             return self
+        if duplicates == "drop":
+            return self if self.repeats is None else self.of_events(~self.repeats)
         _, first, which, counts = np.unique(
             self._pairs, return_index=True, return_inverse=True, return_counts=True
         )
@@ -113,13 +123,14 @@ class Log:
         )
 
     def of_events(self, chosen: NDArray[np.bool_]) -> Log:
-        """The log of the events marked in `chosen`; users and actions stay the same."""
+        """Return the log of the events marked in `chosen`; users and actions stay the same."""
         return Log(
             self.users[chosen],
             self.actions[chosen],
             self.rewards[chosen],
             self.user_ids,
             self.action_ids,
+            None if self.repeats is None else self.repeats[chosen],
         )
 
     def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
@@ -137,15 +148,18 @@ def read_log(
     reward: str,
     *,
     order: str | None = None,
+    text_format: TextFormat = DETECTED,
 ) -> Log:
-    """A table of interactions as a `Log`; LogError says what is wrong with a table that is none.
+    """Read a table of interactions; LogError says what is wrong with a table that is none.
 
-    Events of a user are in the order of the column `order`, or of the rows where that is None.
+    `source` is a file, folder, glob or list of these, or a frame (`read_table`). Events of a user
+    are in the order of the column `order`, or of the rows where that is None. Booleans are rewards
+    of 1 and 0.
     """
     columns = [user, action, reward] + ([order] if order is not None else [])
     if len(set(columns)) < len(columns):
         raise LogError(f"user, action, reward and order are different columns; got {columns}")
-    table = read_table(source, columns, text=(user, action, reward))
+    table = read_table(source, columns, text=(user, action, reward), text_format=text_format)
     rewards = _rewards(table, reward)
     users, user_ids = _encode(table, user)
     actions, action_ids = _encode(table, action)
@@ -160,29 +174,37 @@ def read_log(
     if order is not None:
         _refuse(table, order, table.frame[order].is_null(), "has no value")
         frame, keys = frame.with_columns(table.frame[order].alias("order")), ["user", "order"]
-    frame = frame.sort(keys, maintain_order=True)
+    repeats = ~frame.select(pl.struct(pl.all()).is_first_distinct()).to_series()
+    frame = frame.with_columns(repeats.alias("repeat")).sort(keys, maintain_order=True)
     return Log(
         frame["user"].to_numpy().astype(np.int64),
         frame["action"].to_numpy().astype(np.int64),
         frame["reward"].to_numpy().astype(np.float64),
         user_ids,
         action_ids,
+        frame["repeat"].to_numpy().astype(np.bool_) if repeats.any() else None,
     )
 
 
-def read_names(source: TableSource, action: str, name: str) -> dict[str, str]:
+def read_names(
+    source: TableSource, action: str, name: str, text_format: TextFormat = DETECTED
+) -> dict[str, str]:
     """Names by action id, from a table with one row (or more, alike) for an action.
 
     >>> read_names({"item": [1, 2], "title": ["one", "two"]}, "item", "title")
     {'1': 'one', '2': 'two'}
     """
-    frame = read_table(source, [action, name], text=(action, name)).frame
-    ids, names = _text(frame[action]), frame[name].cast(pl.String)
+    table = read_table(source, [action, name], text=(action, name), text_format=text_format)
+    ids, names = as_text(table.frame[action]), table.frame[name].cast(pl.String)
     return {i: n for i, n in zip(ids, names, strict=True) if i is not None and n is not None}
 
 
 def _rewards(table: Table, column: str) -> pl.Series:
     given = table.frame[column]
+    if given.dtype == pl.String:
+        words = given.str.strip_chars().str.to_lowercase()
+        if words.is_in(["true", "false"]).all():
+            given = words == "true"
     try:
         numbers = given.cast(pl.Float64, strict=False)
     except pl.exceptions.PolarsError:
@@ -201,19 +223,10 @@ def _refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
         )
 
 
-def _text(column: pl.Series) -> pl.Series:
-    """Ids as text. A frame's whole floats are the integers they were before a value was missing."""
-    if column.dtype.is_float():
-        whole = column.cast(pl.Int64, strict=False)
-        if (whole == column).all():
-            column = whole
-    return column.cast(pl.String)
-
-
 def _encode(table: Table, name: str) -> tuple[pl.Series, tuple[str, ...]]:
     """Each row's index into the ids, and the ids: by number where all are whole numbers."""
     _refuse(table, name, table.frame[name].is_null(), "has no value")
-    text = _text(table.frame[name])
+    text = as_text(table.frame[name])
     ids = text.unique()
     numbers = ids.cast(pl.Int64, strict=False)
     by_number = numbers.null_count() == 0 and (numbers.cast(pl.String) == ids).all()

@@ -39,6 +39,7 @@ def of_log(log: Log, duplicates: Duplicates) -> dict[str, Any]:
         "reward_most": float(log.rewards.max()),
         "repeated_pairs": log.n_duplicates,
         "repeated_pairs_are": DUPLICATES[duplicates],
+        "repeated_rows": log.n_repeated_rows,
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Tables in: CSV or Parquet, one file, a folder or a glob; or a polars, pandas or Arrow frame."""
+"""Tables in: files of any format, a folder or a glob; or a polars, pandas or Arrow frame."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from latentbandits.learning.formats import DETECTED, SUFFIXES, LogError, TextFormat, read_file
+
+__all__ = ["LogError", "Table", "TableSource", "TextFormat", "read_table"]
+
 TableSource: TypeAlias = Any
-"""A path or glob, a polars, pandas or Arrow frame, or a mapping of column names to columns."""
-
-SUFFIXES = (".csv", ".csv.gz", ".parquet")
-
-
-class LogError(ValueError):
-    """A table that cannot be learned from; the message says why and what would help."""
+"""A path or glob, or a list of these; a polars, pandas or Arrow frame; or a mapping of column names
+to columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +43,30 @@ class Table:
         return f"row {row - start + 1} of {self.files[file]}"
 
 
-def read_table(source: TableSource, columns: Sequence[str], *, text: Sequence[str] = ()) -> Table:
-    """`columns` of `source`. In CSV, `text` columns are not guessed at: they stay as written.
+def read_table(
+    source: TableSource,
+    columns: Sequence[str],
+    *,
+    text: Sequence[str] = (),
+    text_format: TextFormat = DETECTED,
+) -> Table:
+    """Read `columns` of `source`.
+
+    Columns of delimited text are strings; those not named in `text` become numbers where all their
+    values are numbers. Of several files that are named one by one, `text` columns may differ in
+    type: they become strings. `text_format` says how delimited text is written.
 
     >>> read_table({"user": [1, 2], "reward": [0.5, 1.0]}, ["reward"]).frame.shape
     (2, 1)
     """
     if isinstance(source, (str, os.PathLike)):
-        return _read_files(_files(os.fspath(source)), columns, text)
+        paths = _files(os.fspath(source))
+        return _read_files(paths, columns, text, text_format, one_kind=True)
+    if isinstance(source, (list, tuple)) and source:
+        if not all(isinstance(part, (str, os.PathLike)) for part in source):
+            raise LogError("a list of tables must hold paths; concatenate frames before")
+        paths = [path for part in source for path in _files(os.fspath(part))]
+        return _read_files(paths, columns, text, text_format, one_kind=len(source) == 1)
     frame = _from_frame(source, columns)
     if frame.is_empty():
         raise LogError("the table has no rows")
@@ -81,7 +96,8 @@ def _files(source: str) -> list[Path]:
     if path.is_dir():
         found = sorted(p for p in path.rglob("*") if p.name.endswith(SUFFIXES) and p.is_file())
         if not found:
-            raise LogError(f"{source} holds no file that ends in {', '.join(SUFFIXES)}")
+            kinds = ".csv, .tsv, .jsonl, .parquet or .arrow (compressed: .gz, .zst)"
+            raise LogError(f"{source} holds no file that ends in {kinds}")
         return found
     if path.is_file():
         return [path]
@@ -91,57 +107,67 @@ def _files(source: str) -> list[Path]:
     return matches
 
 
-def _read_files(paths: list[Path], columns: Sequence[str], text: Sequence[str]) -> Table:
-    schemas = [_schema(path) for path in paths]
-    _check_columns(columns, list(schemas[0]), str(paths[0]))
-    for path, schema in zip(paths[1:], schemas[1:], strict=True):
-        _check_same_schema(columns, (paths[0], schemas[0]), (path, schema))
-    frames = [_read(path, columns, text) for path in paths]
-    try:
-        frame = pl.concat(frames)
-    except pl.exceptions.PolarsError:
-        types = {
-            f"{column} is {frame.schema[column]} in {path}"
-            for path, frame in zip(paths, frames, strict=True)
-            for column in columns
-            if frame.schema[column] != frames[0].schema[column]
-        }
-        raise LogError(f"the files' columns differ in type: {sorted(types)[0]}") from None
+def _read_files(
+    paths: list[Path],
+    columns: Sequence[str],
+    text: Sequence[str],
+    text_format: TextFormat,
+    *,
+    one_kind: bool,
+) -> Table:
+    """Read files one after the other; those of `one_kind` must have the same columns and types."""
+    twice = [path for i, path in enumerate(paths) if path.resolve() in map(Path.resolve, paths[:i])]
+    if twice:
+        raise LogError(f"{twice[0]} is named twice: its rows would count twice")
+    frames, first = [], list[str]()
+    for path in paths:
+        whole = read_file(path, columns, text_format)
+        _check_columns(columns, whole.columns, str(path))
+        first = first or whole.columns
+        if one_kind and path.suffix == paths[0].suffix and set(first) != set(whole.columns):
+            raise LogError(
+                f"the files do not have the same columns: {paths[0]} has {', '.join(first)}; "
+                f"{path} has {', '.join(whole.columns)}. Give files of one kind, or a glob that "
+                "matches only those"
+            )
+        frames.append(_typed(whole.select(columns), text))
+    if not one_kind:
+        frames = [frame.with_columns(as_text(frame[name]) for name in text) for frame in frames]
+    for path, frame in zip(paths, frames, strict=True):
+        for column in columns:
+            kinds = frames[0].schema[column], frame.schema[column]
+            if kinds[0] != kinds[1] and not all(kind.is_numeric() for kind in kinds):
+                raise LogError(
+                    f"the files' columns differ in type: {column} is {kinds[0]} in {paths[0]} and "
+                    f"{kinds[1]} in {path}"
+                )
+    frame = pl.concat(frames, how="vertical_relaxed")
     if frame.is_empty():
         raise LogError(f"{paths[0]} has no rows" if len(paths) == 1 else "no file has any rows")
     ends = tuple(accumulate(len(part) for part in frames))
     return Table(frame, tuple(str(path) for path in paths), ends)
 
 
-def _schema(path: Path) -> Mapping[str, pl.DataType]:
-    try:
-        if _is_parquet(path):
-            return pl.read_parquet_schema(path)
-        return pl.read_csv(path, n_rows=0, infer_schema=False).schema
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _unreadable(path, error) from None
+def _typed(frame: pl.DataFrame, text: Sequence[str]) -> pl.DataFrame:
+    """Strings as numbers where all of a column are, but for `text` columns."""
+    for name in frame.columns:
+        column = frame[name]
+        if name not in text and column.dtype == pl.String:
+            for kind in (pl.Int64, pl.Float64):
+                numbers = column.cast(kind, strict=False)
+                if numbers.null_count() == column.null_count():
+                    frame = frame.with_columns(numbers)
+                    break
+    return frame
 
 
-def _read(path: Path, columns: Sequence[str], text: Sequence[str]) -> pl.DataFrame:
-    try:
-        if _is_parquet(path):
-            return pl.read_parquet(path, columns=list(columns))
-        overrides = dict.fromkeys(text, pl.String)
-        frame = pl.read_csv(path, columns=list(columns), schema_overrides=overrides)
-        return frame.select(columns)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _unreadable(path, error) from None
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.suffix == ".parquet"
-
-
-def _unreadable(path: Path, error: Exception) -> LogError:
-    kind = "Parquet" if _is_parquet(path) else "CSV"
-    lines = str(error).strip().splitlines()
-    reason = lines[0] if lines else type(error).__name__
-    return LogError(f"{path} cannot be read as {kind}: {reason}")
+def as_text(column: pl.Series) -> pl.Series:
+    """Ids as text. A frame's whole floats are the integers they were before a value was missing."""
+    if column.dtype.is_float():
+        whole = column.cast(pl.Int64, strict=False)
+        if (whole == column).all():
+            column = whole
+    return column.cast(pl.String)
 
 
 def _check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
@@ -151,26 +177,6 @@ def _check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
         raise LogError(
             f"{where} has no {noun} {', '.join(missing)}; the columns there are: {', '.join(there)}"
         )
-
-
-def _check_same_schema(
-    columns: Sequence[str],
-    first: tuple[Path, Mapping[str, pl.DataType]],
-    other: tuple[Path, Mapping[str, pl.DataType]],
-) -> None:
-    if set(first[1]) != set(other[1]):
-        raise LogError(
-            f"the files do not have the same columns: {first[0]} has {', '.join(first[1])}; "
-            f"{other[0]} has {', '.join(other[1])}. Give files of one kind, or a glob that "
-            "matches only those"
-        )
-    if _is_parquet(first[0]) and _is_parquet(other[0]):
-        for column in columns:
-            if first[1][column] != other[1][column]:
-                raise LogError(
-                    f"the files' columns differ in type: {column} is {first[1][column]} in "
-                    f"{first[0]} and {other[1][column]} in {other[0]}"
-                )
 
 
 def _from_frame(source: TableSource, columns: Sequence[str]) -> pl.DataFrame:

@@ -11,9 +11,8 @@ import polars
 
 from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.http.endpoints import cursor_order
-from latentbandits.serving.http.messages import LogEntry
-from latentbandits.serving.http.views import log_entry
+from latentbandits.serving.log import cursor_order, log_entry
+from latentbandits.serving.log_entries import LogEntry
 from latentbandits.serving.stores.protocol import LogReader
 
 _PAGE = 5_000
@@ -24,7 +23,7 @@ SCHEMA = polars.Schema(
         "round": polars.Int64(),
         "time": polars.Datetime("ms", "UTC"),
         "model": polars.String(),
-        "arm": polars.String(),
+        "group": polars.String(),
         "policy": polars.String(),
         "action": polars.String(),
         "index": polars.Int64(),

@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-Arm = Literal["policy", "holdout"]
 SwapMode = Literal["pinned", "migrated", "restarted"]
 RewardStatus = Literal["applied", "late"]
 
@@ -16,7 +15,7 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
 
     key: int  # an order: when it began
     name: str
-    arm: Arm
+    group: str
     model: str
     activation: int  # the last activation that was carried out on it
     seen: int  # milliseconds
@@ -38,7 +37,7 @@ class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     session: int  # SessionRow.key
     round: int
     model: str
-    arm: Arm
+    group: str
     policy: str
     action: str
     index: int

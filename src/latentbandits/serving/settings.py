@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from latentbandits.policies.registry import parse
-from latentbandits.serving.engine.choosers import PropensityMode
 from latentbandits.serving.engine.engine import EngineSettings
+from latentbandits.serving.engine.propensities import PropensityMode
 from latentbandits.serving.records import SwapMode
 
 PREFIX = "LATENTBANDITS_"

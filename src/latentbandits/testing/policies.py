@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from latentbandits.beliefs.encoding import can_encode, decode, encode
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.trees import leaves
 from latentbandits.models.visit import Visit
@@ -55,15 +56,16 @@ def check_policy(
     n_actions: int,
     context: Draw | None = None,
     reward: Draw | None = None,
-    order_free: bool = True,
+    order_free: bool | None = None,
 ) -> None:
     """AssertionError, saying which promise was broken, unless `policy` keeps them all.
 
     `context(n_sessions, rng)` and `reward(n_sessions, rng)` draw inputs that the policy takes; by
     default no context, and standard normal rewards. The context of a population policy is a
-    `Visit`, and its sessions are populations. Probabilities of actions and states are
-    checked where the policy gives them. `order_free=False` is for policies that forget, for states
-    that move and for particles.
+    `Visit`, and its sessions are populations. Probabilities of actions and states are checked
+    where the policy gives them. `order_free=False` says that the order of rewards matters, as it
+    does where states move, for policies that forget and for particles; None asks the class of the
+    policy.
 
     >>> from latentbandits import LinUCB
     >>> check_policy(LinUCB(2), 4, context=lambda n, rng: rng.normal(size=(n, 4, 2)))
@@ -74,6 +76,8 @@ def check_policy(
         context or (lambda n, rng: None),
         reward or (lambda n, rng: rng.standard_normal(n)),
     )
+    if order_free is None:
+        order_free = getattr(policy, "order_free", True)
     for check in CHECKS:
         if order_free or check is not _order_of_rewards:
             check(case)
@@ -246,6 +250,18 @@ def _arrays(context: Any) -> Any:
     return (context.user, context.features) if isinstance(context, Visit) else context
 
 
+def _belief_is_data(case: _Case) -> None:
+    """A belief survives its encoding to the last bit, if it is a tree of arrays at all."""
+    if not can_encode(case.policy):
+        return
+    for n_rounds in (0, N_ROUNDS):
+        belief, _ = case.play(N_SESSIONS, n_rounds)
+        data = encode(case.policy, belief)
+        restored = decode(case.policy, data)
+        assert_same(restored, belief, "a restored belief differs")
+        assert encode(case.policy, restored) == data, "a restored belief is encoded otherwise"
+
+
 def _decision_rows(decision: Decision, order: NDArray[np.int64]) -> Decision:
     def take(field: Any) -> Any:
         return None if field is None else field[order]
@@ -270,4 +286,5 @@ CHECKS: tuple[Callable[[_Case], None], ...] = (
     _states,
     _frequencies,
     _bad_input,
+    _belief_is_data,
 )

@@ -105,21 +105,28 @@ def _read_ratings(path: Path) -> tuple[IntArray, IntArray, IntArray]:
     """UserID::MovieID::Rating::Timestamp, by a CSV reader for which every other column is empty."""
     import polars
 
+    layout = f"{path} is not in the layout UserID::MovieID::Rating::Timestamp"
     try:
+        with path.open("rb") as file:
+            first = file.readline()
+        if not first:
+            raise ValueError(f"{path} cannot be read: it is empty")
+        if first.count(b":") != 6:
+            raise ValueError(layout)
         frame = polars.read_csv(
             path,
             separator=":",
             has_header=False,
             new_columns=["user", "_1", "movie", "_2", "rating", "_3", "timestamp"],
-            columns=[0, 2, 4],
             schema_overrides=[polars.Int64] * 7,
             ignore_errors=True,
             truncate_ragged_lines=True,
         )
     except (polars.exceptions.PolarsError, OSError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
-    if frame.width != 3:
-        raise ValueError(f"{path} is not in the layout UserID::MovieID::Rating::Timestamp")
+    if frame.width != 7:
+        raise ValueError(layout)
+    frame = frame.select("user", "movie", "rating")
     bad = frame.select(
         polars.any_horizontal(polars.all().is_null()) | ~polars.col("rating").is_between(1, 5)
     ).to_series()

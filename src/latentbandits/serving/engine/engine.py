@@ -6,13 +6,13 @@ import hashlib
 import math
 import secrets
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.actions import UnknownAction
-from latentbandits.serving.engine.choosers import Propensities, PropensityMode
 from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.orders import (
     Orders,
@@ -22,21 +22,20 @@ from latentbandits.serving.engine.orders import (
     new_token,
     parse_decision_id,
 )
+from latentbandits.serving.engine.propensities import Propensities, PropensityMode
 from latentbandits.serving.engine.rates import Rates
 from latentbandits.serving.engine.replay import FALLBACK, learn
 from latentbandits.serving.engine.sessions import Live, Sessions, as_bytes, floats
 from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.engine.transaction import Transaction
-from latentbandits.serving.errors import Conflict, Invalid, NotFound
-from latentbandits.serving.http.messages import (
+from latentbandits.serving.engine.values import (
     Decided,
-    DecideRequest,
+    DecisionRequest,
     Forgotten,
     Rewarded,
-    RewardRequest,
-    SessionView,
+    RewardReport,
 )
-from latentbandits.serving.http.views import session_view
+from latentbandits.serving.errors import Conflict, Invalid, NotFound
 from latentbandits.serving.records import ActivationRow, DecisionRow, ModelRow, SessionRow, SwapMode
 from latentbandits.serving.stores.protocol import Store
 
@@ -58,6 +57,13 @@ class EngineSettings(msgspec.Struct, frozen=True):
     session_ttl: float = 30 * 86400.0
     retention: float = 90 * 86400.0
     cached_sessions: int = 10_000
+
+
+class SessionDetails(NamedTuple):
+    """A session with its belief and its latest decisions."""
+
+    live: Live
+    decisions: list[DecisionRow]
 
 
 class Engine:
@@ -158,7 +164,7 @@ class Engine:
 
     # decisions
 
-    def decide(self, request: DecideRequest) -> Decided:
+    def decide(self, request: DecisionRequest) -> Decided:
         fingerprint = None
         if request.request_id is not None:
             fingerprint = hashlib.blake2b(_encode(request), digest_size=16).digest()
@@ -183,7 +189,7 @@ class Engine:
         session = live.row
         states = live.probabilities if len(live.probabilities) > 1 else []
         self.statistics.move_share(session.model, floats(session.probabilities), states)
-        self.statistics.decided(row.arm, row.policy, row.model, row.round, live.probabilities)
+        self.statistics.decided(row.group, row.policy, row.model, row.round, live.probabilities)
         if session.rounds == 0:
             self.statistics.count("started")
         self.rates.count(decisions=1)
@@ -199,7 +205,7 @@ class Engine:
         self.sessions.save(live.noted(decided), new=session.rounds == 0)
         return answer_of(row, live.probabilities)
 
-    def choose(self, live: Live, request: DecideRequest, order: int, token: int) -> DecisionRow:
+    def choose(self, live: Live, request: DecisionRequest, order: int, token: int) -> DecisionRow:
         """The decision of this order and token: the same whenever it is made again."""
         policy, session = live.policy, live.row
         chance: float | None
@@ -233,7 +239,7 @@ class Engine:
             session=session.key,
             round=session.rounds + 1,
             model=session.model,
-            arm=session.arm,
+            group=session.group,
             policy=name,
             action=action,
             index=index,
@@ -246,7 +252,7 @@ class Engine:
             probabilities=as_bytes(live.probabilities),
         )
 
-    def reward(self, request: RewardRequest) -> Rewarded:
+    def reward(self, request: RewardReport) -> Rewarded:
         order, token = parse_decision_id(request.decision_id)
         row = self.decision(order, token, request.decision_id)
         live = self.sessions.get(row.session)
@@ -283,7 +289,7 @@ class Engine:
             raise NotFound("decision", text)
         return row
 
-    def _apply(self, live: Live, row: DecisionRow, request: RewardRequest) -> None:
+    def _apply(self, live: Live, row: DecisionRow, request: RewardReport) -> None:
         served, session = live.served, live.row
         at = self._orders.next(max(session.last_order, row.order))
         told = msgspec.structs.replace(
@@ -309,7 +315,7 @@ class Engine:
         self.store.set_reward(row.order, request.value, at, "applied", request.event_id)
         self.rates.count(rewards=1)
         self.statistics.rewarded(
-            session.arm,
+            session.group,
             row.policy,
             row.model,
             row.round,
@@ -320,10 +326,10 @@ class Engine:
 
     # sessions
 
-    def session(self, name: str) -> SessionView:
+    def session(self, name: str) -> SessionDetails:
         live = self._found(name)
         keys = self.sessions.keys(live.row.key)
-        return session_view(live, self.store.decisions(keys, _HISTORY))
+        return SessionDetails(live, self.store.decisions(keys, _HISTORY))
 
     def delete(self, name: str) -> Forgotten:
         """Forget all sessions of this name, those merged with them, and all their decisions."""
@@ -347,7 +353,7 @@ class Engine:
         self._dirty = True
         return Forgotten(name, len(rows))
 
-    def merge(self, into: str, other: str) -> SessionView:
+    def merge(self, into: str, other: str) -> SessionDetails:
         """Two ids are one user: from now on `other` is another name of `into`."""
         names = sorted((into, other))  # locks are taken in one order by all processes
         found = {name: self._found(name) for name in names}
@@ -357,9 +363,11 @@ class Engine:
         a, b = kept.row, merged.row
         at = self._orders.next(max(a.last_order, b.last_order))
         self.statistics.move_share(b.model, floats(b.probabilities), [])
-        self.statistics.arm(a.arm).add_session(a.reward_sum, a.rewards, sign=-1)
-        self.statistics.arm(b.arm).add_session(b.reward_sum, b.rewards, sign=-1)
-        self.statistics.arm(a.arm).add_session(a.reward_sum + b.reward_sum, a.rewards + b.rewards)
+        self.statistics.group(a.group).add_session(a.reward_sum, a.rewards, sign=-1)
+        self.statistics.group(b.group).add_session(b.reward_sum, b.rewards, sign=-1)
+        self.statistics.group(a.group).add_session(
+            a.reward_sum + b.reward_sum, a.rewards + b.rewards
+        )
         self.statistics.count("merged")
         self._dirty = True
         self.store.put_session(
@@ -410,7 +418,7 @@ class Engine:
         return parent is None or (not parent.open and parent.seen < oldest)
 
 
-def _check_default(request: DecideRequest) -> None:
+def _check_default(request: DecisionRequest) -> None:
     if request.actions is None or request.default not in request.actions:
         raise Invalid(f"default {request.default!r} must be one of `actions`")
 

@@ -22,9 +22,9 @@ from latentbandits.models.artefacts.files import (
 )
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.serving.engine.actions import ActionSpace, action_space
-from latentbandits.serving.engine.choosers import make_policy
+from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.serving.errors import Invalid, NotFound
-from latentbandits.serving.records import ActivationRow, Arm, ModelRow
+from latentbandits.serving.records import ActivationRow, ModelRow
 from latentbandits.serving.stores.protocol import Store
 
 _MAX_BYTES = 256 * 2**20
@@ -33,13 +33,13 @@ _ID_DIGITS = 12
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """A model ready to decide: its actions, and a policy for each arm."""
+    """A model ready to decide: its actions, and a policy for each group."""
 
     id: str
     name: str
     model: Any
     space: ActionSpace
-    policies: Mapping[Arm, AnyPolicy]
+    policies: Mapping[str, AnyPolicy]
     catalogue: Catalogue | None = None
 
 
@@ -48,7 +48,7 @@ class Library:
 
     def __init__(self, store: Store, policy: str, holdout: str) -> None:
         self._store = store
-        self._names: Mapping[Arm, str] = {"policy": policy, "holdout": holdout}
+        self._names: Mapping[str, str] = {"policy": policy, "holdout": holdout}
         self._served: dict[str, ServedModel] = {}
         self.activations: list[ActivationRow] = []
 
@@ -89,7 +89,9 @@ class Library:
             )
         try:
             items = None if catalogue is None else catalogue.features
-            policies = {arm: make_policy(name, model, items) for arm, name in self._names.items()}
+            policies = {
+                group: make_policy(name, model, items) for group, name in self._names.items()
+            }
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: {error}") from None
         space = action_space(model, catalogue)

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from latentbandits.serving.http.messages import RatesView, Second
+from latentbandits.serving.engine.values import RatesView, Second
 
 KEPT = 300
 _AVERAGED = 10

@@ -10,8 +10,8 @@ from latentbandits.serving.engine.engine import Engine, answer_of
 from latentbandits.serving.engine.orders import parse_decision_id
 from latentbandits.serving.engine.replay import FALLBACK, replay
 from latentbandits.serving.engine.sessions import Live
+from latentbandits.serving.engine.values import Decided, DecisionRequest
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.http.messages import Decided, DecideRequest
 
 
 def recompute(engine: Engine, decision_id: str) -> Decided:
@@ -23,7 +23,7 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     row = engine.decision(order, token, decision_id)
     session = engine.store.session(row.session)
     served = engine.library.served(row.model)
-    policy = served.policies[row.arm]
+    policy = served.policies[row.group]
     if session is None or row.policy not in (policy_name(policy), FALLBACK):
         raise Invalid(
             f"{decision_id} was decided by {row.policy}; this engine has {policy_name(policy)}"
@@ -31,12 +31,12 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     keys = engine.sessions.keys(row.session, before=order)
     known = [r for r in engine.store.applied(keys) if (r.reward_order or 0) < order]
     belief = replay(policy, served.id, served.space, known)
-    then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, arm=row.arm)
+    then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, group=row.group)
     live = Live(then, served, policy, belief, []).learned(then, belief)
     features = None
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
-    request = DecideRequest(
+    request = DecisionRequest(
         session.name,
         None if row.actions is None else msgspec.json.decode(row.actions),
         features,

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.serving.engine.choosers import arm_of
 from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.orders import Orders
+from latentbandits.serving.engine.propensities import group_of
 from latentbandits.serving.engine.replay import replay
 from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.records import SessionRow
@@ -81,12 +81,12 @@ class Sessions:
         if found is not None:
             return found
         activation = self._library.active
-        arm = arm_of(name, self._salt, self._holdout_share)
+        group = group_of(name, self._salt, self._holdout_share)
         key = self._orders.next()
         row = SessionRow(
             key=key,
             name=name,
-            arm=arm,
+            group=group,
             model=activation.model,
             activation=activation.order,
             seen=self._clock(),
@@ -97,7 +97,7 @@ class Sessions:
             probabilities=b"",
         )
         served = self._library.served(row.model)
-        policy = served.policies[arm]
+        policy = served.policies[group]
         belief = policy.init(1)
         return Live(row, served, policy, belief, _of(policy, belief))
 
@@ -171,7 +171,7 @@ class Sessions:
 
     def _learned(self, row: SessionRow, rows: Any, belief: Any) -> Live:
         served = self._library.served(row.model)
-        policy = served.policies[row.arm]
+        policy = served.policies[row.group]
         belief = replay(policy, served.id, served.space, rows, belief)
         live = Live(row, served, policy, belief, _of(policy, belief))
         self._remember(live)

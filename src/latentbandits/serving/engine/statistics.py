@@ -7,13 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from latentbandits.serving.records import Arm
-
 ROUNDS = 50  # rounds of a session that are counted one by one
 
 
 class RoundTotals(msgspec.Struct, array_like=True):
-    """One round of all sessions of an arm; each session is in it once, so its terms are
+    """One round of all sessions of an group; each session is in it once, so its terms are
     independent.
     """
 
@@ -25,7 +23,7 @@ class RoundTotals(msgspec.Struct, array_like=True):
     reward_squares: float = 0.0
 
 
-class ArmTotals(msgspec.Struct, array_like=True):
+class GroupTotals(msgspec.Struct, array_like=True):
     """Rewards of one session are alike, so the error of their mean is that of clusters:
     with S and n the reward sum and count of a session, it needs the sums of S^2, S n and n^2.
     """
@@ -76,13 +74,13 @@ class Tally(msgspec.Struct, array_like=True):
 class Statistics(msgspec.Struct):
     """Totals since the store began."""
 
-    arms: dict[str, ArmTotals] = msgspec.field(default_factory=dict)
+    groups: dict[str, GroupTotals] = msgspec.field(default_factory=dict, name="arms")
     tallies: dict[str, Tally] = msgspec.field(default_factory=dict)  # by "policy model"
     shares: dict[str, list[float]] = msgspec.field(default_factory=dict)  # by model
     counts: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def arm(self, arm: Arm) -> ArmTotals:
-        return self.arms.setdefault(arm, ArmTotals())
+    def group(self, group: str) -> GroupTotals:
+        return self.groups.setdefault(group, GroupTotals())
 
     def tally(self, policy: str, model: str) -> Tally:
         return self.tallies.setdefault(f"{policy} {model}", Tally())
@@ -91,9 +89,9 @@ class Statistics(msgspec.Struct):
         self.counts[name] = self.counts.get(name, 0) + times
 
     def decided(
-        self, arm: Arm, policy: str, model: str, round_: int, probabilities: Sequence[float]
+        self, group: str, policy: str, model: str, round_: int, probabilities: Sequence[float]
     ) -> None:
-        totals = self.arm(arm)
+        totals = self.group(group)
         totals.decisions += 1
         self.tally(policy, model).decisions += 1
         self.count("decisions")
@@ -106,7 +104,7 @@ class Statistics(msgspec.Struct):
 
     def rewarded(
         self,
-        arm: Arm,
+        group: str,
         policy: str,
         model: str,
         round_: int,
@@ -114,7 +112,7 @@ class Statistics(msgspec.Struct):
         before: tuple[float, int],
     ) -> None:
         """A reward for a session that had `before` = (reward sum, rewards)."""
-        totals = self.arm(arm)
+        totals = self.group(group)
         total, count = before
         totals.add_session(total, count, sign=-1)
         totals.add_session(total + value, count + 1)
@@ -155,8 +153,8 @@ def combined(parts: Sequence[Statistics]) -> Statistics:
         return parts[0]
     total = Statistics()
     for part in parts:
-        for name, arm in part.arms.items():
-            _add(total.arms.setdefault(name, ArmTotals()), arm)
+        for name, group in part.groups.items():
+            _add(total.groups.setdefault(name, GroupTotals()), group)
         for name, tally in part.tallies.items():
             _add(total.tallies.setdefault(name, Tally()), tally)
         for name, times in part.counts.items():
@@ -169,8 +167,8 @@ def combined(parts: Sequence[Statistics]) -> Statistics:
 def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
     for name in part.__struct_fields__:
         if name == "rounds":
-            assert isinstance(total, ArmTotals)
-            assert isinstance(part, ArmTotals)
+            assert isinstance(total, GroupTotals)
+            assert isinstance(part, GroupTotals)
             for number, one in enumerate(part.rounds, 1):
                 into = total.round(number)
                 assert into is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -34,6 +33,8 @@ from latentbandits.serving.http.messages import (
     SessionView,
 )
 from latentbandits.serving.http.overview import models, overview
+from latentbandits.serving.http.views import session_view
+from latentbandits.serving.log import CURSOR, cursor_order
 
 if TYPE_CHECKING:
     from latentbandits.serving.engine.engine import Engine
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 One = TypeVar("One")
 _MAX_PAGE = 1_000
-_CURSOR = "^([0-7][0-9a-f]{15}([0-9a-f]{16})?)?$"
 _check_id = partial(msgspec.convert, type=Id)
 
 
@@ -99,7 +99,7 @@ async def reward(
 
 async def show_session(service: Service, body: None, given: dict[str, str]) -> SessionView:
     name = _session(given)
-    return await service.writer.run(lambda engine: engine.session(name))
+    return await service.writer.run(lambda engine: session_view(engine.session(name)))
 
 
 async def delete_session(service: Service, body: None, given: dict[str, str]) -> Forgotten:
@@ -108,7 +108,9 @@ async def delete_session(service: Service, body: None, given: dict[str, str]) ->
 
 
 async def merge(service: Service, body: MergeRequest, given: dict[str, str]) -> SessionView:
-    return await service.writer.run(lambda engine: engine.merge(body.into, body.other))
+    return await service.writer.run(
+        lambda engine: session_view(engine.merge(body.into, body.other))
+    )
 
 
 async def show_models(service: Service, body: None, given: dict[str, str]) -> Models:
@@ -155,14 +157,6 @@ async def read_log(service: Service, body: None, given: dict[str, str]) -> Log:
     return Log(entries, entries[-1].cursor if entries else since)
 
 
-def cursor_order(cursor: str) -> int:
-    if cursor == "":
-        return -1
-    if re.fullmatch(_CURSOR, cursor) is None:
-        raise Invalid(f"since must be the `next` of a log or a decision id; got {cursor[:50]!r}")
-    return int(cursor[:16], 16)
-
-
 async def show_overview(service: Service, body: None, given: dict[str, str]) -> Overview:
     return await service.writer.run(overview, urgent=True)
 
@@ -195,7 +189,7 @@ ENDPOINTS = (
              Models, activate, ActivateRequest, errors=(404, 409)),
     Endpoint("GET", "/v1/log", "read", "Decisions in order, with their rewards.", Log, read_log,
              parameters=(
-                 Parameter("since", "query", {"type": "string", "pattern": _CURSOR},
+                 Parameter("since", "query", {"type": "string", "pattern": CURSOR},
                            "the `next` of an earlier page, or a decision id"),
                  Parameter("limit", "query", {"type": "integer", "minimum": 1,
                                               "maximum": _MAX_PAGE}, "decisions on a page"))),

@@ -1,13 +1,27 @@
-"""What is said between a client and the service: the types that check it and document it."""
+"""Messages between clients and the service: these types check requests and document answers."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from latentbandits.serving.records import Arm, RewardStatus, SwapMode
+from latentbandits.serving.engine.values import (
+    Decided,
+    DecisionRequest,
+    Forgotten,
+    RatesView,
+    Rewarded,
+    RewardReport,
+    Second,
+)
+from latentbandits.serving.log_entries import Event, LogEntry
+from latentbandits.serving.records import SwapMode
+
+__all__ = [  # the answers that are the engine's own values
+    "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "Rewarded", "Second",
+]  # fmt: skip
 
 MAX_BATCH = 100
 MAX_ACTIONS = 1_000
@@ -35,7 +49,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A body; a field that is not one of these is refused, for it is likely a slip."""
 
 
-class DecideRequest(Request, frozen=True):
+class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     """One decision to be made for a session.
 
     `actions` names the eligible ones; `features` brings one row for each. Without either, all
@@ -50,36 +64,12 @@ class DecideRequest(Request, frozen=True):
     default: Id | None = None
 
 
-class Decided(msgspec.Struct, frozen=True):
-    """A decision, committed to the store."""
-
-    decision_id: str
-    action: str
-    index: int
-    propensity: float | None
-    propensity_kind: str
-    state_probabilities: list[float]
-    model: str
-    policy: str
-    round: int
-    fallback: bool = False
-
-
-class RewardRequest(Request, frozen=True):
-    """What a decision earned."""
+class RewardRequest(RewardReport, frozen=True, forbid_unknown_fields=True):
+    """The reward that a decision earned."""
 
     decision_id: Annotated[Id, Meta(examples=["343c1db679600000051193f670094651"])]
     value: Annotated[Number, Meta(examples=[0.5])]
     event_id: Id | None = None
-
-
-class Rewarded(msgspec.Struct, frozen=True):
-    """applied: the session has learned it. duplicate: it had been told before. late: it is in
-    the log, but the session it belongs to has ended.
-    """
-
-    decision_id: str
-    status: Literal["applied", "duplicate", "late"]
 
 
 class MergeRequest(Request, frozen=True):
@@ -100,30 +90,11 @@ class ActivateRequest(Request, frozen=True):
     force: bool = False
 
 
-class Event(msgspec.Struct, frozen=True):
-    """One round of a session, as the log has it."""
-
-    decision_id: str
-    round: int
-    time: float
-    model: str
-    arm: Arm
-    policy: str
-    action: str
-    index: int
-    propensity: float | None
-    propensity_kind: str
-    state_probabilities: list[float]
-    reward: float | None
-    reward_status: RewardStatus | None
-    reward_time: float | None
-
-
 class SessionView(msgspec.Struct, frozen=True):
     """What the service knows of a session. `belief` holds the arrays of the policy's belief."""
 
     session: str
-    arm: Arm
+    group: str
     policy: str
     model: str
     round: int
@@ -134,13 +105,6 @@ class SessionView(msgspec.Struct, frozen=True):
     state_probabilities: list[float]
     belief: dict[str, Any]
     history: list[Event]
-
-
-class Forgotten(msgspec.Struct, frozen=True):
-    """How much was deleted."""
-
-    session: str
-    sessions: int
 
 
 class ModelView(msgspec.Struct, frozen=True):
@@ -171,15 +135,6 @@ class Models(msgspec.Struct, frozen=True):
     swaps: list[Swap]
 
 
-class LogEntry(Event, frozen=True):
-    """One decision with all that evaluation and learning need."""
-
-    session: str
-    eligible: list[str]
-    features: list[list[float]] | None
-    cursor: str
-
-
 class Log(msgspec.Struct, frozen=True):
     """Decisions in order; ask again with `since` = `next` for those that follow."""
 
@@ -196,7 +151,7 @@ class Band(msgspec.Struct, frozen=True):
 
 
 class RoundView(msgspec.Struct, frozen=True):
-    """A round over all sessions of an arm. `entropy` is in bits, of the states, on average."""
+    """A round over all sessions of an group. `entropy` is in bits, of the states, on average."""
 
     round: int
     decisions: int
@@ -205,13 +160,13 @@ class RoundView(msgspec.Struct, frozen=True):
     reward: Band | None
 
 
-class ArmView(msgspec.Struct, frozen=True):
+class GroupView(msgspec.Struct, frozen=True):
     """The sessions that get the policy, or those that are held out.
 
     The band counts that rewards of one session are alike.
     """
 
-    arm: Arm
+    group: str
     policy: str
     share: float
     sessions: int
@@ -239,27 +194,11 @@ class SeriesView(msgspec.Struct, frozen=True):
     mean_reward: float | None
 
 
-class Second(msgspec.Struct, frozen=True):
-    """What happened in one second of the last minutes, in this process."""
-
-    time: int
-    decisions: int
-    rewards: int
-
-
-class RatesView(msgspec.Struct, frozen=True):
-    """Per second, over the last ten whole seconds, and second by second."""
-
-    decisions_per_second: float
-    rewards_per_second: float
-    seconds: list[Second]
-
-
 class RecentSession(msgspec.Struct, frozen=True):
     """An open session, the last seen first."""
 
     session: str
-    arm: Arm
+    group: str
     model: str
     round: int
     rewards: int
@@ -281,7 +220,7 @@ class Overview(msgspec.Struct, frozen=True):
     store: str
     counts: dict[str, int]
     rates: RatesView
-    arms: list[ArmView]
+    groups: list[GroupView]
     difference: Band | None
     states: list[StateView]
     series: list[SeriesView]

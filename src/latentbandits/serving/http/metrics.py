@@ -22,24 +22,27 @@ class Snapshot(NamedTuple):
 
     counts: dict[str, int]
     tallies: list[tuple[str, str, int, int, float]]  # policy, model, decisions, rewards, sum
-    arms: list[tuple[str, str, int, float]]  # arm, policy, rewards, mean
-    entropies: list[tuple[str, int, float]]  # arm, round, bits
+    groups: list[tuple[str, str, int, float]]  # group, policy, rewards, mean
+    entropies: list[tuple[str, int, float]]  # group, round, bits
 
 
 def snapshot(engine: Engine) -> Snapshot:
     totals: Statistics = overview.statistics(engine)
-    arms = [overview.arm_view(engine, arm, totals) for arm in overview.shown_arms(engine, totals)]
+    groups = [
+        overview.group_view(engine, group, totals)
+        for group in overview.shown_groups(engine, totals)
+    ]
     return Snapshot(
         overview.counts(totals),
         [
             (*_split(name), tally.decisions, tally.rewards, tally.reward_sum)
             for name, tally in totals.tallies.items()
         ],
-        [(a.arm, a.policy, a.rewards, a.reward.mean) for a in arms if a.reward is not None],
+        [(a.group, a.policy, a.rewards, a.reward.mean) for a in groups if a.reward is not None],
         [
-            (arm.arm, one.round, one.entropy)
-            for arm in arms
-            for one in arm.rounds
+            (group.group, one.round, one.entropy)
+            for group in groups
+            for one in group.rounds
             if one.round in _ROUNDS and one.entropy is not None
         ],
     )
@@ -113,16 +116,16 @@ class _Totals(Collector):
             sums.add_metric([policy, model], total)
         yield from (decisions, applied, sums)
         means = GaugeMetricFamily(
-            "latentbandits_mean_reward", "mean reward by arm", labels=["arm", "policy"]
+            "latentbandits_mean_reward", "mean reward by group", labels=["group", "policy"]
         )
-        for arm, policy, _, mean in totals.arms:
-            means.add_metric([arm, policy], mean)
+        for group, policy, _, mean in totals.groups:
+            means.add_metric([group, policy], mean)
         yield means
         entropy = GaugeMetricFamily(
             "latentbandits_belief_entropy_bits",
             "mean entropy of the state probabilities, by round of a session",
-            labels=["arm", "round"],
+            labels=["group", "round"],
         )
-        for arm, round_, bits in totals.entropies:
-            entropy.add_metric([arm, str(round_)], bits)
+        for group, round_, bits in totals.entropies:
+            entropy.add_metric([group, str(round_)], bits)
         yield entropy

@@ -9,10 +9,10 @@ import numpy as np
 
 from latentbandits.serving.engine.engine import STATISTICS, Engine
 from latentbandits.serving.engine.sessions import floats
-from latentbandits.serving.engine.statistics import ArmTotals, RoundTotals, Statistics, combined
+from latentbandits.serving.engine.statistics import GroupTotals, RoundTotals, Statistics, combined
 from latentbandits.serving.http.messages import (
-    ArmView,
     Band,
+    GroupView,
     Models,
     Overview,
     RecentSession,
@@ -21,8 +21,9 @@ from latentbandits.serving.http.messages import (
     StateView,
     Swap,
 )
-from latentbandits.serving.http.views import model_view, seconds
-from latentbandits.serving.records import Arm, SessionRow
+from latentbandits.serving.http.views import model_view
+from latentbandits.serving.log import seconds
+from latentbandits.serving.records import SessionRow
 
 _RECENT = 20
 _TWO_SIDED_95 = 1.959964
@@ -31,8 +32,8 @@ _TWO_SIDED_95 = 1.959964
 def overview(engine: Engine) -> Overview:
     """Totals, rates and what is active; called inside a transaction."""
     totals = statistics(engine)
-    arms = [arm_view(engine, arm, totals) for arm in shown_arms(engine, totals)]
-    policy, holdout = totals.arm("policy").mean(), totals.arm("holdout").mean()
+    groups = [group_view(engine, group, totals) for group in shown_groups(engine, totals)]
+    policy, holdout = totals.group("policy").mean(), totals.group("holdout").mean()
     difference = None
     if policy is not None and holdout is not None:
         difference = band(policy[0] - holdout[0], math.hypot(policy[1], holdout[1]))
@@ -41,7 +42,7 @@ def overview(engine: Engine) -> Overview:
         store=type(engine.store).__name__,
         counts=counts(totals),
         rates=engine.rates.view(),
-        arms=arms,
+        groups=groups,
         difference=difference,
         states=states(engine, totals),
         series=[
@@ -71,8 +72,8 @@ def statistics(engine: Engine) -> Statistics:
     return combined([engine.statistics, *others])
 
 
-def shown_arms(engine: Engine, totals: Statistics) -> list[Arm]:
-    held_out = engine.settings.holdout_share > 0 or totals.arm("holdout").decisions > 0
+def shown_groups(engine: Engine, totals: Statistics) -> list[str]:
+    held_out = engine.settings.holdout_share > 0 or totals.group("holdout").decisions > 0
     return ["policy", "holdout"] if held_out else ["policy"]
 
 
@@ -84,13 +85,13 @@ def counts(totals: Statistics) -> dict[str, int]:
     return {**known, "open": known["started"] - ended}
 
 
-def arm_view(engine: Engine, arm: Arm, totals: Statistics) -> ArmView:
-    total, settings = totals.arm(arm), engine.settings
+def group_view(engine: Engine, group: str, totals: Statistics) -> GroupView:
+    total, settings = totals.group(group), engine.settings
     share = settings.holdout_share
-    return ArmView(
-        arm=arm,
-        policy=settings.policy if arm == "policy" else settings.holdout_policy,
-        share=share if arm == "holdout" else 1 - share,
+    return GroupView(
+        group=group,
+        policy=settings.policy if group == "policy" else settings.holdout_policy,
+        share=share if group == "holdout" else 1 - share,
         sessions=total.sessions,
         decisions=total.decisions,
         rewards=total.rewards,
@@ -130,7 +131,7 @@ def band(mean: float, error: float) -> Band:
     return Band(mean, mean - _TWO_SIDED_95 * error, mean + _TWO_SIDED_95 * error)
 
 
-def _mean_band(total: ArmTotals) -> Band | None:
+def _mean_band(total: GroupTotals) -> Band | None:
     mean = total.mean()
     return None if mean is None else band(*mean)
 
@@ -155,7 +156,7 @@ def _recent(row: SessionRow) -> RecentSession:
     state = max(range(len(probabilities)), key=probabilities.__getitem__, default=None)
     return RecentSession(
         session=row.name,
-        arm=row.arm,
+        group=row.group,
         model=row.model,
         round=row.rounds,
         rewards=row.rewards,

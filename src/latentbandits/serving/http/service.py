@@ -14,9 +14,9 @@ from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy, Refused, StoreUnavailable
 from latentbandits.serving.http.keys import Keys
-from latentbandits.serving.http.messages import LogEntry
 from latentbandits.serving.http.metrics import Metrics
-from latentbandits.serving.http.views import log_entry
+from latentbandits.serving.log import log_entry
+from latentbandits.serving.log_entries import LogEntry
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import LogReader
 

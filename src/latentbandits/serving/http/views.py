@@ -1,25 +1,16 @@
-"""Rows as people and programs outside see them."""
+"""Sessions and models as answers of the service."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from latentbandits.policies.protocol import policy_name
-from latentbandits.serving.engine.library import ActionNames, ServedModel
-from latentbandits.serving.engine.orders import decision_id, time_of
-from latentbandits.serving.engine.sessions import Live, floats
-from latentbandits.serving.http.messages import Event, LogEntry, ModelView, SessionView
-from latentbandits.serving.records import DecisionRow, LoggedDecision
-
-_decode_names = msgspec.json.Decoder(list[str]).decode
-
-
-def seconds(order: int) -> float:
-    return time_of(order) / 1000
+from latentbandits.serving.engine.engine import SessionDetails
+from latentbandits.serving.engine.library import ServedModel
+from latentbandits.serving.http.messages import Event, ModelView, SessionView
+from latentbandits.serving.log import event_fields, seconds
 
 
 def describe(belief: Any) -> dict[str, Any]:
@@ -48,30 +39,11 @@ def _finite(values: Any) -> Any:
     return np.where(np.isfinite(array), array, np.array(None)).tolist()
 
 
-def event_fields(row: DecisionRow) -> dict[str, Any]:
-    return {
-        "decision_id": decision_id(row.order, row.token),
-        "round": row.round,
-        "time": seconds(row.order),
-        "model": row.model,
-        "arm": row.arm,
-        "policy": row.policy,
-        "action": row.action,
-        "index": row.index,
-        "propensity": row.propensity,
-        "propensity_kind": row.propensity_kind,
-        "state_probabilities": floats(row.probabilities),
-        "reward": row.reward,
-        "reward_status": row.reward_status,
-        "reward_time": None if row.reward_order is None else seconds(row.reward_order),
-    }
-
-
-def session_view(live: Live, rows: Sequence[DecisionRow]) -> SessionView:
-    row = live.row
+def session_view(details: SessionDetails) -> SessionView:
+    live, row = details.live, details.live.row
     return SessionView(
         session=row.name,
-        arm=row.arm,
+        group=row.group,
         policy=policy_name(live.policy),
         model=row.model,
         round=row.rounds,
@@ -81,27 +53,7 @@ def session_view(live: Live, rows: Sequence[DecisionRow]) -> SessionView:
         seen=row.seen / 1000,
         state_probabilities=live.probabilities,
         belief=describe(live.belief),
-        history=[Event(**event_fields(decision)) for decision in rows],
-    )
-
-
-def log_entry(logged: LoggedDecision, names: ActionNames) -> LogEntry:
-    """A decision with its eligible actions by name and the features it was made from."""
-    row = logged.row
-    features = None
-    if row.features is not None:
-        features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
-    if row.actions is not None:
-        eligible = _decode_names(row.actions)
-    else:
-        known = names.of(row.model) if row.features is None else None
-        eligible = [str(i) for i in range(row.n_actions)] if known is None else list(known)
-    return LogEntry(
-        **event_fields(row),
-        session=logged.session_name,
-        eligible=eligible,
-        features=features,
-        cursor=f"{row.order:016x}",
+        history=[Event(**event_fields(decision)) for decision in details.decisions],
     )
 
 

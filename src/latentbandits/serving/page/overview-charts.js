@@ -10,14 +10,14 @@ const WINDOW = 5;
 const STYLES = { policy: "one", holdout: "two" };
 const byRound = { xTitle: "round", reading: (round) => `Round ${round}` };
 
-export function armName({ arm, policy }) {
-  return arm === "holdout" ? `holdout (${policy})` : policy;
+export function groupName({ group, policy }) {
+  return group === "holdout" ? `holdout (${policy})` : policy;
 }
 
-export function rewardView({ arms }) {
-  const series = arms.map((one) => ({
-    name: armName(one),
-    style: STYLES[one.arm],
+export function rewardView({ groups }) {
+  const series = groups.map((one) => ({
+    name: groupName(one),
+    style: STYLES[one.group],
     points: one.rounds.filter(({ reward }) => reward !== null)
       .map(({ round, reward }) => ({ x: round, y: reward.mean, low: reward.low, high: reward.high })),
   }));
@@ -26,15 +26,15 @@ export function rewardView({ arms }) {
     ...byRound,
     format: amount,
     y: around(means, { air: 0.25 }), // the few sessions of a late round would squeeze the rest
-    summary: arms.map((one) => `${armName(one)} ${amount(one.reward?.mean)}`).join(", "),
+    summary: groups.map((one) => `${groupName(one)} ${amount(one.reward?.mean)}`).join(", "),
   });
 }
 
-export function doubtView({ arms, states }) {
+export function doubtView({ groups, states }) {
   const prior = states.reduce((sum, { prior: p }) => sum - (p > 0 ? p * Math.log2(p) : 0), 0);
-  const series = arms.map((one) => ({
-    name: armName(one),
-    style: STYLES[one.arm],
+  const series = groups.map((one) => ({
+    name: groupName(one),
+    style: STYLES[one.group],
     points: one.rounds.filter(({ entropy }) => entropy !== null)
       .map(({ round, entropy }) => ({ x: round, y: entropy })),
   }));

@@ -71,7 +71,7 @@ export class SessionCard {
     this.#shown = { session: view.session, round: view.round, rewards: view.rewards };
     find("session-title").textContent = view.session;
     find("session-about").textContent =
-      `${view.policy}, ${view.arm === "holdout" ? "held out" : "policy group"} · ${count(view.round)} rounds · mean reward ${amount(view.mean_reward)}`;
+      `${view.policy}, ${view.group === "holdout" ? "held out" : "policy group"} · ${count(view.round)} rounds · mean reward ${amount(view.mean_reward)}`;
     this.#plot.update(unfolding(moments(view)), "This session’s policy keeps no belief about states");
     const favours = this.#catalogue?.model === view.model ? this.#catalogue.favours : null;
     find("session-belief").textContent =

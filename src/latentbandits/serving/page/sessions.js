@@ -59,10 +59,10 @@ function row(one, time) {
   const link = element("a", { href: sessionLink(one.session), "data-session": one.session, title: one.session }, one.session);
   return element("tr", {},
     element("th", { scope: "row" }, link),
-    element("td", { class: "group" }, one.arm),
+    element("td", { class: "group" }, one.group),
     element("td", { class: "number" }, count(one.round)),
     element("td", { class: "number reward" }, amount(one.mean_reward)),
-    element("td", {}, one.state === null || one.arm === "holdout" && one.state_probability === 1 ? element("span", { class: "mini" }, "–") : belief(one)),
+    element("td", {}, one.state === null || one.group === "holdout" && one.state_probability === 1 ? element("span", { class: "mini" }, "–") : belief(one)),
     element("td", { class: "number seen" }, ago(Math.max(0, time - one.seen))));
 }
 

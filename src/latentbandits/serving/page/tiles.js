@@ -2,21 +2,21 @@
 
 import { find } from "./dom.js";
 import { amount, count, interval, rate, signed } from "./format.js";
-import { armName } from "./overview-charts.js";
+import { groupName } from "./overview-charts.js";
 
-export function showTiles({ rates, counts, arms, difference, states }) {
+export function showTiles({ rates, counts, groups, difference, states }) {
   put("rate", rate(rates.decisions_per_second), `${rate(rates.rewards_per_second)} rewards per second`);
   put("sessions", count(counts.open), `${count(counts.started)} begun, ${count(counts.decisions)} decisions`);
-  rewardTile(arms, difference);
-  halfTile(arms, states);
+  rewardTile(groups, difference);
+  halfTile(groups, states);
 }
 
-function rewardTile(arms, difference) {
-  const [policy, holdout] = arms;
+function rewardTile(groups, difference) {
+  const [policy, holdout] = groups;
   if (difference !== null) {
     find("tile-reward-name").textContent = "Reward above the holdout";
     const like = policy.reward.mean;
-    put("reward", signed(difference.mean, like), `${policy.policy} ${amount(like)}, ${armName(holdout)} ${amount(holdout.reward.mean, like)}`);
+    put("reward", signed(difference.mean, like), `${policy.policy} ${amount(like)}, ${groupName(holdout)} ${amount(holdout.reward.mean, like)}`);
     find("tile-reward").dataset.band = interval(difference.low, difference.high, like);
   } else {
     find("tile-reward-name").textContent = "Mean reward";

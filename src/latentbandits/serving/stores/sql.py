@@ -56,11 +56,15 @@ MIGRATIONS: Sequence[Sequence[str]] = (
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 
-_SESSION_COLUMNS = tuple(field.name for field in msgspec.structs.fields(SessionRow))
-_RENAMED = {"order": "id", "index": "place"}
-_DECISION_COLUMNS = tuple(
-    _RENAMED.get(field.name, field.name) for field in msgspec.structs.fields(DecisionRow)
-)
+_RENAMED = {"order": "id", "index": "place", "group": "arm"}
+
+
+def _columns(row: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(_RENAMED.get(name, name) for name in row.__struct_fields__)
+
+
+_SESSION_COLUMNS = _columns(SessionRow)
+_DECISION_COLUMNS = _columns(DecisionRow)
 
 
 def _select(columns: Iterable[str], table: str) -> str:

@@ -11,7 +11,6 @@ from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.policies import Decision
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build, find, parse
-from latentbandits.serving.records import Arm
 
 PropensityMode = Literal["counted", "policy", "none"]
 
@@ -26,10 +25,10 @@ def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPo
     return build(text, Inputs(model, items=items))
 
 
-def arm_of(session: str, salt: bytes, holdout_share: float) -> Arm:
+def group_of(session: str, salt: bytes, holdout_share: float) -> str:
     """The share of sessions that is held out: by a salted hash, so the same in every process.
 
-    >>> arm_of("ann", b"salt", 0.0), arm_of("ann", b"salt", 1.0)
+    >>> group_of("ann", b"salt", 0.0), group_of("ann", b"salt", 1.0)
     ('policy', 'holdout')
     """
     digest = hashlib.blake2b(session.encode(), digest_size=8, key=salt[:64]).digest()

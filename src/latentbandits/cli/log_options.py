@@ -1,0 +1,39 @@
+"""Options of commands that read a log: its columns, and how delimited text is written."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from latentbandits.learning.formats import TextFormat
+
+
+def add_columns(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """--user, --action, --reward."""
+    add = parser.add_argument
+    add("--user", required=required, metavar="COL", help="the log's column of users")
+    add("--action", required=required, metavar="COL", help="the log's column of actions")
+    add("--reward", required=required, metavar="COL", help="the log's column of rewards")
+
+
+def add_text_format(parser: argparse.ArgumentParser) -> None:
+    """--separator, --encoding, --columns."""
+    add = parser.add_argument
+    add("--separator", metavar="TEXT", help="between the fields of text files (default: detected)")
+    add("--encoding", metavar="NAME", help="of text files (default: detected)")
+    names = "names of all columns, for text files without a header line"
+    add("--columns", metavar="A,B,C", help=names)
+
+
+def text_format(arguments: argparse.Namespace) -> TextFormat:
+    """The format that --separator, --encoding and --columns describe."""
+    from latentbandits.learning.formats import TextFormat
+
+    separator = arguments.separator
+    if separator is not None:
+        separator = {"\\t": "\t", "tab": "\t"}.get(separator, separator)
+    columns = None
+    if arguments.columns is not None:
+        columns = tuple(name.strip() for name in arguments.columns.split(","))
+    return TextFormat(separator, arguments.encoding, columns)

@@ -1,0 +1,79 @@
+"""Values that the engine takes and gives: plain data, which HTTP checks and encodes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+RewardAnswer = Literal["applied", "duplicate", "late"]
+
+
+class DecisionRequest(msgspec.Struct, frozen=True):
+    """One decision to be made for a session.
+
+    `actions` names the eligible actions; `features` has one row for each. Without either, all
+    actions of the model are eligible. The same `request_id` again gives the same decision.
+    `default` is played, marked as a fallback, where the model does not know an action.
+    """
+
+    session: str
+    actions: list[str] | None = None
+    features: list[list[float]] | None = None
+    request_id: str | None = None
+    default: str | None = None
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """A decision, committed to the store."""
+
+    decision_id: str
+    action: str
+    index: int
+    propensity: float | None
+    propensity_kind: str
+    state_probabilities: list[float]
+    model: str
+    policy: str
+    round: int
+    fallback: bool = False
+
+
+class RewardReport(msgspec.Struct, frozen=True):
+    """The reward that a decision earned."""
+
+    decision_id: str
+    value: float
+    event_id: str | None = None
+
+
+class Rewarded(msgspec.Struct, frozen=True):
+    """applied: the session has learned it. duplicate: it had been reported before. late: it is in
+    the log, but its session has ended.
+    """
+
+    decision_id: str
+    status: RewardAnswer
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """How many sessions were deleted."""
+
+    session: str
+    sessions: int
+
+
+class Second(msgspec.Struct, frozen=True):
+    """Decisions and rewards in one second of the last minutes, in this process."""
+
+    time: int
+    decisions: int
+    rewards: int
+
+
+class RatesView(msgspec.Struct, frozen=True):
+    """Rates per second over the last ten whole seconds, and the counts of each second."""
+
+    decisions_per_second: float
+    rewards_per_second: float
+    seconds: list[Second]
