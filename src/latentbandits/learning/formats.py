@@ -109,7 +109,7 @@ def read_file(path: Path, wanted: Sequence[str], text: TextFormat = DETECTED) ->
 
 def _present(wanted: Sequence[str], there: list[str]) -> list[str]:
     """The wanted columns if all are there, else all: the caller says which is missing."""
-    return list(wanted) if set(wanted) <= set(there) else there
+    return list(wanted) if wanted and set(wanted) <= set(there) else there
 
 
 def _kind(path: Path) -> tuple[Kind, str | None]:

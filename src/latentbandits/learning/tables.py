@@ -80,7 +80,7 @@ def column_names(source: TableSource) -> list[str]:
     ['user', 'reward']
     """
     if isinstance(source, (str, os.PathLike)):
-        return list(_schema(_files(os.fspath(source))[0]))
+        return read_file(_files(os.fspath(source))[0], ()).columns
     if isinstance(source, pl.LazyFrame):
         return source.collect_schema().names()
     if isinstance(source, Mapping):
