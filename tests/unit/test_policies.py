@@ -51,7 +51,7 @@ CASES = {
     "mmUCB slack": (mmUCB(ARMS, slack=0.1, horizon=500), None),
     "EXP4 horizon": (EXP4(ARMS, (-2.0, 3.0), horizon=500), None),
     "mmTS counted": (mmTS(LINEAR, propensity_draws=50), features),
-    "mmIDS counted": (mmIDS(ARMS, draws=20, propensity_draws=5), None),
+    "mmIDS seed": (mmIDS(ARMS, draws=20, seed=5), None),
     "TS": (TS(4), None),
     "UCB1": (UCB1(4), None),
     "LinTS": (LinTS(2), features),
@@ -236,11 +236,10 @@ def test_propensities_say_how_they_were_found():
         for name, (policy, draw) in CASES.items()
     }
     assert {name for name, kind in kinds.items() if kind == "quadrature"} == {"mmTS arms", "TS"}
-    counted = {"mmTS counted", "mmIDS counted", "LinTS counted"}
+    counted = {"mmTS counted", "LinTS counted"}
     assert {name for name, kind in kinds.items() if kind == "counted"} == counted
     assert {name for name, kind in kinds.items() if kind == "none"} == {"mmTS linear", "LinTS"}
-    conditional = {"mmIDS arms", "mmIDS linear"}
-    assert {name for name, kind in kinds.items() if kind == "conditional"} == conditional
+    assert {kinds[name] for name in ("mmIDS arms", "mmIDS linear", "mmIDS seed")} == {"exact"}
 
 
 def test_asking_for_no_propensity_computes_none(monkeypatch):

@@ -1,51 +1,74 @@
-"""Information-directed sampling: what an action costs, against what it tells of the best one.
+"""Information-directed sampling: expected regret of an action against its information gain.
 
-From scenarios of the mean rewards (the states of a known model, or draws from a posterior):
-D(a) is the expected regret of action a, and v(a) the variance over the best action a* of
-E[mu(a) | a*] (Russo & Van Roy 2014, the variance-based information ratio).
+Scenarios are mean rewards of all actions with a weight each: the states of a known model, or draws
+from a posterior. D(a) is the expected regret of action a, and v(a) the variance over the best
+action a* of E[mu(a) | a*] (Russo & Van Roy 2014, the variance-based information ratio).
+
+No array is larger than (scenarios x actions): scenarios are grouped by their best action, and the
+pair of actions that minimises the ratio is looked for near the support line of the lower hull.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
 import numpy as np
 
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.numerics.blocks import blocks
 
 _ROUNDING = 1e-12  # a regret below this share of the rewards is a difference of equal sums
 _LEAST_INFORMATION = 1e-300
 _LARGEST = np.finfo(np.float64).max
+_FEW_SCENARIOS = 16  # for so few, one matrix product with all groups is the quickest
+FEW_ACTIONS = 24  # for so few, all pairs are less work than the search for the support line
+_NEAR = 1e-7  # relative distance to the support line within which actions are compared exactly
+_MOST_STEPS = 100  # each is a vertex of the hull, and they close in fast: about five are made
+_MOST_POINTS = 256  # distinct points near the support line that are compared
 
 
 def regret_and_information(
     rewards: FloatArray, weights: FloatArray, best: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """D and v, both `(n, n_actions)`.
+    """Return D and v, both `(n, n_actions)`.
 
     `rewards` is `(n, m, n_actions)`, finite; `weights` `(n, m)` sums to one over the scenarios;
     `best` marks each scenario's best eligible actions, and a tie splits its scenario's weight.
+    `rewards` may have one row for all n.
 
     >>> rewards = np.array([[[1.0, 0.0], [0.0, 1.0]]])
     >>> regret_and_information(rewards, np.array([[0.5, 0.5]]), rewards == 1)
     (array([[0.5, 0.5]]), array([[0.25, 0.25]]))
     """
-    membership = weights[:, :, None] * best
-    if np.count_nonzero(best) > best.shape[0] * best.shape[1]:
-        membership /= best.sum(axis=2, keepdims=True)
-    chance = membership.sum(axis=1)  # P(a*)
-    given = membership.swapaxes(1, 2) @ rewards  # P(a*) E[mu(a) | a*]
-    mean = given.sum(axis=1)
-    regret = np.einsum("naa->n", given)[:, None] - mean  # E[mu(a*)] - E[mu(a)]
+    n, m = weights.shape
+    place = best.argmax(axis=2)
+    rows = 0 if len(rewards) == 1 else np.arange(len(rewards))[:, None]
+    mean_best = np.einsum("nm,nm->n", weights, rewards[rows, np.arange(m), place])
+    tied = np.count_nonzero(best) > best.shape[0] * m
+    if rewards.shape[2] <= m:
+        membership = weights[:, :, None] * best
+        if tied:
+            membership /= best.sum(axis=2, keepdims=True)
+        mean, information = _from_groups(rewards, weights, membership.swapaxes(1, 2))
+    elif m <= _FEW_SCENARIOS and not tied:
+        mean, information = _from_groups(rewards, weights, _by_first(weights, place))
+    else:
+        alone = _one_by_pattern if tied else _one_by_place
+        parts = [
+            alone(rewards[i % len(rewards)], weights[i], best[i % len(best)]) for i in range(n)
+        ]
+        mean, information = np.array([p[0] for p in parts]), np.array([p[1] for p in parts])
+    regret = mean_best[:, None] - mean
     regret[regret < _ROUNDING * np.abs(mean).max(axis=1, keepdims=True)] = 0.0
-    given -= chance[:, :, None] * mean[:, None, :]
-    given *= given
-    information = (1 / np.maximum(chance, _LEAST_INFORMATION))[:, None, :] @ given
-    return regret, information[:, 0]
+    return regret, information
 
 
 def minimal_ratio_mixture(
     regret: FloatArray, information: FloatArray, eligible: BoolArray | None
 ) -> FloatArray:
-    """The distribution over actions, `(n, n_actions)`, that minimises D^2 / v.
+    """Return the distribution over actions, `(n, n_actions)`, that minimises D^2 / v.
 
     A minimiser exists on one or two actions. Mixtures of a and b lie on the line D = c + g v
     through (v_a, D_a) and (v_b, D_b), where the ratio is least at v* = c / g: there it is
@@ -55,8 +78,191 @@ def minimal_ratio_mixture(
     >>> minimal_ratio_mixture(np.array([[0.0, 0.5]]), np.array([[0.1, 0.2]]), None)
     array([[1., 0.]])
     """
+    if regret.shape[1] <= FEW_ACTIONS:
+        return _all_pairs(_unit(regret), _unit(information), eligible)
+    mixture = np.zeros(regret.shape)
+    for row, (places, shares) in zip(mixture, supports(regret, information, eligible), strict=True):
+        row[places] = shares
+    return mixture
+
+
+def supports(
+    regret: FloatArray, information: FloatArray, eligible: BoolArray | None
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield the mixture of every session as its actions and their probabilities.
+
+    >>> [(places, shares)] = supports(np.array([[0.0, 0.5]]), np.array([[0.1, 0.2]]), None)
+    >>> places, shares
+    (array([0]), array([1.]))
+    """
+    for i in range(len(regret)):
+        D, v = _unit(regret[i : i + 1])[0], _unit(information[i : i + 1])[0]
+        if eligible is None:
+            near = _near_support_line(D, v)
+            yield near, _compared(D[near], v[near])
+        else:
+            places = np.flatnonzero(eligible[i])
+            near = places[_near_support_line(D[places], v[places])]
+            yield near, _compared(D[near], v[near])
+
+
+def _by_first(weights: FloatArray, place: IntArray) -> FloatArray:
+    """Return P(scenario, group), `(n, m, m)`: a group is named by its first scenario."""
+    first = (place[:, :, None] == place[:, None, :]).argmax(axis=2)
+    membership: FloatArray = weights[:, None, :] * (
+        first[:, None, :] == np.arange(place.shape[1])[:, None]
+    )
+    return membership
+
+
+def _from_groups(
+    rewards: FloatArray, weights: FloatArray, membership: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return E[mu] and v from P(scenario, group), `(n, n_groups, m)`.
+
+    v is the sum over groups of (P(group) (E[mu | group] - E[mu]))^2 / P(group): one product with
+    the rewards gives the roots of these terms, and E[mu] as one more row.
+    """
+    chance = membership.sum(axis=2, keepdims=True)
+    centred = membership - chance * weights[:, None]
+    centred /= np.sqrt(np.maximum(chance, _LEAST_INFORMATION))
+    factors = np.concatenate([centred, weights[:, None]], axis=1)
+    n, n_actions = len(weights), rewards.shape[2]
+    mean, information = np.empty((n, n_actions)), np.empty((n, n_actions))
+    for block in blocks(n_actions, factors.shape[0] * factors.shape[1]):
+        products = factors @ rewards[:, :, block]
+        roots = products[:, :-1]
+        mean[:, block] = products[:, -1]
+        np.einsum("ngk,ngk->nk", roots, roots, out=information[:, block])
+    return mean, information
+
+
+def _one_by_pattern(
+    rewards: FloatArray, weights: FloatArray, best: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return E[mu] and v of one session whose scenarios tie.
+
+    Actions that are best in the same scenarios have the same E[mu | a*]: they are one group.
+    """
+    columns = best[:, best.any(axis=0)]
+    patterns, counts = np.unique(np.packbits(columns, axis=0), axis=1, return_counts=True)
+    groups = np.unpackbits(patterns, axis=0, count=len(weights)).T * counts[:, None]
+    membership = groups * (weights / best.sum(axis=1))
+    information = np.zeros(rewards.shape[1])
+    for block in blocks(len(membership), rewards.shape[1]):
+        mean, part = _from_groups(rewards[None], weights[None], membership[None, block])
+        information += part[0]
+    return mean[0], information
+
+
+def _one_by_place(
+    rewards: FloatArray, weights: FloatArray, best: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return E[mu] and v of one session, by scenarios that are the only one of their best action,
+    and by the groups of the others.
+    """
+    _, group, sizes = np.unique(best.argmax(axis=1), return_inverse=True, return_counts=True)
+    single = sizes[group] == 1
+    several, names = ~single, np.flatnonzero(sizes > 1)
+    membership = weights[several] * (group[several] == names[:, None])
+    chance = membership.sum(axis=1, keepdims=True)
+    roots = membership / np.sqrt(np.maximum(chance, _LEAST_INFORMATION))
+    mean = weights @ rewards
+    information = np.empty(len(mean))
+    for block in blocks(len(mean), len(weights)):
+        centred = rewards[:, block] - mean[block]
+        apart, together = centred[single], roots @ centred[several]
+        apart *= apart
+        together *= together
+        information[block] = weights[single] @ apart + together.sum(axis=0)
+    return mean, information
+
+
+def _near_support_line(D: FloatArray, v: FloatArray) -> IntArray:
+    """Return the actions that can be part of a minimiser, from `(n_actions,)` arrays.
+
+    The least ratio equals the largest f(x) = min_a x (2 D_a - x v_a) over x >= 0 (quadratic over
+    linear is convex; x / 2 is the slope of the support line). f is a minimum of parabolas: below
+    its peak the active one rises, above it falls. Two actions bracket the peak, and the next x is
+    where their parabolas meet, or the peak of the lower one; each step is one pass over the
+    actions.
+    """
+    D = 2 * D
+    left, right = int(D.argmin()), int(v.argmax())
+    least, most = D.item(left), v.item(right)
+    if least == 0 or most == 0:  # no regret to weigh, or no information to gain
+        return np.flatnonzero(least == D)
+    height = np.empty_like(D)
+    D_l, v_l, D_r, v_r = least, v.item(left), D.item(right), most
+    for _ in range(_MOST_STEPS):
+        x = min((D_r - D_l) / (v_r - v_l), _peak(D_l, v_l)) if v_r > v_l else _peak(D_l, v_l)
+        x = max(x, _peak(D_r, v_r))
+        np.multiply(v, x, out=height)
+        np.subtract(D, height, out=height)
+        place = int(height.argmin())
+        found, bound = height.item(place), min(D_l - x * v_l, D_r - x * v_r)
+        if not found < bound - 1e-14 * abs(bound):
+            break
+        D_p, v_p = D.item(place), v.item(place)
+        if D_p > 2 * x * v_p:
+            D_l, v_l = D_p, v_p
+        else:
+            D_r, v_r = D_p, v_p
+    return np.flatnonzero(height <= found + _NEAR * abs(found))
+
+
+def _peak(D: float, v: float) -> float:
+    """Return where x (D - x v) is largest."""
+    return 0.5 * D / v if v > 0 else math.inf
+
+
+def _compared(D: FloatArray, v: FloatArray) -> FloatArray:
+    """Return the best mixture of a few actions near the support line, from `(n_near,)` arrays.
+
+    Actions with the same D and v are compared once, with their count. More than `_MOST_POINTS`
+    distinct points on one line tie up to rounding: those of the smallest and of the largest v
+    then stand for the others.
+    """
+    if len(D) == 1:
+        return np.ones(1)
+    if len(D) <= FEW_ACTIONS:
+        shares: FloatArray = _all_pairs(D[None], v[None], None)[0]
+        return shares
+    points, index, counts = np.unique(
+        np.stack([v, D]), axis=1, return_inverse=True, return_counts=True
+    )
+    kept = np.arange(len(counts))  # in the order of v
+    if len(kept) > _MOST_POINTS:
+        kept = np.concatenate([kept[: _MOST_POINTS // 2], kept[-_MOST_POINTS // 2 :]])
+    shares = np.zeros(len(counts))
+    multiplicity = counts[kept].astype(np.float64)
+    shares[kept] = _all_pairs(points[1:, kept], points[:1, kept], None, multiplicity)[0]
+    spread: FloatArray = (shares / counts)[index.ravel()]
+    return spread
+
+
+def _unit(values: FloatArray) -> FloatArray:
+    """Divide each row by a power of two near its largest value, if any row is far from one.
+
+    The division is exact, and the minimiser stays the same.
+    """
+    top = values[np.arange(len(values)), values.argmax(axis=1)]
+    if top.min() > 1e-100 and top.max() < 1e100:
+        return values
+    exponent = np.maximum(np.frexp(top)[1], -1000)
+    scaled: FloatArray = values * np.ldexp(1.0, -exponent)[:, None]
+    return scaled
+
+
+def _all_pairs(
+    regret: FloatArray,
+    information: FloatArray,
+    eligible: BoolArray | None,
+    counts: FloatArray | None = None,
+) -> FloatArray:
+    """Try every action alone and every pair; `counts` says how many actions a column stands for."""
     D, v = np.ascontiguousarray(regret.T), np.ascontiguousarray(information.T)  # sessions last
-    a, b = np.triu_indices(len(D), 1)
+    a, b = _pairs(len(D))
     D_a, D_b, v_a, v_b = D[a], D[b], v[a], v[b]
     with np.errstate(all="ignore"):  # parallel points have no v* in between
         alone = np.minimum(D * D / np.maximum(v, _LEAST_INFORMATION), _LARGEST)
@@ -68,9 +274,18 @@ def minimal_ratio_mixture(
         together[~(eligible.T[a] & eligible.T[b])] = np.inf
     least = np.minimum(alone.min(axis=0), together.min(axis=0, initial=np.inf))
     mixture = (alone == least).astype(np.float64)
+    if counts is not None:
+        mixture *= counts[:, None]
     pair, session = np.nonzero(together == least)
-    share = (optimum - v_b)[pair, session] / (v_a - v_b)[pair, session]
-    np.add.at(mixture, (a[pair], session), share)
-    np.add.at(mixture, (b[pair], session), 1 - share)
+    if len(pair) > 0:
+        share = (optimum - v_b)[pair, session] / (v_a - v_b)[pair, session]
+        times = np.ones(len(pair)) if counts is None else counts[a[pair]] * counts[b[pair]]
+        np.add.at(mixture, (a[pair], session), times * share)
+        np.add.at(mixture, (b[pair], session), times * (1 - share))
     distribution: FloatArray = (mixture / mixture.sum(axis=0)).T
     return distribution
+
+
+@lru_cache(maxsize=_MOST_POINTS)
+def _pairs(n: int) -> tuple[IntArray, IntArray]:
+    return np.triu_indices(n, 1)

@@ -66,9 +66,18 @@ def sample_many(log_weights: FloatArray, n_draws: int, rng: np.random.Generator)
 
     Each draw has the marginal P(s), and s is drawn n_draws * P(s) times to within one.
     """
+    return systematic(log_weights, n_draws, rng.random((len(log_weights), 1)))
+
+
+def systematic(log_weights: FloatArray, n_draws: int, uniform: FloatArray | float) -> IntArray:
+    """Return `n_draws` states per session, sorted, from one number in [0, 1) per session.
+
+    >>> systematic(np.log([[0.5, 0.25, 0.25]]), 4, 0.5)
+    array([[0, 0, 1, 2]])
+    """
     upper = np.minimum(n_draws * probabilities(log_weights).cumsum(axis=-1), n_draws)
     upper[:, -1] = n_draws  # whatever the rounding of the sum
-    below = np.ceil(upper - rng.random((len(upper), 1))).astype(np.int64)  # draws of states up to s
+    below = np.ceil(upper - uniform).astype(np.int64)  # draws of states up to s
     times = np.diff(below, axis=-1, prepend=0)
     states = np.broadcast_to(np.arange(upper.shape[1]), upper.shape)
     return np.repeat(states.ravel(), times.ravel()).reshape(-1, n_draws)

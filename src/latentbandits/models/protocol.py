@@ -128,6 +128,23 @@ class Selectable(Protocol):
 
 
 @runtime_checkable
+class FromNormals(Protocol):
+    """A model whose draws of mean rewards are functions of standard normal draws.
+
+    Many sessions can then share the same normals, in one call.
+    """
+
+    @property
+    def n_normals(self) -> int:
+        """Number of standard normals that one draw of all mean rewards takes."""
+
+    def rewards_from_normals(
+        self, parameters: Parameters, context: Context, state: IntArray, normals: FloatArray
+    ) -> FloatArray:
+        """Return `sample_rewards` with the given normals, `(1 or n, m, n_normals)`."""
+
+
+@runtime_checkable
 class Extendable(Protocol):
     """A model that can get a state "none of these": `mmTS(model, catch_all=True)` needs it."""
 

@@ -6,17 +6,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentbandits.beliefs import states
-from latentbandits.beliefs.information import minimal_ratio_mixture, regret_and_information
+from latentbandits.beliefs import scenarios, states
+from latentbandits.beliefs.information import (
+    FEW_ACTIONS,
+    minimal_ratio_mixture,
+    regret_and_information,
+    supports,
+)
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice
-from latentbandits.policies.decision import ActionProbabilities, PropensityKind
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent import JointPolicy, KnownPolicy
 
 
@@ -32,6 +37,11 @@ class mIDS(KnownPolicy):
 
     model: KnownModel
 
+    def _scenarios(self, belief: KnownBelief, context: Context) -> tuple[FloatArray, FloatArray]:
+        """Return mean rewards `(1 or n, m, n_actions)` and weights `(n, m)` of the scenarios."""
+        weights = states.probabilities(belief.log_weights)
+        return self.model.expected_rewards(context), weights
+
     def _choose(
         self,
         belief: KnownBelief,
@@ -40,8 +50,9 @@ class mIDS(KnownPolicy):
         rng: np.random.Generator,
         propensity: bool,
     ) -> Choice:
-        probabilities = self._probabilities(belief, context, eligible, rng)
-        return _draw(probabilities, belief.log_weights, rng, propensity)
+        action, chance = _draw(*self._scenarios(belief, context), eligible, rng)
+        state = belief.log_weights.argmax(axis=1)
+        return Choice(action, state, *((chance, "exact") if propensity else (None, "none")))
 
     def _probabilities(
         self,
@@ -50,30 +61,37 @@ class mIDS(KnownPolicy):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        weights = states.probabilities(belief.log_weights)
-        rewards = self.model.expected_rewards(context)
-        return ActionProbabilities(_mixture(rewards, weights, eligible), "exact")
+        mixture = _mixture(*self._scenarios(belief, context), eligible)
+        return ActionProbabilities(mixture, "exact")
 
 
 @dataclass(frozen=True, eq=False)
 class mmIDS(JointPolicy):
     """Information-directed sampling with an uncertain model: `draws` of (s, theta) are scenarios.
 
-    The propensity is exact given those draws ("conditional"); with `propensity_draws` it is
-    the average over that many fresh sets of them ("counted").
+    The draws come from nodes that `seed` fixes, the same in every round and session
+    (`beliefs/scenarios.py`). So the action probabilities are a function of the belief: propensities
+    are exact, and an action has probability zero only if this policy never plays it there.
 
     >>> from latentbandits.models import GaussianArms
     >>> policy = mmIDS(GaussianArms([[0.9, 0.1], [0.1, 0.9]], noise=0.5, spread=0.1))
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity_kind
-    'conditional'
+    'exact'
     """
 
     model: Model
     draws: int = 100
-    propensity_draws: int = 0
+    seed: int = 0
 
     def __post_init__(self) -> None:
         checks.positive_count("draws", self.draws)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise ValueError(f"seed must be a whole number of at least 0; got {self.seed!r}")
+
+    def _scenarios(self, belief: JointBelief, context: Context) -> tuple[FloatArray, FloatArray]:
+        """Return mean rewards `(1 or n, m, n_actions)` and weights `(n, m)` of the scenarios."""
+        rewards = scenarios.rewards(self.model, belief, context, self.draws, self.seed)
+        return rewards, np.full(rewards.shape[:2], 1 / self.draws)
 
     def _choose(
         self,
@@ -83,16 +101,9 @@ class mmIDS(JointPolicy):
         rng: np.random.Generator,
         propensity: bool,
     ) -> Choice:
-        conditional = ActionProbabilities(
-            self._scenario_mixture(belief, context, eligible, rng), "conditional"
-        )
-        chosen = _draw(conditional, belief.log_weights, rng, propensity)
-        if not propensity or self.propensity_draws < 1:
-            return chosen
-        counted = self._probabilities(belief, context, eligible, rng).values
-        assert chosen.propensity is not None
-        total = choice.at(counted, chosen.action) * self.propensity_draws + chosen.propensity
-        return chosen._replace(propensity=total / (self.propensity_draws + 1), kind="counted")
+        action, chance = _draw(*self._scenarios(belief, context), eligible, rng)
+        state = belief.log_weights.argmax(axis=1)
+        return Choice(action, state, *((chance, "exact") if propensity else (None, "none")))
 
     def _probabilities(
         self,
@@ -101,49 +112,52 @@ class mmIDS(JointPolicy):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        kind: PropensityKind = "counted" if self.propensity_draws > 0 else "conditional"
-        sets = [
-            self._scenario_mixture(belief, context, eligible, rng)
-            for _ in range(max(1, self.propensity_draws))
-        ]
-        return ActionProbabilities(np.mean(sets, axis=0), kind)
-
-    def _scenario_mixture(
-        self,
-        belief: JointBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> FloatArray:
-        state = states.sample_many(belief.log_weights, self.draws, rng)
-        rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
-        weights = np.full(state.shape, 1 / self.draws)
-        return _mixture(rewards, weights, eligible)
+        mixture = _mixture(*self._scenarios(belief, context), eligible)
+        return ActionProbabilities(mixture, "exact")
 
 
 def _mixture(rewards: FloatArray, weights: FloatArray, eligible: BoolArray | None) -> FloatArray:
-    """The mixture for each session; `rewards` is `(1 or n, m, n_actions)`, `weights` `(n, m)`."""
+    """Return the probability of every action, `(n, n_actions)`."""
+    return minimal_ratio_mixture(*_costs_and_gains(rewards, weights, eligible), eligible)
+
+
+def _draw(
+    rewards: FloatArray,
+    weights: FloatArray,
+    eligible: BoolArray | None,
+    rng: np.random.Generator,
+) -> tuple[IntArray, FloatArray]:
+    """Draw an action for each session: actions and their probabilities, both `(n,)`."""
+    regret, information = _costs_and_gains(rewards, weights, eligible)
+    if regret.shape[1] <= FEW_ACTIONS:
+        probabilities = minimal_ratio_mixture(regret, information, eligible)
+        action = choice.draw(probabilities, rng)
+        return action, choice.at(probabilities, action)
+    action, chance = np.empty(len(regret), np.int64), np.empty(len(regret))
+    uniform = rng.random(len(regret))
+    for i, (places, shares) in enumerate(supports(regret, information, eligible)):
+        upper = shares.cumsum()
+        chosen = int(upper.searchsorted(uniform[i] * upper[-1], side="right"))
+        action[i], chance[i] = places[chosen], shares[chosen]
+    return action, chance
+
+
+def _costs_and_gains(
+    rewards: FloatArray, weights: FloatArray, eligible: BoolArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return D and v, both `(n, n_actions)`, in blocks of sessions.
+
+    `rewards` is `(1 or n, m, n_actions)`, `weights` `(n, m)`.
+    """
     n, (m, n_actions) = len(weights), rewards.shape[1:]
     regret, information = np.empty((n, n_actions)), np.empty((n, n_actions))
     for block in blocks(n, m * n_actions):
         part = rewards if len(rewards) == 1 else rewards[block]
-        # The scenarios of an action side by side in memory: what runs over actions is then fast.
-        part = np.ascontiguousarray(part.swapaxes(1, 2)).swapaxes(1, 2)
+        if n_actions <= m:
+            # The scenarios of an action side by side in memory: operations over actions are fast.
+            part = np.ascontiguousarray(part.swapaxes(1, 2)).swapaxes(1, 2)
         masked = choice.restrict(part, None if eligible is None else eligible[block, None, :])
         regret[block], information[block] = regret_and_information(
-            part, weights[block], masked == masked.max(axis=2, keepdims=True)
+            part, weights[block], choice.best(masked)
         )
-    return minimal_ratio_mixture(regret, information, eligible)
-
-
-def _draw(
-    probabilities: ActionProbabilities,
-    log_weights: FloatArray,
-    rng: np.random.Generator,
-    propensity: bool,
-) -> Choice:
-    action = choice.draw(probabilities.values, rng)
-    state = log_weights.argmax(axis=1)
-    if not propensity:
-        return Choice(action, state, None, "none")
-    return Choice(action, state, choice.at(probabilities.values, action), probabilities.kind)
+    return regret, information

@@ -140,8 +140,32 @@ class GaussianArms(StationaryModel):
         state: IntArray,
         rng: np.random.Generator,
     ) -> FloatArray:
+        normals = rng.standard_normal((*state.shape, self.n_actions))
+        return self._scaled(parameters, context, state, normals, out=normals)
+
+    @property
+    def n_normals(self) -> int:
+        """Number of standard normal draws from which one draw of all mean rewards is made."""
+        return self.n_actions
+
+    def rewards_from_normals(
+        self, parameters: ArmStatistics, context: Context, state: IntArray, normals: FloatArray
+    ) -> FloatArray:
+        """Return `sample_rewards` made from given standard normals, `(1 or n, m, n_actions)`."""
+        return self._scaled(
+            parameters, context, state, normals, out=np.empty((*state.shape, self.n_actions))
+        )
+
+    def _scaled(
+        self,
+        parameters: ArmStatistics,
+        context: Context,
+        state: IntArray,
+        normals: FloatArray,
+        out: FloatArray,
+    ) -> FloatArray:
+        """Write mean + deviation * normals of each draw's state to `out`, `(n, m, n_actions)`."""
         n, m = state.shape
-        draws = rng.standard_normal((n, m, self.n_actions))
         if m <= self.n_states:
             mean, variance = self._posterior(
                 rows(self._means, state),
@@ -149,15 +173,16 @@ class GaussianArms(StationaryModel):
                 parameters.counts[:, None],
                 parameters.sums[:, None],
             )
-            draws *= np.sqrt(variance, out=variance)
-            draws += mean
+            np.multiply(normals, np.sqrt(variance, out=variance), out=out)
+            out += mean
         else:  # many draws: the posterior of every state is less work than one for every draw
             mean, variance = self.posterior_rewards(parameters, context)
             deviation = np.sqrt(variance, out=variance)
             for block in blocks(n, m * self.n_actions):
-                draws[block] *= rows(deviation[block], state[block])
-                draws[block] += rows(mean[block], state[block])
-        return draws
+                chosen = normals if len(normals) == 1 else normals[block]
+                np.multiply(chosen, rows(deviation[block], state[block]), out=out[block])
+                out[block] += rows(mean[block], state[block])
+        return out
 
     def probability_best(
         self,

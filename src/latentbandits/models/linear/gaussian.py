@@ -149,14 +149,26 @@ class LinearGaussian(StationaryModel):
         state: IntArray,
         rng: np.random.Generator,
     ) -> FloatArray:
+        normals = rng.standard_normal((*state.shape, self.n_features))
+        return self.rewards_from_normals(parameters, context, state, normals)
+
+    @property
+    def n_normals(self) -> int:
+        """Number of standard normal draws from which one draw of all mean rewards is made."""
+        return self.n_features
+
+    def rewards_from_normals(
+        self, parameters: LinearPosterior, context: Context, state: IntArray, normals: FloatArray
+    ) -> FloatArray:
+        """Return `sample_rewards` made from given standard normals, `(1 or n, m, n_features)`."""
         n, m = state.shape
-        draws = rng.standard_normal((n, m, self.n_features))
+        draws = np.broadcast_to(normals, (n, m, self.n_features))
         if m <= self.n_states:
             theta = (_at(parameters.factor, state) @ draws[..., None])[..., 0]
             theta += _at(parameters.mean, state)
         # Many draws: one product per state is less work than a factor for every draw.
         elif n == 1:
-            theta = np.empty_like(draws)
+            theta = np.empty(draws.shape)
             order = state[0].argsort()
             stop = 0
             for s, count in enumerate(np.bincount(state[0]).tolist()):
@@ -166,7 +178,7 @@ class LinearGaussian(StationaryModel):
                     given_s += parameters.mean[0, s]
                     theta[0, order[start:stop]] = given_s
         else:
-            theta = np.empty_like(draws)
+            theta = np.empty(draws.shape)
             for block in blocks(n, m * self.n_features):
                 for s in range(self.n_states):
                     given_s = draws[block] @ parameters.factor[block, s].swapaxes(1, 2)
