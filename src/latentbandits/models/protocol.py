@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from latentbandits.models.checks import BoolArray, Context, FloatArray, IntArray
 
-__all__ = ["Context", "Extendable", "KnownModel", "Model", "Parameters", "Selectable"]
+__all__ = ["Context", "Extendable", "FromNormals", "KnownModel", "Model", "Parameters", "Selectable"]
 
 Parameters: TypeAlias = "NDArray[Any] | tuple[Parameters, ...]"
 """P(theta | s, rewards) of some sessions: arrays with sessions first, or nested tuples of them.
@@ -139,7 +139,7 @@ class FromNormals(Protocol):
         """Number of standard normals that one draw of all mean rewards takes."""
 
     def rewards_from_normals(
-        self, parameters: Parameters, context: Context, state: IntArray, normals: FloatArray
+        self, parameters: Any, context: Context, state: IntArray, normals: FloatArray
     ) -> FloatArray:
         """Return `sample_rewards` with the given normals, `(1 or n, m, n_normals)`."""
 
