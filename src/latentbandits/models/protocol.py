@@ -9,7 +9,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from latentbandits.models.checks import BoolArray, Context, FloatArray, IntArray
 
-__all__ = ["Context", "Extendable", "FromNormals", "KnownModel", "Model", "Parameters", "Selectable"]
+__all__ = [
+    "Context",
+    "Extendable",
+    "FromNormals",
+    "KnownModel",
+    "Model",
+    "Parameters",
+    "Selectable",
+]
 
 Parameters: TypeAlias = "NDArray[Any] | tuple[Parameters, ...]"
 """P(theta | s, rewards) of some sessions: arrays with sessions first, or nested tuples of them.
