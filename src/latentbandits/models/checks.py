@@ -62,6 +62,13 @@ def positive_count(name: str, value: Any) -> int:
     return int(value)
 
 
+def count(name: str, value: Any) -> int:
+    """`value` as a whole number of at least zero."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0; got {value!r}")
+    return int(value)
+
+
 def non_negative_array(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     """`value` broadcast to `shape`, every entry at least zero."""
     array = finite_array(name, value, tuple(range(len(shape) + 1)))

@@ -140,6 +140,38 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
     ) -> ActionProbabilities: ...
 
 
+class LargestScore(CheckedPolicy[BeliefT], ABC):
+    """The frame of a policy that plays the action of the largest score, ties at random."""
+
+    @abstractmethod
+    def _scores(self, belief: BeliefT, context: Context) -> FloatArray:
+        """The score of every action, `(n_sessions, n_actions)`."""
+
+    def _believed_state(self, belief: BeliefT) -> IntArray | None:
+        """The state that a decision reports, `(n_sessions,)`; None: state 0."""
+        return None
+
+    def _choose(
+        self,
+        belief: BeliefT,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        scores, state = self._scores(belief, context), self._believed_state(belief)
+        return choose_best(scores, eligible, rng, propensity, state)
+
+    def _probabilities(
+        self,
+        belief: BeliefT,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        return best_probabilities(self._scores(belief, context), eligible)
+
+
 def choose_best(
     scores: FloatArray,
     eligible: BoolArray | None,

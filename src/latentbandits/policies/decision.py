@@ -11,9 +11,18 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
-PropensityKind = Literal["exact", "quadrature", "counted", "conditional", "none"]
-"""How a propensity was found: in closed form; by a one-dimensional integral, to 1e-6; by counting
-draws; in closed form given the posterior draws that the decision was made from; not at all."""
+PropensityKind = Literal["exact", "quadrature", "counted", "conditional", "explored", "none"]
+"""How a propensity was found.
+
+- exact: in closed form.
+- quadrature: by a one-dimensional integral, to 1e-6.
+- counted: the share of draws that pick the same action, the decision included.
+- conditional: in closed form given the posterior draws that the decision was made from. An action
+  that is sometimes played can have none in other draws, so inverse weighting is biased.
+- explored: in closed form given the draws, and bounded below by exploration (`Exploring`), so that
+  inverse weighting is unbiased.
+- none: not at all.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

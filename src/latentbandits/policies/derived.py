@@ -23,6 +23,7 @@ import numpy as np
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.protocol import KnownModel, Model
 from latentbandits.policies.experts import EXP4
+from latentbandits.policies.exploring import Exploring
 from latentbandits.policies.forgetting import Discounted, SlidingWindow
 from latentbandits.policies.latent_ucb import mmUCB
 from latentbandits.policies.registry import Inputs, build
@@ -84,6 +85,13 @@ def build_mmucb(
     if slack is None and items is not None and covariances is not None:
         slack = average_item_slack(items.mean(axis=0), covariances)
     return mmUCB(model, slack, horizon)
+
+
+def build_exploring(
+    inputs: Inputs, policy: str = "mmTS", e: float = 0.1, draws: int = 100
+) -> Exploring:
+    """`policy`, given as text, with a share of random actions."""
+    return Exploring(build(policy, inputs), e, draws)
 
 
 def build_discounted(inputs: Inputs, policy: str = "mUCB", factor: float = 0.99) -> Discounted:

@@ -48,6 +48,7 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
     rate: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_horizon(self.horizon)
         low, high = self.reward_range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):

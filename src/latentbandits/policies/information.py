@@ -84,9 +84,9 @@ class mmIDS(JointPolicy):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.positive_count("draws", self.draws)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0; got {self.seed!r}")
+        checks.count("seed", self.seed)
 
     def _scenarios(self, belief: JointBelief, context: Context) -> tuple[FloatArray, FloatArray]:
         """Return mean rewards `(1 or n, m, n_actions)` and weights `(n, m)` of the scenarios."""

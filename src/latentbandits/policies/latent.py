@@ -36,10 +36,30 @@ def check_context(
     return features, features.shape[1]
 
 
+_KNOWN = ("n_states", "log_state_prior", "check_context", "expected_rewards", "log_likelihood")
+_JOINT = (*_KNOWN, "parameters", "condition", "posterior_rewards", "sample_rewards")
+
+
+def check_model(policy: object, model: object, needed: tuple[str, ...] = _KNOWN) -> None:
+    """TypeError unless `model` has the `needed` parts of a model."""
+    kind = type(model)
+    if isinstance(model, type) or any(
+        not hasattr(kind, n) and not hasattr(model, n) for n in needed
+    ):
+        got = model.__name__ if isinstance(model, type) else kind.__name__
+        raise TypeError(
+            f"{type(policy).__name__} needs a model of latent states, such as "
+            f"GaussianArms(means, noise, spread); got {'the class ' * isinstance(model, type)}{got}"
+        )
+
+
 class LatentPolicy(CheckedPolicy[LatentBeliefT], ABC):
     """A policy that acts on a `model` of latent states."""
 
     model: KnownModel
+
+    def __post_init__(self) -> None:
+        check_model(self, self.model)
 
     @property
     def n_states(self) -> int:
@@ -81,6 +101,9 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
     """Knows how unsure the model is: the belief is over states and parameters (Algorithm 3)."""
 
     model: Model
+
+    def __post_init__(self) -> None:
+        check_model(self, self.model, _JOINT)
 
     def init(self, n_sessions: int = 1) -> JointBelief:
         return joint.prior(self.model, n_sessions)

@@ -105,6 +105,7 @@ class mUCB(_ConsistentUCB):
     horizon: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_horizon(self.horizon)
 
     @property
@@ -128,6 +129,7 @@ class mmUCB(_ConsistentUCB):
     horizon: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_horizon(self.horizon)
         if self.slack is not None and not (math.isfinite(self.slack) and self.slack >= 0):
             raise ValueError(f"slack must be a finite number of at least zero; got {self.slack}")

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.protocol import Context
-from latentbandits.policies.checked import CheckedPolicy, Choice, best_probabilities, choose_best
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import LargestScore
+from latentbandits.policies.decision import Decision
 
 
 class FeatureSums(NamedTuple):
@@ -23,7 +23,7 @@ class FeatureSums(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class RidgeUCB(CheckedPolicy[FeatureSums]):
+class RidgeUCB(LargestScore[FeatureSums]):
     """x'theta + alpha sqrt(x' A^-1 x), A = ridge I + sum x x', solved anew for every decision.
 
     >>> policy = RidgeUCB(n_features=2)
@@ -47,7 +47,7 @@ class RidgeUCB(CheckedPolicy[FeatureSums]):
         features = checks.features(context, n_sessions, self.n_features)
         return features, features.shape[1]
 
-    def _index(self, belief: FeatureSums, context: Context) -> FloatArray:
+    def _scores(self, belief: FeatureSums, context: Context) -> FloatArray:
         assert context is not None
         precision = belief.squares + self.ridge * np.eye(self.n_features)
         columns = np.concatenate([belief.products[:, :, None], context.swapaxes(1, 2)], axis=2)
@@ -56,16 +56,6 @@ class RidgeUCB(CheckedPolicy[FeatureSums]):
         variance = np.einsum("nkd,ndk->nk", context, solved[:, :, 1:])
         index: FloatArray = mean + self.alpha * np.sqrt(np.maximum(variance, 0.0))
         return index
-
-    def _choose(
-        self,
-        belief: FeatureSums,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        return choose_best(self._index(belief, context), eligible, rng, propensity)
 
     def _learn(
         self,
@@ -80,12 +70,3 @@ class RidgeUCB(CheckedPolicy[FeatureSums]):
         return FeatureSums(
             belief.squares + x[:, :, None] * x[:, None, :], belief.products + x * reward[:, None]
         )
-
-    def _probabilities(
-        self,
-        belief: FeatureSums,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return best_probabilities(self._index(belief, context), eligible)

@@ -12,7 +12,7 @@ from latentbandits.beliefs import states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.checks import BoolArray
+from latentbandits.models.checks import BoolArray, IntArray
 from latentbandits.models.composed.catch_all import with_catch_all
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context, KnownModel, Model
@@ -111,12 +111,29 @@ class JointThompson(JointPolicy, ABC):
         """
         features, n_actions = self._check_context(context, 1)
         mask = check_eligible(eligible, 1, n_actions)
-        log_weights = np.broadcast_to(belief.log_weights, (draws + 1, self.n_states))
-        state = states.sample(log_weights, rng)
-        rewards = self.model.sample_rewards(belief.parameters, features, state[None], rng)
-        action = choice.pick_best(rewards[0], mask, rng)
-        chance = np.array([np.count_nonzero(action == action[0]) / len(action)])
-        return Decision(action[:1], state[:1], chance, "counted", self.name, mask)
+        action, state = self.sample_actions(belief, features, mask, draws + 1, rng)
+        chance = np.array([np.count_nonzero(action == action[0, 0]) / (draws + 1)])
+        return Decision(action[:, 0], state[:, 0], chance, "counted", self.name, mask)
+
+    def sample_actions(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        draws: int,
+        rng: np.random.Generator,
+    ) -> tuple[IntArray, IntArray]:
+        """Independent decisions from one belief, and their states: both `(n_sessions, draws)`.
+
+        `context` and `eligible` are taken as checked.
+        """
+        n = len(belief.log_weights)
+        wide = np.repeat(belief.log_weights, draws, axis=0)
+        state = states.sample(wide, rng).reshape(n, draws)
+        rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
+        mask = None if eligible is None else np.repeat(eligible, draws, axis=0)
+        action = choice.pick_best(rewards.reshape(n * draws, -1), mask, rng)
+        return action.reshape(n, draws), state
 
     def _probabilities(
         self,

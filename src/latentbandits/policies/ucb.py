@@ -9,16 +9,16 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.protocol import Context
-from latentbandits.policies.checked import CheckedPolicy, Choice, best_probabilities, choose_best
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import LargestScore
+from latentbandits.policies.decision import Decision
 from latentbandits.policies.latent import check_context
 
 
 @dataclass(frozen=True, eq=False)
-class UCB1(CheckedPolicy[ArmStatistics]):
+class UCB1(LargestScore[ArmStatistics]):
     """Each action once, then mean + scale sqrt(2 log t / n_a). Scale 1 is for rewards in [0, 1].
 
     >>> policy = UCB1(n_actions=2)
@@ -45,23 +45,13 @@ class UCB1(CheckedPolicy[ArmStatistics]):
         checks.no_context("UCB1", context)
         return None, self.n_actions
 
-    def _index(self, belief: ArmStatistics) -> FloatArray:
+    def _scores(self, belief: ArmStatistics, context: Context) -> FloatArray:
         """The upper confidence bound of every action; infinite where it was never tried."""
         untried = belief.counts == 0
         counts = np.where(untried, 1.0, belief.counts)
         rounds = np.maximum(belief.counts.sum(axis=1, keepdims=True), 1.0)
         index = belief.sums / counts + self.scale * np.sqrt(2 * np.log(rounds) / counts)
         return np.where(untried, np.inf, index)
-
-    def _choose(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        return choose_best(self._index(belief), eligible, rng, propensity)
 
     def _learn(
         self,
@@ -73,18 +63,9 @@ class UCB1(CheckedPolicy[ArmStatistics]):
     ) -> ArmStatistics:
         return belief.add(action, reward)
 
-    def _probabilities(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return best_probabilities(self._index(belief), eligible)
-
 
 @dataclass(frozen=True, eq=False)
-class LinUCB(CheckedPolicy[LinearPosterior]):
+class LinUCB(LargestScore[LinearPosterior]):
     """x'theta + alpha sqrt(x' A^-1 x) with A = ridge I + sum x x'.
 
     theta and A^-1 are the posterior mean and covariance of a linear Gaussian model with one state,
@@ -117,20 +98,10 @@ class LinUCB(CheckedPolicy[LinearPosterior]):
     def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         return check_context(self.model, context, n_sessions)
 
-    def _index(self, belief: LinearPosterior, context: Context) -> FloatArray:
+    def _scores(self, belief: LinearPosterior, context: Context) -> FloatArray:
         mean, variance = self.model.posterior_rewards(belief, context)
         index: FloatArray = mean[:, 0] + self.alpha * np.sqrt(variance[:, 0])
         return index
-
-    def _choose(
-        self,
-        belief: LinearPosterior,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        return choose_best(self._index(belief, context), eligible, rng, propensity)
 
     def _learn(
         self,
@@ -141,12 +112,3 @@ class LinUCB(CheckedPolicy[LinearPosterior]):
         reward: FloatArray,
     ) -> LinearPosterior:
         return self.model.condition(belief, context, action, reward)[1]
-
-    def _probabilities(
-        self,
-        belief: LinearPosterior,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return best_probabilities(self._index(belief, context), eligible)
