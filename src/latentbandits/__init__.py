@@ -39,3 +39,8 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return sorted({*_policies, *_MODULES, *public_names(_FAMILIES)})
     return _lazy(name)
+
+
+def __dir__() -> list[str]:
+    """Every public name, also those that load when they are first used."""
+    return sorted({*globals(), *__getattr__("__all__")})

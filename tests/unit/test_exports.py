@@ -1,5 +1,8 @@
 """What the packages export: every name is there, also those that load when first asked for."""
 
+import subprocess
+import sys
+
 import pytest
 
 import latentbandits
@@ -9,7 +12,21 @@ from latentbandits import models
 @pytest.mark.parametrize("package", [latentbandits, models])
 def test_every_exported_name_is_there(package):
     for name in package.__all__:
-        assert name == "Context" or getattr(package, name).__name__ == name
+        assert name in ("Context", "AnyPolicy") or getattr(package, name).__name__ == name
+
+
+@pytest.mark.parametrize("package", [latentbandits, models])
+def test_dir_lists_every_public_name(package):
+    """In a fresh process too, before any name was used."""
+    assert set(package.__all__) <= set(dir(package))
+    code = f"import {package.__name__} as p; print(set(p.__all__) - set(dir(p)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+
+
+def test_the_names_that_users_need_are_exported():
+    needed = {"AnyPolicy", "Policy", "Decision", "Agent", "simulate", "save", "load", "mmTS"}
+    assert needed <= set(latentbandits.__all__)
 
 
 def test_other_names_are_not():
