@@ -1,0 +1,50 @@
+"""The model without its latent states: one state whose prior has the same mean and covariance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.linear.logistic import LogisticLinear
+from latentbandits.models.protocol import Extendable, Model
+
+
+def one_state_model(model: Any) -> Model | None:
+    """Return the one-state model whose parameters have the moments of `model`, states unknown.
+
+    mean = sum_s P1(s) m_s and covariance = sum_s P1(s) (C_s + (m_s - mean)(m_s - mean)'). Its
+    posterior mean is what folding a new user into the completed matrix predicts. None for a kind
+    of model that has no such form.
+
+    >>> model = GaussianArms([[1.0], [3.0]], noise=0.5, spread=1.0)
+    >>> alone = one_state_model(model)
+    >>> alone.means, alone.spread ** 2
+    (array([[2.]]), array([[2.]]))
+    """
+    if isinstance(model, (LinearGaussian, LogisticLinear)):
+        prior = model.state_prior
+        mean = prior @ model.weights
+        offsets = model.weights - mean
+        covariance = np.tensordot(prior, model.covariances, axes=1)
+        covariance = covariance + np.einsum("s,si,sj->ij", prior, offsets, offsets)
+        if isinstance(model, LogisticLinear):
+            return LogisticLinear(
+                mean[None], covariance[None], model.n_particles, model.n_moves, model.seed
+            )
+        return LinearGaussian(mean[None], model.noise, covariance[None])
+    if not isinstance(model, Extendable):
+        return None
+    prior = np.exp(model.log_state_prior[0])
+    means, variances = model.posterior_rewards(model.parameters(1), None)
+    mean = prior @ means[0]
+    spread = np.sqrt(prior @ (variances[0] + (means[0] - mean) ** 2))
+    if isinstance(model, GaussianArms):
+        return GaussianArms(mean[None], model.noise, spread[None])
+    from_means = getattr(type(model), "from_means", None)
+    if from_means is None or not (spread > 0).all():
+        return model.vague()
+    alone: Model = from_means(mean[None], spread[None])
+    return alone

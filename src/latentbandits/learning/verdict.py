@@ -1,0 +1,233 @@
+"""Is the model worth using, and with which policy? Held-out users' real rewards decide.
+
+Replay (`replay.py`) is honest but noisy: it can tell a bad policy from a good one, not two good
+ones. Simulation from the model has no noise to speak of, but believes the model. So the policy that
+is recommended is the best under simulation among those that are not more than two paired standard
+errors below the best in replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from latentbandits.learning import replay as replays
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.logs import Log
+from latentbandits.learning.one_state import one_state_model
+from latentbandits.learning.progress import Progress, Silent
+from latentbandits.learning.replay import Player, PolicyPlayer, Replay, ScorePlayer
+from latentbandits.models.checks import FloatArray
+from latentbandits.policies.greedy import mmGreedy
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.registry import Inputs, build, entries
+from latentbandits.report.estimate import Estimate
+
+Verdict = Literal["helps", "no difference", "harms"]
+
+POPULARITY = "popularity"
+FOLD_IN = "fold-in"
+BASELINES = ("uniform", POPULARITY, FOLD_IN, "TS", "LinTS")
+"""Policies that need no latent states; fold-in is the posterior mean of the one-state model."""
+
+CLEAR = 2.0
+"""Paired standard errors beyond which a difference counts."""
+
+CAVEAT = (
+    "The held-out rows were chosen by whoever produced the log: replay says how well a policy "
+    "orders what users were shown, not what it would earn on actions that nobody was shown."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """The outcome of replay and simulation; `report()` is its form in report.json."""
+
+    replay: Replay
+    candidates: tuple[str, ...]  # policies on the model that can be recommended
+    simulated: Mapping[str, Estimate]  # mean reward a round on users drawn from the model
+    value_of_state: float  # reward a round that knowing the state adds to the best average action
+
+    @property
+    def horizon(self) -> int:
+        return self.replay.horizons[-1]
+
+    @property
+    def best(self) -> str:
+        """The candidate, or popularity, with the largest reward in replay."""
+        names = (*self.candidates, POPULARITY)
+        return max(names, key=lambda name: self.replay.reward(name, self.horizon).mean)
+
+    @property
+    def admitted(self) -> tuple[str, ...]:
+        """Those that replay does not veto: not clearly below the best, and not below popularity."""
+        return tuple(
+            name
+            for name in (*self.candidates, POPULARITY)
+            if not _clearly_below(self.replay.difference(name, self.best, self.horizon))
+            and not any(
+                _clearly_below(self.replay.difference(name, POPULARITY, h))
+                for h in self.replay.horizons
+            )
+        )
+
+    @property
+    def recommended(self) -> str:
+        """The best under simulation among those that replay does not veto."""
+        on_model = [name for name in self.admitted if name != POPULARITY]
+        if not on_model:
+            return POPULARITY
+        simulated = [name for name in on_model if name in self.simulated]
+        if simulated:
+            return max(simulated, key=lambda name: self.simulated[name].mean)
+        return max(on_model, key=lambda name: self.replay.reward(name, self.horizon).mean)
+
+    @property
+    def judged(self) -> str:
+        """The policy that the verdict is about: the recommended one, else the model's best."""
+        if self.recommended != POPULARITY:
+            return self.recommended
+        return max(self.candidates, key=lambda name: self.replay.reward(name, self.horizon).mean)
+
+    @property
+    def verdict(self) -> Verdict:
+        lead = self.replay.difference(self.judged, POPULARITY, self.horizon)
+        if self.recommended == POPULARITY or _clearly_below(lead):
+            return "harms"
+        return "helps" if lead.mean > CLEAR * lead.stderr else "no difference"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict for people."""
+        name, horizon = self.judged, self.horizon
+        lead = self.replay.difference(name, POPULARITY, horizon)
+        where = f"rounds 1-{horizon} of {self.replay.n_users(horizon):,} held-out users"
+        signed = f"{'+' if lead.mean >= 0 else ''}{lead}"
+        compared = f"{name} earns {signed} a round compared with showing the best average action"
+        if self.verdict == "helps":
+            return f"The model helps: {compared} ({where}). Use {self.recommended}."
+        if self.verdict == "harms":
+            return (
+                f"The model harms: {compared} ({where}), and every policy on the model loses to "
+                f"it somewhere. Use {self.recommended}, or learn from more data."
+            )
+        return (
+            f"No measurable difference: {compared} ({where}). {self.recommended} costs nothing "
+            "that replay can see."
+        )
+
+    def report(self) -> dict[str, Any]:
+        """Plain data for report.json."""
+        curves = []
+        for name in self.replay.rewards:
+            mean, stderr = self.replay.curve(name)
+            curves.append({"policy": name, "reward": mean.tolist(), "stderr": stderr.tolist()})
+        simulated = [
+            {"policy": name, "reward": found.mean, "stderr": found.stderr}
+            for name, found in self.simulated.items()
+        ]
+        return {
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "recommended_policy": self.recommended,
+            "admitted": list(self.admitted),
+            "horizon": self.horizon,
+            "replay": self.replay.rows(POPULARITY),
+            "curves": curves,
+            "simulated": simulated,
+            "value_of_state": self.value_of_state,
+            "offered": replays.OFFERED,
+            "caveat": CAVEAT,
+        }
+
+
+def judge_policies(
+    learned: Learned,
+    kept: Log,
+    held_out: Log,
+    *,
+    most_rounds: int = replays.MOST_ROUNDS,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Judgement:
+    """Replay the policies of the registry that can act on the model, and the baselines.
+
+    Args:
+        learned: the model learned from the users of `kept` alone.
+        kept: the users that the model and the baselines know.
+        held_out: the users that are played.
+        most_rounds: the longest session.
+        seed: of all randomness.
+        progress: told of each policy.
+    """
+    bar = Silent() if progress is None else progress
+    log = held_out.of_events(learned.counts[held_out.actions] > 0)
+    low, high = float(kept.rewards.min()), float(kept.rewards.max())
+    inputs = Inputs(
+        learned.model,
+        reward_range=(low, high) if low < high else None,
+        horizon=most_rounds,
+        items=learned.features,
+    )
+    on_model = model_policies(inputs)
+    players: dict[str, Player] = {
+        "uniform": ScorePlayer(np.zeros(log.n_actions)),
+        POPULARITY: ScorePlayer(replays.action_averages(kept)),
+    }
+    alone = one_state_model(learned.model)
+    scratch = "TS" if learned.features is None else "LinTS"
+    others = {scratch: build(scratch, inputs)} | on_model
+    if alone is not None:
+        others = {FOLD_IN: mmGreedy(alone)} | others
+    players |= {
+        name: PolicyPlayer(policy, log.n_actions, learned.features)
+        for name, policy in others.items()
+    }
+    found = replays.replay(players, log, most_rounds=most_rounds, seed=seed, progress=bar)
+    return Judgement(found, tuple(on_model), {}, value_of_state(learned, log, seed))
+
+
+def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
+    """The session policies of the registry that act on latent states and can be built."""
+    found: dict[str, AnyPolicy] = {}
+    for entry in entries("session"):
+        if "model" not in entry.needs or entry.name in BASELINES:
+            continue
+        try:
+            found[entry.name] = build(entry.name, inputs)
+        except (ValueError, TypeError):
+            continue  # it needs an option, or a model of another kind
+    return found
+
+
+def value_of_state(learned: Learned, log: Log, seed: int = 0) -> float:
+    """Return the reward a round of knowing the state: E max_a mu(s, a) - max_a E mu(s, a).
+
+    The maximum is over all actions of a model of arms; of a large catalogue it is over the actions
+    that a round of replay offers, averaged over users.
+    """
+    rewards, prior = learned.rewards(), learned.model.state_prior
+    if learned.features is None:
+        sets = np.flatnonzero(learned.counts > 0)[None]
+    else:
+        rng = np.random.default_rng(seed)
+        lengths = np.diff(log.starts)
+        users = np.flatnonzero(lengths >= replays.SHARE)
+        size = (len(users), replays.OFFERED)
+        place = (rng.random(size) * lengths[users][:, None]).astype(np.int64)
+        sets = log.actions[log.starts[users][:, None] + place]
+    offered = rewards[:, sets]  # (n_states, n_sets, n_offered)
+    knowing = prior @ offered.max(axis=2)
+    average = np.tensordot(prior, offered, axes=1).max(axis=1)
+    return float((knowing - average).mean())
+
+
+def _clearly_below(difference: Estimate) -> bool:
+    return bool(difference.mean < -CLEAR * difference.stderr)
+
+
+def simulated_rewards(values: Mapping[str, FloatArray]) -> dict[str, Estimate]:
+    return {name: Estimate.of(own) for name, own in values.items()}
