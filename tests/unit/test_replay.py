@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -89,7 +91,7 @@ def test_offers_are_uniform_and_the_same_for_all_policies():
     made = generate_arms(n_users=2000, n_rounds=30, n_states=1, n_actions=5, noise=0.1, seed=4)
     players = {"a": ScorePlayer(np.zeros(5)), "b": ScorePlayer(np.zeros(5))}
     found = replay(players, made.log)
-    means = [made.log.rewards[s:e].mean() for s, e in zip(made.log.starts, made.log.starts[1:])]
+    means = [made.log.rewards[s:e].mean() for s, e in pairwise(made.log.starts)]
     # A uniform choice has the mean of the log: 4 standard errors.
     assert abs(found.reward("a", 10).mean - np.mean(means)) < 4 * found.reward("a", 10).stderr
     assert found.difference("a", "b", 10).stderr < found.reward("a", 10).stderr * 1.5

@@ -62,7 +62,9 @@ def _metavar(described: Any) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from latentbandits.cli.advice import harm_warnings
     from latentbandits.serving.engine.engine import Engine
+    from latentbandits.serving.engine.library import notes
     from latentbandits.serving.errors import Refused
     from latentbandits.serving.http.server import serve
     from latentbandits.serving.http.service import Service
@@ -96,13 +98,18 @@ def _run(arguments: argparse.Namespace) -> int:
     except ValueError:
         store.close()
         raise
-    logging.getLogger("latentbandits").info(
-        "model %s (%s), policy %s, store %s",
+    logger = logging.getLogger("latentbandits")
+    logger.info(
+        "model %s (%s), policy %s%s, store %s",
         served.id,
         served.name,
-        settings.policy,
+        served.policy_texts["policy"],
+        " (recommended by its fit)" if _recommended(settings.policy, row) else "",
         _safe(settings.store),
     )
+    if row is not None:
+        for warning in harm_warnings(notes(row), served.name):
+            logger.warning("%s", warning)
     players = None
     if demo is not None:
         from latentbandits.cli.demo import play
@@ -110,6 +117,13 @@ def _run(arguments: argparse.Namespace) -> int:
         players = play(service, demo, _DEMO_RATE)
     serve(service, players)
     return 0
+
+
+def _recommended(policy: str, row: Any) -> bool:
+    from latentbandits.policies.registry import AUTO
+    from latentbandits.serving.engine.library import notes
+
+    return policy == AUTO and row is not None and "recommended_policy" in notes(row)
 
 
 def _demonstration() -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.models.protocol import Extendable, Model
+from latentbandits.models.protocol import Model
 
 
 def one_state_model(model: Any) -> Model | None:
@@ -35,16 +35,20 @@ def one_state_model(model: Any) -> Model | None:
                 mean[None], covariance[None], model.n_particles, model.n_moves, model.seed
             )
         return LinearGaussian(mean[None], model.noise, covariance[None])
-    if not isinstance(model, Extendable):
+    if isinstance(model, GaussianArms):
+        means, variances = model.means, model.spread**2
+    elif hasattr(model, "vague"):
+        means, variances = (part[0] for part in model.posterior_rewards(model.parameters(1), None))
+    else:
         return None
     prior = np.exp(model.log_state_prior[0])
-    means, variances = model.posterior_rewards(model.parameters(1), None)
-    mean = prior @ means[0]
-    spread = np.sqrt(prior @ (variances[0] + (means[0] - mean) ** 2))
+    mean = prior @ means
+    spread = np.sqrt(prior @ (variances + (means - mean) ** 2))
     if isinstance(model, GaussianArms):
         return GaussianArms(mean[None], model.noise, spread[None])
     from_means = getattr(type(model), "from_means", None)
     if from_means is None or not (spread > 0).all():
-        return model.vague()
+        vague: Model = model.vague()
+        return vague
     alone: Model = from_means(mean[None], spread[None])
     return alone

@@ -294,7 +294,7 @@ def action_averages(log: Log, n_actions: int | None = None) -> FloatArray:
     overall = float(log.rewards.mean())
     means = np.divide(sums, counts, out=np.full(size, overall), where=counts > 0)
     squares = np.bincount(log.actions, log.rewards**2, minlength=size)
-    spare = max(log.n_events - np.count_nonzero(counts), 1)
+    spare = max(log.n_events - int(np.count_nonzero(counts)), 1)
     within = float(np.maximum(squares - sums * means, 0.0).sum()) / spare
     # E sum n_a (mean_a - overall)^2 = (A - 1) within + (N - sum n_a^2 / N) between
     n = float(log.n_events)

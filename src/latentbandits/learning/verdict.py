@@ -20,7 +20,6 @@ from latentbandits.learning.logs import Log
 from latentbandits.learning.one_state import one_state_model
 from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.replay import Player, PolicyPlayer, Replay, ScorePlayer
-from latentbandits.models.checks import FloatArray
 from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build, entries
@@ -227,7 +226,3 @@ def value_of_state(learned: Learned, log: Log, seed: int = 0) -> float:
 
 def _clearly_below(difference: Estimate) -> bool:
     return bool(difference.mean < -CLEAR * difference.stderr)
-
-
-def simulated_rewards(values: Mapping[str, FloatArray]) -> dict[str, Estimate]:
-    return {name: Estimate.of(own) for name, own in values.items()}

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from latentbandits.policies.registry import parse
+from latentbandits.policies.registry import AUTO, parse
 from latentbandits.serving.engine.engine import EngineSettings
 from latentbandits.serving.engine.propensities import PropensityMode
 from latentbandits.serving.records import SwapMode
@@ -41,8 +41,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         int, _doc("sqlite: pages of the write-ahead log until it is folded into the file", ge=1)
     ] = 1000
     policy: Annotated[
-        str, _doc("policy of most sessions, such as mmTS or 'mmTS(catch_all=True)'")
-    ] = "mmTS"
+        str,
+        _doc("policy of most sessions, such as mmTS or 'mmTS(catch_all=True)'; auto: the one that "
+             "the model's fit recommends, else mmTS"),
+    ] = "auto"  # fmt: skip
     holdout_policy: Annotated[str, _doc("policy of the sessions that are held out")] = "uniform"
     holdout_share: Annotated[float, _doc("share of sessions held out", ge=0, le=1)] = 0.0
     swap: Annotated[
@@ -95,7 +97,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def check(self) -> None:
         """ValueError where settings do not go together."""
         for text in (self.policy, self.holdout_policy):
-            parse(text)
+            if text != AUTO:
+                parse(text)
         if self.retention < self.session_ttl:
             raise ValueError(
                 f"retention ({self.retention:g} s) must be at least session_ttl "

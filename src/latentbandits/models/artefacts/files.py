@@ -72,8 +72,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         fresh.rename(target)
 
 
-def write(model: KnownModel, folder: Path, catalogue: Catalogue | None = None) -> None:
-    """The files of a model, into a folder that nobody reads yet."""
+def write(
+    model: KnownModel,
+    folder: Path,
+    catalogue: Catalogue | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the files of a model into a folder that nobody reads yet.
+
+    `notes` are facts about the model as JSON, such as the policy that its fit recommends; they are
+    part of the manifest, and `load_notes` reads them again.
+    """
     arrays = to_arrays(model)
     if catalogue is not None:
         arrays |= {CATALOGUE + name: array for name, array in catalogue.to_arrays().items()}
@@ -85,6 +94,8 @@ def write(model: KnownModel, folder: Path, catalogue: Catalogue | None = None) -
         "arrays": {name: list(array.shape) for name, array in arrays.items()},
         "arrays_sha256": hashlib.sha256(data).hexdigest(),
     }
+    if notes:
+        manifest["notes"] = dict(notes)
     manifest["manifest_sha256"] = _digest(manifest)
     (folder / ARRAYS_FILE).write_bytes(data)
     (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n")
@@ -98,6 +109,14 @@ def load(path: str | os.PathLike[str]) -> Model:
         return from_arrays(manifest["kind"], own)
     except (TypeError, ValueError) as error:
         raise ArtefactError(f"{path} does not hold a {manifest['kind']}: {error}") from None
+
+
+def load_notes(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the notes that were written with a model; empty if there were none."""
+    notes = _read_manifest(Path(path)).get("notes", {})
+    if not isinstance(notes, dict):
+        raise ArtefactError(f"{path}: the notes of the manifest are not a JSON object")
+    return notes
 
 
 def load_catalogue(path: str | os.PathLike[str]) -> Catalogue | None:

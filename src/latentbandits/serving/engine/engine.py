@@ -48,7 +48,7 @@ _HISTORY = 1_000  # rounds of a session that are shown
 class EngineSettings(msgspec.Struct, frozen=True):
     """How an engine decides and how long it remembers; times in seconds."""
 
-    policy: str = "mmTS"
+    policy: str = "auto"
     holdout_policy: str = "uniform"
     holdout_share: float = 0.0
     swap: SwapMode = "pinned"

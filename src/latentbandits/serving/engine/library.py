@@ -21,6 +21,7 @@ from latentbandits.models.artefacts.files import (
     save,
 )
 from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.registry import AUTO
 from latentbandits.serving.engine.actions import ActionSpace, action_space
 from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.serving.errors import Invalid, NotFound
@@ -29,6 +30,8 @@ from latentbandits.serving.stores.protocol import Store
 
 _MAX_BYTES = 256 * 2**20
 _ID_DIGITS = 12
+DEFAULT_POLICY = "mmTS"
+"""The policy of `auto` where the model was saved without a recommendation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,7 @@ class ServedModel:
     model: Any
     space: ActionSpace
     policies: Mapping[str, AnyPolicy]
+    policy_texts: Mapping[str, str]
     catalogue: Catalogue | None = None
 
 
@@ -79,6 +83,11 @@ class Library:
             found = self._served[model_id] = self.check(row)
         return found
 
+    def _policy(self, group: str, row: ModelRow) -> str:
+        """The text of a group's policy; `auto` is the one that the fit of the model recommends."""
+        name = self._names[group]
+        return notes(row).get("recommended_policy", DEFAULT_POLICY) if name == AUTO else name
+
     def check(self, row: ModelRow) -> ServedModel:
         """The model of an artefact, ready to decide; Invalid if it never could."""
         model, catalogue = unpack(row)
@@ -89,13 +98,12 @@ class Library:
             )
         try:
             items = None if catalogue is None else catalogue.features
-            policies = {
-                group: make_policy(name, model, items) for group, name in self._names.items()
-            }
+            texts = {group: self._policy(group, row) for group in self._names}
+            policies = {group: make_policy(text, model, items) for group, text in texts.items()}
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: {error}") from None
         space = action_space(model, catalogue)
-        return ServedModel(row.id, row.name, model, space, policies, catalogue)
+        return ServedModel(row.id, row.name, model, space, policies, texts, catalogue)
 
     def check_successor(self, new: ServedModel) -> None:
         """Refuse a model that could not answer what the active one could."""
@@ -134,6 +142,13 @@ def read_artefact(path: Path, name: str | None = None) -> ModelRow:
         lacking = Path(error.filename).name if error.filename else "its files"
         raise Invalid(f"{path} is not a saved model: {lacking}: {error.strerror}") from None
     return model_row(contents, name or path.name)
+
+
+def notes(row: ModelRow) -> dict[str, Any]:
+    """The notes of a row's manifest, such as the recommended policy; empty if there are none."""
+    files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
+    found: dict[str, Any] = msgspec.json.decode(files[MANIFEST_FILE]).get("notes", {})
+    return found
 
 
 def unpack(row: ModelRow) -> tuple[Any, Catalogue | None]:

@@ -86,11 +86,11 @@ def counts(totals: Statistics) -> dict[str, int]:
 
 
 def group_view(engine: Engine, group: str, totals: Statistics) -> GroupView:
-    total, settings = totals.group(group), engine.settings
-    share = settings.holdout_share
+    total, share = totals.group(group), engine.settings.holdout_share
+    served = engine.library.served(engine.library.active.model)
     return GroupView(
         group=group,
-        policy=settings.policy if group == "policy" else settings.holdout_policy,
+        policy=served.policy_texts[group],
         share=share if group == "holdout" else 1 - share,
         sessions=total.sessions,
         decisions=total.decisions,

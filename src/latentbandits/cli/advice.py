@@ -1,0 +1,40 @@
+"""The advice that a fit left with its model: which policy to use, and whether the model harms."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
+    """The policy that the fit of a saved model recommends; `default` if it recommends none."""
+    from latentbandits.models.artefacts.files import load_notes
+
+    return str(load_notes(path).get("recommended_policy", default))
+
+
+def harm_warnings(notes: Mapping[str, Any], name: str) -> list[str]:
+    """The warning that every command gives which uses a model that harms."""
+    if notes.get("verdict") != "harms":
+        return []
+    return [
+        f"{name} harms: its policies earned less on held-out users than the best average action; "
+        f"its fit recommends {notes.get('recommended_policy')} (see its report.html)"
+    ]
+
+
+def warn_of_harm(path: str | os.PathLike[str]) -> list[str]:
+    """Print the warning of a saved model that harms to standard error, and return it."""
+    from latentbandits.models.artefacts.files import load_notes
+
+    found = harm_warnings(load_notes(path), os.fspath(path))
+    print_warnings(found)
+    return found
+
+
+def print_warnings(warnings: list[str]) -> None:
+    """One line each, to standard error."""
+    for warning in warnings:
+        sys.stderr.write(f"latentbandits: warning: {warning}\n")
