@@ -16,6 +16,12 @@ def add_parser(subparsers: Any) -> None:
         default="decide,reward",
         help="comma-separated, of decide, reward, read, admin (default decide,reward)",
     )
+    parser.add_argument(
+        "--sessions", default="", metavar="PREFIX", help="only sessions whose id begins so"
+    )
+    parser.add_argument(
+        "--rate", type=float, metavar="N", help="at most N decisions and rewards per second"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -23,7 +29,9 @@ def _run(arguments: argparse.Namespace) -> int:
     from latentbandits.serving.http.keys import add_key
 
     scopes = [scope.strip() for scope in arguments.scopes.split(",") if scope.strip()]
-    made = add_key(arguments.keys, arguments.name, scopes)
+    made = add_key(
+        arguments.keys, arguments.name, scopes, arguments.sessions, arguments.rate
+    )
     sys.stdout.write(f"{made}\n")
-    sys.stderr.write(f"Keep it: {arguments.keys} has only its hash. Restart the service.\n")
+    sys.stderr.write(f"Keep it: {arguments.keys} has only its hash. A running service reads the file by itself.\n")
     return 0

@@ -66,6 +66,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         str | None, _doc("folder below which models can be activated; default: that of MODEL")
     ] = None
     keys: Annotated[str | None, _doc("TOML file of API keys; see `latentbandits key`")] = None
+    audit: Annotated[
+        str | None, _doc("file to which every admin action is appended, one JSON line each")
+    ] = None
     allowed_hosts: Annotated[
         str, _doc("further Host names to answer to, comma-separated; all with keys if empty")
     ] = ""

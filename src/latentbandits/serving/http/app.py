@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.http.endpoints import ENDPOINTS, Endpoint
+from latentbandits.serving.http.keys import ANYONE, Caller
 from latentbandits.serving.http.messages import ErrorBody, Health, Problem
 from latentbandits.serving.http.metrics import snapshot
 from latentbandits.serving.http.openapi import document
@@ -58,9 +60,10 @@ _STATUSES: tuple[tuple[type[Refused], int], ...] = (
 class _Answered(Exception):  # noqa: N818 - an answer, not a fault
     """A request that HTTP alone refuses."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, retry_after: float = 1.0) -> None:
         self.status = status
         self.problem = Problem(code, message)
+        self.retry_after = retry_after
 
 
 def create_app(service: Service, beside: Background | None = None) -> Starlette:
@@ -152,24 +155,30 @@ class _Handler:
         service, endpoint = self._service, self._endpoint
         extra: RawHeaders = _NO_MORE
         data = b""
+        caller, body, given = None, None, {}
         try:
             headers: RawHeaders = dict(scope["headers"])
             _check_host(service, headers)
-            _check_key(service, headers, endpoint.scope)
-            body = None
+            caller = _identify(service, headers, endpoint.scope, shared=endpoint.shared)
+            given = _parameters(scope) if endpoint.parameters else {}
             if self._decoder is not None:
                 data = await _read(service, receive, headers)
                 body = _decode(self._decoder, data)
-            given = _parameters(scope) if endpoint.parameters else {}
-            answer = await endpoint.handle(service, body, given)
+            caller.spend(len(body) if isinstance(body, list) else 1)
+            answer = await endpoint.handle(service, body, given, caller)
             status = 200 if isinstance(answer, list) else endpoint.status
             content = _encode(answer)
         except Refused as refusal:
             status, content, extra = _refusal(refusal)
         except _Answered as answered:
-            status, content, extra = _problem(answered.status, answered.problem)
+            status, content, extra = _problem(
+                answered.status, answered.problem, answered.retry_after
+            )
         finally:
             service.body_bytes -= len(data)
+        if endpoint.scope == "admin" and caller is not None:
+            details = {**given, **({} if body is None else msgspec.to_builtins(body))}
+            service.audit.note(caller.name, endpoint.handle.__name__, details, status)
         counter = self._counters.get(status)
         if counter is None:
             counter = service.metrics.requests.labels(endpoint.path, status)
@@ -245,17 +254,31 @@ def _too_large(largest: int) -> _Answered:
     return _Answered(413, "too_large", f"the body may have at most {largest} bytes")
 
 
-def _check_key(service: Service, headers: RawHeaders, scope: str) -> None:
+def _identify(
+    service: Service, headers: RawHeaders, scope: str, *, shared: bool = False
+) -> Caller:
+    """Return whose key this is; refuse one that lacks the scope, or has used up its rate.
+
+    What is `shared` tells of all sessions: a key that is limited to some may not ask for it.
+    """
     if service.keys is None:
-        return
+        return ANYONE
     kind, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     if kind.lower() != "bearer":
         raise _Answered(401, "unauthorised", "send a key: Authorization: Bearer lb_...")
-    scopes = service.keys.scopes(key.strip())
-    if scopes is None:
+    caller = service.keys.caller(key.strip())
+    if caller is None:
         raise _Answered(401, "unauthorised", "this key is not one of the service's")
-    if scope not in scopes and "admin" not in scopes:
+    if not caller.may(scope):
         raise _Answered(403, "forbidden", f"this key lacks the scope {scope!r}")
+    if shared and caller.sessions:
+        raise _Answered(
+            403, "forbidden", f"this key is for sessions {caller.sessions!r}..., not for all"
+        )
+    wait = caller.wait()
+    if wait > 0:
+        raise _Answered(429, "rate", f"this key has used up its rate: wait {wait:.1f} s", wait)
+    return caller
 
 
 def _check_host(service: Service, headers: RawHeaders) -> None:
@@ -274,13 +297,15 @@ def _json(content: bytes, status: int = 200, headers: dict[str, str] | None = No
     return Response(content, status, headers, _JSON)
 
 
-def _problem(status: int, problem: Problem) -> tuple[int, bytes, RawHeaders]:
-    """The status, body and further headers that tell of a problem."""
+def _problem(
+    status: int, problem: Problem, retry_after: float = 1.0
+) -> tuple[int, bytes, RawHeaders]:
+    """Return the status, body and further headers that tell of a problem."""
     extra: RawHeaders = {}
     if status == 401:
         extra[b"www-authenticate"] = b"Bearer"
     if status in (429, 503):
-        extra[b"retry-after"] = b"1"
+        extra[b"retry-after"] = b"%d" % max(1, math.ceil(retry_after))
     return status, _encode(ErrorBody(problem, "unknown" if status == 504 else None)), extra
 
 
@@ -294,8 +319,13 @@ def _refusal(refusal: Refused) -> tuple[int, bytes, RawHeaders]:
     return _problem(status, Problem(refusal.code, message))
 
 
-def _error(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    _, content, extra = _problem(status, problem)
+def _error(
+    status: int,
+    problem: Problem,
+    retry_after: float = 1.0,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    _, content, extra = _problem(status, problem, retry_after)
     more = {name.decode(): value.decode() for name, value in extra.items()}
     return _json(content, status, {**(headers or {}), **more})
 
@@ -303,7 +333,7 @@ def _error(status: int, problem: Problem, headers: Mapping[str, str] | None = No
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers) if error.headers else None
-    return _error(error.status_code, Problem("http", error.detail), headers)
+    return _error(error.status_code, Problem("http", error.detail), headers=headers)
 
 
 async def _fault(request: Request, error: Exception) -> Response:
@@ -332,9 +362,9 @@ def _metrics(service: Service) -> Handler:
         try:
             headers = dict(request.scope["headers"])
             _check_host(service, headers)
-            _check_key(service, headers, "read")
+            _identify(service, headers, "read", shared=True).spend(1)
         except _Answered as answered:
-            return _error(answered.status, answered.problem)
+            return _error(answered.status, answered.problem, answered.retry_after)
         service.metrics.waiting.set(service.writer.waiting)
         service.metrics.most_waiting.set(service.writer.most_waiting)
         try:

@@ -1,59 +1,163 @@
-"""API keys: random, shown once, kept as hashes, each with the scopes it opens."""
+"""API keys: random, shown once, kept as hashes; each with scopes, sessions and a rate."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import math
 import os
 import secrets
 import tempfile
+import time
 import tomllib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
+from msgspec import Meta
 
 Scope = Literal["decide", "reward", "read", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)
+_BURST_SECONDS = 2.0  # of its rate that a key may use at once
+_log = logging.getLogger(__name__)
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`sha256` of a key of 256 random bits: too many to guess, so no slow hash is needed."""
+    """A key as the file has it.
 
-    sha256: str
+    `sha256` is that of 256 random bits: too many to guess, so no slow hash is needed. `sessions`
+    is the prefix that the ids of its sessions must have; `rate` is in decisions, rewards and
+    other requests per second.
+    """
+
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     scopes: list[Scope]
+    sessions: str = ""
+    rate: Annotated[float, Meta(gt=0)] | None = None
+
+
+class Caller:
+    """Who asks: the name of a key, what it opens, and how much it has used."""
+
+    __slots__ = ("_clock", "_rate", "_tokens", "_updated", "name", "scopes", "sessions")
+
+    def __init__(
+        self,
+        name: str,
+        scopes: Collection[str],
+        sessions: str = "",
+        rate: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.scopes = frozenset(scopes)
+        self.sessions = sessions
+        self._rate = rate
+        self._clock = clock
+        self._tokens = self._most()
+        self._updated = clock()
+
+    def _most(self) -> float:
+        return math.inf if self._rate is None else max(1.0, self._rate * _BURST_SECONDS)
+
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+    def owns(self, session: str) -> bool:
+        return session.startswith(self.sessions)
+
+    def wait(self) -> float:
+        """Seconds until this key may ask again; 0: now."""
+        if self._rate is None:
+            return 0.0
+        now = self._clock()
+        self._tokens = min(self._most(), self._tokens + (now - self._updated) * self._rate)
+        self._updated = now
+        return 0.0 if self._tokens > 0 else (1e-9 - self._tokens) / self._rate
+
+    def spend(self, work: int) -> None:
+        """Count work that was let in; a batch may leave a debt, which later requests wait for."""
+        self._tokens -= work
+
+    def inherit(self, earlier: Caller) -> None:
+        """Go on with what the same key had used before its file was read again."""
+        self._tokens = min(self._most(), earlier._tokens)
+        self._updated = earlier._updated
+
+
+ANYONE = Caller("", SCOPES)
+"""The caller where the service has no keys."""
 
 
 class Keys:
-    """Which scopes a presented key opens. `admin` opens everything."""
+    """The callers by the hash of their key; read again when the file has changed."""
 
-    def __init__(self, keys: dict[str, Key]) -> None:
-        self._scopes = {key.sha256: frozenset(key.scopes) for key in keys.values()}
-
-    @classmethod
-    def read(cls, path: str) -> Keys:
+    def __init__(self, path: str) -> None:
         """ValueError says what is wrong with the file."""
-        keys = _read(Path(path))
-        if not keys:
-            raise ValueError(f"{path} holds no keys: add one with `latentbandits key`")
-        return cls(keys)
+        self._path = Path(path)
+        self._stamp = _stamp(self._path)
+        self._callers: dict[str, Caller] = {}
+        self._take(_read(self._path))
 
-    def scopes(self, presented: str) -> frozenset[str] | None:
+    def caller(self, presented: str) -> Caller | None:
         """None for a key that is not one of ours."""
-        return self._scopes.get(digest(presented))
+        return self._callers.get(digest(presented))
+
+    def reload(self, *, force: bool = False) -> bool:
+        """Read the file again if it has changed; a file that is wrong changes nothing."""
+        stamp = _stamp(self._path)
+        if stamp == self._stamp and not force:
+            return False
+        self._stamp = stamp
+        try:
+            self._take(_read(self._path))
+        except ValueError as error:
+            _log.error("the keys are as before: %s", error)
+            return False
+        _log.info("%d keys from %s", len(self._callers), self._path)
+        return True
+
+    def _take(self, keys: dict[str, Key]) -> None:
+        if not keys:
+            raise ValueError(f"{self._path} holds no keys: add one with `latentbandits key`")
+        callers = {}
+        for name, key in keys.items():
+            known = self._callers.get(key.sha256)
+            new = Caller(name, key.scopes, key.sessions, key.rate)
+            if known is not None and key.rate is not None:
+                new.inherit(known)
+            callers[key.sha256] = new
+        self._callers = callers
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def add_key(path: str, name: str, scopes: Collection[str]) -> str:
+def add_key(
+    path: str, name: str, scopes: Collection[str], sessions: str = "", rate: float | None = None
+) -> str:
     """Make a key, add its hash to the file, and return it: it cannot be had again."""
     unknown = set(scopes) - set(SCOPES)
     if unknown or not scopes:
         raise ValueError(f"scopes are {', '.join(SCOPES)}; got {', '.join(sorted(scopes)) or '-'}")
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
         raise ValueError(f"a key's name has letters, digits, - and _; got {name!r}")
+    if not sessions.isprintable() or len(sessions) > 100:
+        raise ValueError(
+            f"sessions is a prefix of up to 100 printable characters; got {sessions!r}"
+        )
+    if rate is not None and not 0 < rate < math.inf:
+        raise ValueError(f"rate must be a positive number of requests per second; got {rate:g}")
     target = Path(path)
     existing = _read(target) if target.exists() else {}
     if name in existing:
@@ -61,6 +165,10 @@ def add_key(path: str, name: str, scopes: Collection[str]) -> str:
     key = f"lb_{secrets.token_urlsafe(32)}"
     listed = ", ".join(f'"{scope}"' for scope in sorted(scopes))
     entry = f'[{name}]\nsha256 = "{digest(key)}"\nscopes = [{listed}]\n'
+    if sessions:
+        entry += f"sessions = {msgspec.json.encode(sessions).decode()}\n"
+    if rate is not None:
+        entry += f"rate = {float(rate)!r}\n"
     text = target.read_text() + "\n" if target.exists() else ""
     try:  # beside it first: the keys that are there must not be lost half-way
         descriptor, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -77,5 +185,5 @@ def _read(path: Path) -> dict[str, Key]:
         return msgspec.convert(tomllib.loads(path.read_text()), dict[str, Key])
     except OSError as error:
         raise ValueError(f"cannot read the keys file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise ValueError(f"{path} is not a file of keys: {error}") from None

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -32,6 +33,13 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        keys = self._service.keys
+        if keys is not None and threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, lambda: keys.reload(force=True))
+        await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: close the connections whose client is too slow."""

@@ -13,6 +13,7 @@ from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy, Refused, StoreUnavailable
+from latentbandits.serving.http.audit import Audit
 from latentbandits.serving.http.keys import Keys
 from latentbandits.serving.http.metrics import Metrics
 from latentbandits.serving.log import log_entry
@@ -35,7 +36,8 @@ class Service:
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
         self.settings = settings
-        self.keys = None if settings.keys is None else Keys.read(settings.keys)
+        self.keys = None if settings.keys is None else Keys(settings.keys)
+        self.audit = Audit(settings.audit)
         self.metrics = Metrics()
         self.writer = Writer(engine, settings.max_waiting, settings.request_timeout)
         self.models_folder = None if settings.models is None else Path(settings.models)
@@ -61,6 +63,7 @@ class Service:
         if self._reader is not None and self.engine.store.durable:
             await self.in_thread(self._reader.close)
         await self.writer.close()
+        self.audit.close()
 
     async def ready(self) -> bool:
         """Whether requests will be answered: an empty transaction, or a small write if the last
@@ -108,10 +111,12 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
     async def _watch(self) -> None:
-        """Several times a second: give up what the store does not answer."""
+        """Several times a second: give up what the store does not answer, look at the keys."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             self.writer.give_up()
+            if self.keys is not None:
+                self.keys.reload()
 
     async def _sweep(self) -> None:
         """End and forget sessions whose time has come, a few hundred at a time."""
