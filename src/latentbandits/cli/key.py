@@ -29,9 +29,9 @@ def _run(arguments: argparse.Namespace) -> int:
     from latentbandits.serving.http.keys import add_key
 
     scopes = [scope.strip() for scope in arguments.scopes.split(",") if scope.strip()]
-    made = add_key(
-        arguments.keys, arguments.name, scopes, arguments.sessions, arguments.rate
-    )
+    made = add_key(arguments.keys, arguments.name, scopes, arguments.sessions, arguments.rate)
     sys.stdout.write(f"{made}\n")
-    sys.stderr.write(f"Keep it: {arguments.keys} has only its hash. A running service reads the file by itself.\n")
+    sys.stderr.write(
+        f"Keep it: {arguments.keys} has only its hash. A running service reads the new file.\n"
+    )
     return 0

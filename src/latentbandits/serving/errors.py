@@ -19,6 +19,12 @@ class Invalid(Refused):
     code = "invalid"
 
 
+class Forbidden(Refused):
+    """The caller's key does not allow it."""
+
+    code = "forbidden"
+
+
 class NotFound(Refused):
     """It names something that is not there."""
 

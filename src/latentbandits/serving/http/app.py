@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from latentbandits.serving.errors import (
     Busy,
     Conflict,
+    Forbidden,
     Invalid,
     NotFound,
     OutcomeUnknown,
@@ -29,6 +30,7 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.http.endpoints import ENDPOINTS, Endpoint
+from latentbandits.serving.http.handlers import Call
 from latentbandits.serving.http.keys import ANYONE, Caller
 from latentbandits.serving.http.messages import ErrorBody, Health, Problem
 from latentbandits.serving.http.metrics import snapshot
@@ -48,6 +50,7 @@ _NO_MORE: RawHeaders = {}
 _MOST_BODY_BYTES = 32 * 2**20  # of bodies that are being read or answered; decoded, 16 times that
 _encode = msgspec.json.Encoder().encode
 _STATUSES: tuple[tuple[type[Refused], int], ...] = (
+    (Forbidden, 403),
     (NotFound, 404),
     (Conflict, 409),
     (Invalid, 422),
@@ -155,7 +158,9 @@ class _Handler:
         service, endpoint = self._service, self._endpoint
         extra: RawHeaders = _NO_MORE
         data = b""
-        caller, body, given = None, None, {}
+        caller: Caller | None = None
+        body: Any = None
+        given: dict[str, str] = {}
         try:
             headers: RawHeaders = dict(scope["headers"])
             _check_host(service, headers)
@@ -165,7 +170,7 @@ class _Handler:
                 data = await _read(service, receive, headers)
                 body = _decode(self._decoder, data)
             caller.spend(len(body) if isinstance(body, list) else 1)
-            answer = await endpoint.handle(service, body, given, caller)
+            answer = await endpoint.handle(Call(service, body, given, caller))
             status = 200 if isinstance(answer, list) else endpoint.status
             content = _encode(answer)
         except Refused as refusal:
@@ -254,9 +259,7 @@ def _too_large(largest: int) -> _Answered:
     return _Answered(413, "too_large", f"the body may have at most {largest} bytes")
 
 
-def _identify(
-    service: Service, headers: RawHeaders, scope: str, *, shared: bool = False
-) -> Caller:
+def _identify(service: Service, headers: RawHeaders, scope: str, *, shared: bool = False) -> Caller:
     """Return whose key this is; refuse one that lacks the scope, or has used up its rate.
 
     What is `shared` tells of all sessions: a key that is limited to some may not ask for it.

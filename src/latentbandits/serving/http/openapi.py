@@ -12,8 +12,8 @@ from latentbandits.serving.http.endpoints import ENDPOINTS, Endpoint
 from latentbandits.serving.http.messages import ErrorBody, Health
 
 _REF = "#/components/schemas/{name}"
-_ALWAYS = (401, 403, 408, 413, 421, 500, 503)
-_WITH_BODY = (400, 415, 422)
+_ALWAYS = (400, 401, 403, 408, 413, 421, 429, 431, 500, 503, 504)
+_WITH_BODY = (415, 422)
 
 
 def document() -> dict[str, Any]:

@@ -1,0 +1,215 @@
+"""What each endpoint does: from a checked request to a call of the engine, and its answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from latentbandits.serving.engine.library import read_artefact
+from latentbandits.serving.engine.orders import parse_decision_id
+from latentbandits.serving.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Refused,
+    StoreUnavailable,
+)
+from latentbandits.serving.http.catalogue import catalogue
+from latentbandits.serving.http.keys import Caller
+from latentbandits.serving.http.messages import (
+    CatalogueView,
+    DecideRequest,
+    ErrorBody,
+    Forgotten,
+    Id,
+    Log,
+    Models,
+    Overview,
+    Problem,
+    RewardRequest,
+    SessionView,
+)
+from latentbandits.serving.http.overview import models, overview
+from latentbandits.serving.http.views import session_view
+from latentbandits.serving.log import cursor_order
+from latentbandits.serving.log_entries import LogEntry
+
+if TYPE_CHECKING:
+    from latentbandits.serving.engine.engine import Engine
+    from latentbandits.serving.http.service import Service
+
+One = TypeVar("One")
+MAX_PAGE = 1_000
+_MOST_PAGES = 10
+_SEPARATOR = "\x1f"  # between a key's sessions and its own ids: no id has one
+_check_id = partial(msgspec.convert, type=Id)
+
+
+class Call(NamedTuple):
+    """A request to an endpoint: its checked body, its parameters, and who asks."""
+
+    service: Service
+    body: Any
+    given: dict[str, str]
+    caller: Caller
+
+
+def each(call: Callable[[One], Any], requests: One | list[One]) -> Any:
+    """Answer one request, or each of many: with an answer, or why that one was refused."""
+    if not isinstance(requests, list):
+        return call(requests)
+    answers: list[Any] = []
+    for request in requests:
+        try:
+            answers.append(call(request))
+        except StoreUnavailable:
+            raise
+        except Refused as refusal:
+            answers.append(ErrorBody(Problem(refusal.code, refusal.message)))
+    return answers
+
+
+def _work(body: object) -> int:
+    return len(body) if isinstance(body, list) else 1
+
+
+def _check_owner(caller: Caller, session: str) -> None:
+    if not caller.owns(session):
+        raise Forbidden(f"this key is for sessions whose id begins with {caller.sessions!r}")
+
+
+def _own_id(caller: Caller, text: str | None) -> str | None:
+    """Keep the request and event ids of keys with different sessions apart."""
+    if text is None or not caller.sessions:
+        return text
+    return f"{caller.sessions}{_SEPARATOR}{text}"
+
+
+async def decide(call: Call) -> Any:
+    caller = call.caller
+
+    def one(engine: Engine, request: DecideRequest) -> Any:
+        if caller.sessions:
+            _check_owner(caller, request.session)
+            own = _own_id(caller, request.request_id)
+            request = msgspec.structs.replace(request, request_id=own)
+        return engine.decide(request)
+
+    return await call.service.writer.run(
+        lambda engine: each(partial(one, engine), call.body), work=_work(call.body)
+    )
+
+
+async def reward(call: Call) -> Any:
+    caller = call.caller
+
+    def one(engine: Engine, request: RewardRequest) -> Any:
+        if caller.sessions:
+            _check_decision(engine, caller, request.decision_id)
+            own = _own_id(caller, request.event_id)
+            request = msgspec.structs.replace(request, event_id=own)
+        return engine.reward(request)
+
+    return await call.service.writer.run(
+        lambda engine: each(partial(one, engine), call.body), work=_work(call.body)
+    )
+
+
+def _check_decision(engine: Engine, caller: Caller, decision_id: str) -> None:
+    """Refuse a decision of another key's session as if there were none."""
+    row = engine.decision(*parse_decision_id(decision_id), decision_id)
+    session = engine.store.session(row.session)
+    if session is None or not caller.owns(session.name):
+        raise NotFound("decision", decision_id)
+
+
+async def show_session(call: Call) -> SessionView:
+    name = _session(call)
+    return await call.service.writer.run(lambda engine: session_view(engine.session(name)))
+
+
+async def delete_session(call: Call) -> Forgotten:
+    name = _session(call)
+    return await call.service.writer.run(lambda engine: engine.delete(name))
+
+
+async def merge(call: Call) -> SessionView:
+    into, other = call.body.into, call.body.other
+    for name in (into, other):
+        _check_owner(call.caller, name)
+    return await call.service.writer.run(lambda engine: session_view(engine.merge(into, other)))
+
+
+async def show_models(call: Call) -> Models:
+    return await call.service.writer.run(models)
+
+
+async def show_catalogue(call: Call) -> CatalogueView:
+    return await call.service.writer.run(catalogue)
+
+
+async def activate(call: Call) -> Models:
+    body, service = call.body, call.service
+    if (body.path is None) == (body.model is None):
+        raise Invalid("give either `path`, a folder with a saved model, or `model`, an id")
+    row = None
+    if body.path is not None:
+        folder = _below(service.models_folder, body.path)
+        try:
+            row = await service.in_thread(read_artefact, folder)
+        except Invalid as invalid:  # say which model, not where this machine keeps it
+            raise Invalid(invalid.message.replace(str(folder), body.path)) from None
+
+    def swap(engine: Engine) -> Models:
+        found = row if row is not None else engine.store.model(body.model or "")
+        if found is None:
+            raise NotFound("model", body.model or "")
+        engine.activate(found, body.mode, force=body.force)
+        return models(engine)
+
+    return await service.writer.run(swap)
+
+
+def _below(folder: Path | None, path: str) -> Path:
+    """A path inside the models folder: nothing else on this machine can be named."""
+    if folder is None:
+        raise Conflict("this service has no models folder: start it with --models")
+    target = (folder / path).resolve()
+    if not target.is_relative_to(folder.resolve()):
+        raise Invalid(f"{path!r} is not below the models folder of this service")
+    return target
+
+
+async def read_log(call: Call) -> Log:
+    since = call.given.get("since", "")
+    limit = call.given.get("limit", "100")
+    if re.fullmatch("[1-9][0-9]{0,3}", limit) is None or int(limit) > MAX_PAGE:
+        raise Invalid(f"limit must be a whole number from 1 to {MAX_PAGE}; got {limit[:20]!r}")
+    own: list[LogEntry] = []
+    for _ in range(_MOST_PAGES):  # a key limited to some sessions passes over those of others
+        entries = await call.service.read_log(cursor_order(since), int(limit))
+        since = entries[-1].cursor if entries else since
+        own = [entry for entry in entries if call.caller.owns(entry.session)]
+        if own or not entries:
+            break
+    return Log(own, since)
+
+
+async def show_overview(call: Call) -> Overview:
+    return await call.service.writer.run(overview, urgent=True)
+
+
+def _session(call: Call) -> str:
+    text = call.given["session"]
+    try:
+        name: str = _check_id(text)
+    except msgspec.ValidationError:
+        raise NotFound("session", text) from None
+    _check_owner(call.caller, name)
+    return name
