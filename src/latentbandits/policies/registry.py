@@ -270,6 +270,7 @@ def _load_entry_points() -> None:
 _HONG = "Hong et al. 2020"
 _THOMPSON = "latentbandits.policies.thompson"
 _DERIVED = "latentbandits.policies.derived"
+_STRUCTURED = "latentbandits.policies.structured"
 _POPULATION = "latentbandits.policies.population"
 
 for _entry in (
@@ -307,6 +308,20 @@ for _entry in (
           summary="the best action for users on average, the same for every user"),
     Entry("uniform", "latentbandits.policies.popularity:Uniform", source="baseline",
           summary="every eligible action equally often"),
+    Entry("SingleKUCB", f"{_STRUCTURED}:SingleKUCB", source="after Maillard & Mannor 2014",
+          summary="optimism over the states that every action's average allows"),
+    Entry("UCBS", f"{_STRUCTURED}:UCBS", source="Lattimore & Munos 2014",
+          summary="the largest mean reward over the states that are allowed"),
+    Entry("UCBC", f"{_STRUCTURED}:UCBC", source="Gupta et al. 2021",
+          summary="UCB among the actions that are best in some allowed state"),
+    Entry("TSC", f"{_STRUCTURED}:TSC", source="Gupta et al. 2021",
+          summary="Thompson sampling among the actions that are best in some allowed state"),
+    Entry("PolicyReuse", "latentbandits.policies.policy_reuse:PolicyReuse",
+          source="Rosman, Hawasly & Ramamoorthy 2016",
+          summary="choose among the states' best actions by information or improvement"),
+    Entry("LatentOrderTS", "latentbandits.policies.latent_order:LatentOrderTS",
+          source="after Carlsson, Mwai & Johansson 2026",
+          summary="Thompson sampling of the state by its order of actions only"),
     Entry("CLUB", f"{_POPULATION}:CLUB", "population", "Gentile, Li & Zappella 2014",
           "LinUCB on clusters of users, found by cutting a graph"),
     Entry("SCLUB", f"{_POPULATION}:SCLUB", "population", "Li, Chen, Li & Leung 2019",
