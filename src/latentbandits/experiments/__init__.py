@@ -2,6 +2,7 @@
 
 from latentbandits.experiments.drift import DriftExperiment
 from latentbandits.experiments.errata import ErrataExperiment
+from latentbandits.experiments.evaluation import EvaluationExperiment
 from latentbandits.experiments.experiment import Experiment
 from latentbandits.experiments.families import FamiliesExperiment
 from latentbandits.experiments.misspecification import MisspecificationExperiment
@@ -19,6 +20,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     DriftExperiment(),
     MisspecificationExperiment(),
     FamiliesExperiment(),
+    EvaluationExperiment(),
 )
 
 __all__ = ["EXPERIMENTS", "Experiment"]
