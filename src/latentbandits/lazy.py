@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from latentbandits.extras import needed_by
+
 if TYPE_CHECKING:
     # A protocol with read-only properties accepts a property. It does not accept a
     # cached_property: pyright compares the descriptor itself with the property's type.
@@ -32,7 +34,8 @@ def lazy_exports(
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name in modules:
-            return getattr(import_module(modules[name]), name)
+            with needed_by(modules[name]):
+                return getattr(import_module(modules[name]), name)
         if collection is not None and not name.startswith("_"):
             members = import_module(collection)
             if hasattr(members, name):

@@ -148,12 +148,31 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch):
 
 
 def test_a_missing_extra_is_named(tmp_path):
-    blocked = tmp_path / "rich.py"
-    blocked.write_text("raise ModuleNotFoundError('No module named rich', name='rich')")
-    done = run("reproduce", "theory", cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 2
-    assert "pip install 'latentbandits[all]'" in done.stderr
-    assert "Traceback" not in done.stderr
+    for package, words, extra in [
+        ("rich", ("reproduce", "theory"), "experiments"),
+        ("msgspec", ("serve", "model", "--port", "0"), "serving"),
+        ("polars", ("evaluate", "log.csv", "--model", "m"), "learning"),
+    ]:
+        blocked = tmp_path / f"{package}.py"
+        blocked.write_text(f"raise ModuleNotFoundError('no {package}', name='{package}')")
+        done = run(*words, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+        blocked.unlink()
+        assert done.returncode == 2
+        expected = f"needs the package '{package}': pip install 'latentbandits[{extra}]'"
+        assert expected in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_library_import_names_the_extra(tmp_path):
+    (tmp_path / "polars.py").write_text("raise ModuleNotFoundError('none', name='polars')")
+    code = "from latentbandits.learning import fit"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    assert "pip install 'latentbandits[learning]'" in done.stderr
 
 
 def test_help_and_version(tmp_path):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 
-from latentbandits import __version__
+from latentbandits import __version__, extras
 
 COMMANDS = ("reproduce", "fit", "inspect", "simulate", "evaluate", "serve", "export", "key")
 """Modules of this package with `add_parser(subparsers)`, which sets `run` to a function of the
@@ -19,15 +19,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 2 bad input."""
     words = list(sys.argv[1:] if argv is None else argv)
     asked = tuple(words[:1]) if words and words[0] in COMMANDS else COMMANDS
-    arguments = build_parser(asked).parse_args(words)
     try:
+        arguments = build_parser(asked).parse_args(words)
         code: int = arguments.run(arguments)
         return code
     except ModuleNotFoundError as error:
-        return _fail(
-            f"this command needs the package {error.name!r}, which is not installed: "
-            "pip install 'latentbandits[all]'"
-        )
+        command = words[0] if words else ""
+        extra = extras.COMMANDS.get(command, "learning")
+        return _fail(str(extras.missing(error, f"`latentbandits {command}`", extra)))
     except BrokenPipeError:  # whoever read the output has enough of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -45,8 +44,13 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"latentbandits {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in commands:
-        import_module(f"latentbandits.cli.{command}").add_parser(subparsers)
+    wanted = list(commands)
+    for command in wanted:
+        try:
+            import_module(f"latentbandits.cli.{command}").add_parser(subparsers)
+        except ModuleNotFoundError:  # an extra is not installed: said when the command is used
+            if len(wanted) == 1:
+                raise
     return parser
 
 

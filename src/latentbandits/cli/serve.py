@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import resource
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,17 +24,8 @@ def add_parser(subparsers: Any) -> None:
         "--demo", action="store_true", help="no model: learn one from generated ratings, and play"
     )
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings")
-    try:
-        _add_settings(parser)
-    except ModuleNotFoundError as error:  # the extra is not installed: said when it is run
-        missing = error
-        parser.set_defaults(run=lambda arguments: _raise(missing))
-        return
     parser.set_defaults(run=_run)
-
-
-def _raise(error: ModuleNotFoundError) -> int:
-    raise error
+    _add_settings(parser)
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
@@ -149,6 +139,10 @@ def _safe(store: str) -> str:
 
 def _allow_connections(wanted: int) -> None:
     """Each connection is an open file: raise the soft limit as far as the hard one lets us."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows has no such limit
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + 100
     if soft != resource.RLIM_INFINITY and soft < needed:
