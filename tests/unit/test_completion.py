@@ -5,6 +5,8 @@ import pytest
 
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.linear.completion import complete
+from latentbandits.learning.linear.pairs import sum_pairs
+from latentbandits.learning.logs import Log
 from tests.reference.completion import alternating_least_squares, objective, ridge_row
 
 
@@ -154,6 +156,8 @@ def test_pairs_that_nobody_rated_are_as_near_the_truth_as_the_data_allow():
         ({"rewards": [1.0, np.nan]}, r"rewards must be finite; rewards\[1\] is nan"),
         ({"rewards": []}, "rewards is empty"),
         ({"threads": 0}, "threads must be a whole number"),
+        ({"weights": [1.0] * 59}, "weights must be 60 numbers above zero"),
+        ({"weights": [0.0] * 60}, "weights must be 60 numbers above zero"),
         ({"users": [0, 1]}, "there are 60 rewards but 2 users"),
         ({"users": [0.5] * 60}, "users must be a list of whole numbers"),
         ({"n_users": 5}, "users must be numbered from 0 to 4; one of them is 8"),
@@ -165,3 +169,29 @@ def test_bad_input_is_named(changed, message):
     given = {"users": users, "actions": actions, "rewards": rewards, "rank": 2} | changed
     with pytest.raises(ValueError, match=message):
         complete(given.pop("users"), given.pop("actions"), given.pop("rewards"), **given)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("weighting", ["plain", "counts"])
+def test_weights_are_repeated_pairs(biases, weighting):
+    users, actions, rewards = small_log()
+    times = np.random.default_rng(3).integers(1, 5, size=len(users))
+    rows = np.repeat(np.arange(len(users)), times)
+    noisy = rewards[rows] + np.random.default_rng(4).normal(size=len(rows))
+    ids = tuple(map(str, range(9))), tuple(map(str, range(7)))
+    order = np.argsort(users[rows], kind="stable")
+    log = Log(users[rows][order], actions[rows][order], noisy[order], *ids)
+    pairs = sum_pairs(log)
+    settings = {"rank": 2, "reg": 0.7, "biases": biases, "weighting": weighting, "sweeps": 5}
+    once = complete(pairs.users, pairs.actions, pairs.means, weights=pairs.counts,
+                    scatter=pairs.scatter, **settings)  # fmt: skip
+    each = complete(log.users, log.actions, log.rewards, **settings)
+    np.testing.assert_allclose(
+        once.user_vectors @ once.action_vectors.T, each.user_vectors @ each.action_vectors.T
+    )
+    assert once.noise == pytest.approx(each.noise)
+    assert once.history[-1].objective == pytest.approx(each.history[-1].objective)
+    np.testing.assert_array_equal(once.user_counts, each.user_counts)
+    averaged = complete(pairs.users, pairs.actions, pairs.means, **settings)  # the planted bug
+    assert np.abs(averaged.user_vectors @ averaged.action_vectors.T
+                  - each.user_vectors @ each.action_vectors.T).max() > 1e-3  # fmt: skip

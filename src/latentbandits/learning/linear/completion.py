@@ -2,11 +2,12 @@
 
 Alternating least squares on the objective
 
-    sum over ratings of (r - mean - b_u - c_a - u'v)^2
+    sum over entries of n (r - mean - b_u - c_a - u'v)^2
         + reg (sum_u w_u (|u|^2 + b_u^2) + sum_a w_a (|v|^2 + c_a^2)),
 
-with weights w of one ("plain") or the number of ratings of the row ("counts"), and mean, b and c
-zero unless biases are asked for. Between sweeps the two sides are balanced.
+with n the number of rewards of an entry, weights w of one ("plain") or the number of rewards of the
+row ("counts"), and mean, b and c zero unless biases are asked for. Between sweeps the two sides are
+balanced.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ def complete(
     reg: float = 1.0,
     weighting: Weighting = "plain",
     biases: bool = False,
+    weights: ArrayLike | None = None,
+    scatter: float = 0.0,
     sweeps: int = 20,
     tolerance: float = 0.0,
     n_users: int | None = None,
@@ -105,9 +108,13 @@ def complete(
     """Complete the user x action matrix of which `rewards` are the known entries.
 
     `users` and `actions` number the rows and columns from 0; a pair that occurs twice counts
-    twice. At most `sweeps` passes, fewer once the objective falls by less than a share
-    `tolerance` of itself; `callback` hears of each. The same seed gives the same numbers, on any
-    number of `threads` (None: one per core).
+    twice. Instead, an entry may stand for several rewards of its pair: `rewards` are then their
+    means, `weights` how many they are, and `scatter` the sum of their squared distances from those
+    means, which the noise needs.
+
+    At most `sweeps` passes, fewer once the objective falls by less than a share `tolerance` of
+    itself; `callback` hears of each. The same seed gives the same numbers, on any number of
+    `threads` (None: one per core).
 
     >>> fit = complete([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [4, 2, 4, 2, 4], rank=1, reg=0.01)
     >>> bool(abs(fit.predict(2, 1) - 2) < 0.1)
@@ -129,7 +136,9 @@ def complete(
             f"rank {rank} is above what the data hold: the rank of {shape[0]} users x "
             f"{shape[1]} actions is {min(shape)} at most"
         )
-    mean = float(r.mean()) if biases else 0.0
+    w = None if weights is None else _weights(weights, len(r))
+    total = float(len(r) if w is None else w.sum())
+    mean = float(np.average(r, weights=w)) if biases else 0.0
     centred = r - mean if biases else r
     vectors = np.random.default_rng(seed).standard_normal((shape[1], rank)) / math.sqrt(rank)
     start = Factors(vectors, np.zeros(shape[1]) if biases else None)
@@ -138,7 +147,7 @@ def complete(
     # would only wait for each other, and waste a core while they do.
     with ThreadPoolExecutor(workers) as pool, threadpool_limits(1, user_api="blas"):
         by_user, by_action = pool.map(
-            lambda rows, columns, shape: Rows.of(rows, columns, centred, shape, reg, weighting),
+            lambda rows, columns, shape: Rows.of(rows, columns, centred, shape, reg, weighting, w),
             (u, a),
             (a, u),
             (shape, shape[::-1]),
@@ -146,8 +155,9 @@ def complete(
         while True:
             user_side, _, user_penalty = by_user.solve(start, pool.map)
             action_side, squares, penalty = by_action.solve(user_side, pool.map)
+            squares += scatter
             objective = squares + penalty + user_penalty
-            rmse = math.sqrt(max(squares, 0.0) / len(r))
+            rmse = math.sqrt(max(squares, 0.0) / total)
             history.append(Sweep(len(history) + 1, rmse, objective))
             if callback is not None:
                 callback(history[-1])
@@ -157,8 +167,8 @@ def complete(
             sides = user_side.vectors, action_side.vectors
             start = action_side._replace(vectors=balance(*sides, by_user.ridge, by_action.ridge))
         # Of the noise that is in the ratings, the fits of each side leave about this much.
-        left = (1 - by_user.degrees_of_freedom(action_side, pool.map) / len(r)) * (
-            1 - by_action.degrees_of_freedom(user_side, pool.map) / len(r)
+        left = (1 - by_user.degrees_of_freedom(action_side, pool.map) / total) * (
+            1 - by_action.degrees_of_freedom(user_side, pool.map) / total
         )
     return Completion(
         users=user_side.vectors,
@@ -171,6 +181,16 @@ def complete(
         action_counts=by_action.counts,
         history=tuple(history),
     )
+
+
+def _weights(values: ArrayLike, n: int) -> FloatArray:
+    weights = finite_array("weights", values, (1,))
+    if len(weights) != n or weights.min() <= 0:
+        raise ValueError(
+            f"weights must be {n} numbers above zero, one for each reward; got {len(weights)}, the "
+            f"smallest {weights.min():g}"
+        )
+    return weights
 
 
 def _codes(name: str, values: ArrayLike, n: int, size: int | None) -> IntArray:

@@ -37,20 +37,33 @@ class Fit(NamedTuple):
     penalty: float  # reg times the weighted squares of these factors
 
 
+class Weighted(NamedTuple):
+    """A weighted least squares problem for every entry, `(n, length)` each."""
+
+    targets: FloatArray
+    weights: FloatArray
+
+
 class _Block(NamedTuple):
     rows: IntArray  # (n,)
     columns: IntArray  # (n, length): of their ratings; beyond them the zero vector's
     ratings: FloatArray  # (n, length): less their mean; beyond them zero
-    squares: float  # sum of all squared ratings
+    squares: float  # weighted sum of all squared ratings
+    weights: FloatArray | None  # (n, length): beyond the ratings zero; None: one each
 
 
 class _Equations(NamedTuple):
-    """(X'X + ridge I) z = X'y for the rows of a block."""
+    """(X'WX + ridge I) z = X'Wy for the rows of a block, W the weights of its entries."""
 
     rows: IntArray
-    ridged: FloatArray  # (n, d, d): X'X + ridge I
-    target: FloatArray  # (n, d): X'y
-    squares: float  # sum of all squared y
+    ridged: FloatArray  # (n, d, d): X'WX + ridge I
+    target: FloatArray  # (n, d): X'Wy
+    squares: float  # y'Wy
+
+
+Likelihood: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], Weighted]
+"""The least squares problem that bounds a likelihood at the current predictions: from ratings,
+weights (zero beyond the ratings) and predictions, `(n, length)` each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,21 +83,31 @@ class Rows:
         shape: tuple[int, int],
         reg: float,
         weighting: Weighting,
+        weights: FloatArray | None = None,
     ) -> Rows:
         counts = np.bincount(rows, minlength=shape[0])
-        weights = np.ones(shape[0]) if weighting == "plain" else counts.astype(np.float64)
+        total = counts if weights is None else np.bincount(rows, weights, minlength=shape[0])
+        penalties = np.ones(shape[0]) if weighting == "plain" else total.astype(np.float64)
         order = _by_row(rows, shape[0])
-        blocks = tuple(_pad(counts, columns[order], ratings[order], shape[1]))
+        own = None if weights is None else weights[order]
+        blocks = tuple(_pad(counts, columns[order], ratings[order], own, shape[1]))
         starts = range(0, len(blocks), _BLOCKS_PER_TASK)
         tasks = tuple(blocks[start : start + _BLOCKS_PER_TASK] for start in starts)
-        return cls(tasks, counts, reg * weights)
+        return cls(tasks, total.round().astype(np.int64), reg * penalties)
 
-    def solve(self, others: Factors, each: Each = map) -> Fit:
+    def solve(
+        self,
+        others: Factors,
+        each: Each = map,
+        likelihood: Likelihood | None = None,
+        current: Factors | None = None,
+    ) -> Fit:
         """The factors of these rows that minimise the objective, given the other side's.
 
-        At the minimum z of |y - X z|^2 + ridge |z|^2 the residual squares are
-        |y|^2 - z'X'y - ridge |z|^2, so the ratings need not be visited again. A row without
-        ratings has its penalty's minimum, zero.
+        At the minimum z of (y - X z)'W(y - X z) + ridge |z|^2 the residual squares are
+        y'Wy - z'X'Wy - ridge |z|^2, so the ratings need not be visited again. A row without
+        ratings has its penalty's minimum, zero. With a `likelihood`, targets and weights follow
+        from the predictions of the `current` factors of these rows.
         """
         z = np.zeros((len(self.ridge), others.vectors.shape[1] + (others.biases is not None)))
 
@@ -93,7 +116,7 @@ class Rows:
             z[equations.rows] = block
             return equations.squares - float(np.einsum("nd,nd->", block, equations.target))
 
-        squares = sum(self._map(others, work, each))
+        squares = sum(self._map(others, work, each, likelihood, current))
         penalty = float(self.ridge @ np.einsum("nd,nd->n", z, z))
         factors = Factors(z, None) if others.biases is None else Factors(z[:, :-1], z[:, -1])
         return Fit(factors, squares - penalty, penalty)
@@ -101,7 +124,7 @@ class Rows:
     def degrees_of_freedom(self, others: Factors, each: Each = map) -> float:
         """The trace of the hat matrices of all rows: how much of the noise they have fitted.
 
-        That of a row is the trace of (X'X + ridge I)^-1 X'X = I - ridge (X'X + ridge I)^-1.
+        That of a row is the trace of (X'WX + ridge I)^-1 X'WX = I - ridge (X'WX + ridge I)^-1.
         """
 
         def work(equations: _Equations) -> float:
@@ -111,7 +134,12 @@ class Rows:
         return sum(self._map(others, work, each))
 
     def _map(
-        self, others: Factors, work: Callable[[_Equations], float], each: Each
+        self,
+        others: Factors,
+        work: Callable[[_Equations], float],
+        each: Each,
+        likelihood: Likelihood | None = None,
+        current: Factors | None = None,
     ) -> Iterable[float]:
         """`work` on the equations of every block, summed by task."""
         n, rank = others.vectors.shape
@@ -121,16 +149,31 @@ class Rows:
         if others.biases is not None:
             features[:n, rank] = 1.0  # the intercept: these rows' own biases
             offsets = np.append(others.biases, 0.0)
+        own = None if current is None else _joined(current)
 
         def equations(block: _Block) -> _Equations:
             x = features.take(block.columns, axis=0)
-            y, squares = block.ratings, block.squares
+            y, squares, weights = block.ratings, block.squares, block.weights
+            if likelihood is not None:
+                assert own is not None
+                assert weights is not None
+                predicted = (x @ own[block.rows][:, :, None])[:, :, 0]
+                if offsets is not None:
+                    predicted += offsets.take(block.columns)
+                y, weights = likelihood(y, weights, predicted)
             if offsets is not None:
                 y = y - offsets.take(block.columns)
-                squares = float(np.einsum("nl,nl->", y, y))
-            ridged = x.transpose(0, 2, 1) @ x
+            if weights is None:
+                if offsets is not None:
+                    squares = float(np.einsum("nl,nl->", y, y))
+                weighed = x
+            else:
+                if offsets is not None or likelihood is not None:
+                    squares = float(np.einsum("nl,nl,nl->", weights, y, y))
+                weighed = x * weights[..., None]
+            ridged = weighed.transpose(0, 2, 1) @ x
             np.einsum("nii->ni", ridged)[...] += self.ridge[block.rows, None]
-            target = (y[:, None, :] @ x)[:, 0]
+            target = (y[:, None, :] @ weighed)[:, 0]
             return _Equations(block.rows, ridged, target, squares)
 
         return each(lambda task: sum(work(equations(block)) for block in task), self.tasks)
@@ -147,7 +190,20 @@ def _by_row(rows: IntArray, n_rows: int) -> IntArray:
     return order.astype(np.int64)
 
 
-def _pad(counts: IntArray, columns: IntArray, ratings: FloatArray, zero: int) -> Iterator[_Block]:
+def _joined(factors: Factors) -> FloatArray:
+    """Vectors and, behind them, biases: the order of the features of the other side."""
+    if factors.biases is None:
+        return factors.vectors
+    return np.column_stack([factors.vectors, factors.biases])
+
+
+def _pad(
+    counts: IntArray,
+    columns: IntArray,
+    ratings: FloatArray,
+    weights: FloatArray | None,
+    zero: int,
+) -> Iterator[_Block]:
     """Blocks of ratings that are sorted by row: the rows with most of them first."""
     starts = np.cumsum(counts) - counts
     by_count = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
@@ -158,9 +214,13 @@ def _pad(counts: IntArray, columns: IntArray, ratings: FloatArray, zero: int) ->
         entry = np.arange(length)
         where = starts[rows, None] + entry  # past the end for some: clipped, and then emptied
         own, rated = columns.take(where, mode="clip"), ratings.take(where, mode="clip")
+        weighed = None if weights is None else weights.take(where, mode="clip")
         if counts[rows[-1]] < length:
             beyond = entry >= counts[rows, None]
             own[beyond] = zero
             rated[beyond] = 0.0
-        yield _Block(rows, own, rated, float(np.einsum("nl,nl->", rated, rated)))
+            if weighed is not None:
+                weighed[beyond] = 0.0
+        factor = rated if weighed is None else rated * weighed
+        yield _Block(rows, own, rated, float(np.einsum("nl,nl->", factor, rated)), weighed)
         first += len(rows)
