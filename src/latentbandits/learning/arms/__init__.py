@@ -1,0 +1,1 @@
+"""Mixtures of arms for every conjugate reward family, by variational Bayes."""

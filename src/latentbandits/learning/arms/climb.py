@@ -1,0 +1,134 @@
+"""Passes over the log until the ELBO stops rising: all starts for a while, then the best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.learning.arms import mixture as vb
+from latentbandits.learning.arms.cells import Partition, Totals, sample_users, totals
+from latentbandits.learning.arms.families.family import Family
+from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.arms.starts import SAMPLE, grouped_starts, joined
+from latentbandits.models.checks import FloatArray
+
+TOLERANCE = 1e-3
+"""Nats: a pass that gains less ends the climb."""
+
+SMALLEST_SHARE = 0.005
+"""States with a smaller share of users are dropped."""
+
+_BURN_IN = 15  # passes of every start before only the best go on
+_FINALISTS = 2
+_MAX_PASSES = 1_000
+
+Fold = Callable[[Sequence[Partition], vb.Broadcast], vb.Sums]
+
+
+class Problem(NamedTuple):
+    """A log in partitions, and what its first pass found."""
+
+    family: Family
+    partitions: Sequence[Partition]
+    totals: Totals
+    centre: FloatArray  # (A, ...): the pooled prior's mean of every action
+
+    @classmethod
+    def of(cls, family: Family, partitions: Sequence[Partition]) -> Problem:
+        found = reduce(Totals.__add__, (totals(part, family) for part in partitions))
+        return cls(family, partitions, found, family.centre(found.statistics.mean(axis=0)))
+
+    def sums(self, mixture: Mixture) -> vb.Sums:
+        return vb.fold(self.partitions, vb.broadcast(self.family, mixture))
+
+    def elbo(self, mixture: Mixture, sums: vb.Sums) -> FloatArray:
+        return vb.elbo(self.family, mixture, sums, self.totals, self.centre)
+
+    def step(self, mixture: Mixture, sums: vb.Sums) -> Mixture:
+        return vb.step(self.family, mixture, sums, self.totals, self.centre)
+
+
+class Climbed(NamedTuple):
+    """Where a climb ended, and the ELBO of every pass."""
+
+    mixture: Mixture
+    elbo: FloatArray  # (R,)
+    elbos: tuple[float, ...]  # of the best mixture so far, pass by pass
+    converged: bool
+
+
+def climb(
+    problem: Problem,
+    start: Mixture,
+    *,
+    tolerance: float = TOLERANCE,
+    max_passes: int = _MAX_PASSES,
+    finalists: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Climbed:
+    """Repeat passes until none of the mixtures gains `tolerance`.
+
+    With `finalists`, all go on for a few passes and then only the so many best.
+    """
+    current, before = start, np.full(len(start.strength), -np.inf)
+    history: list[float] = []
+    converged = False
+    for n_passes in range(1, max_passes + 1):
+        sums = problem.sums(current)
+        bound = problem.elbo(current, sums)
+        history.append(float(bound.max()))
+        if progress is not None:
+            progress(n_passes)
+        converged = bool((bound - before < tolerance).all())
+        if converged:
+            break
+        current, before = problem.step(current, sums), bound
+        if n_passes == _BURN_IN and finalists is not None and len(bound) > finalists:
+            kept = np.sort(np.argsort(-bound, kind="stable")[:finalists])
+            current, before = current.take(kept), bound[kept]
+    return Climbed(current, bound, tuple(history), converged)
+
+
+def best_of(
+    problem: Problem,
+    n_states: int,
+    *,
+    n_starts: int = 6,
+    extra: Mixture | None = None,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Climbed:
+    """Return the mixture of the highest ELBO over starts: grouped users, and `extra`.
+
+    States below half a percent of the users are dropped, and the rest is climbed again.
+    """
+    starts = [] if extra is None else [extra]
+    if n_starts:
+        sample = sample_users(problem.partitions, SAMPLE, seed)
+        rng = np.random.default_rng(seed)
+        starts.append(
+            grouped_starts(
+                problem.family, sample, problem.totals, problem.centre, n_states, n_starts, rng
+            )
+        )
+    found = climb(
+        problem, joined(*starts), tolerance=tolerance, finalists=_FINALISTS, progress=progress
+    )
+    best = found.mixture.take(np.array([found.elbo.argmax()]))
+    kept = best.state_prior()[0] >= min(SMALLEST_SHARE, 1 / n_states)
+    order = np.argsort(-best.shares[0], kind="stable")
+    best = best._replace(phi=best.phi[:, order], shares=best.shares[:, order])
+    if kept.all():
+        return found._replace(mixture=best, elbo=found.elbo.max(keepdims=True))
+    fewer = int(kept.sum())
+    best = best._replace(phi=best.phi[:, :fewer], shares=best.shares[:, :fewer])
+    again = climb(problem, best, tolerance=tolerance, progress=progress)
+    order = np.argsort(-again.mixture.shares[0], kind="stable")
+    ordered = again.mixture._replace(
+        phi=again.mixture.phi[:, order], shares=again.mixture.shares[:, order]
+    )
+    return again._replace(mixture=ordered)

@@ -1,0 +1,88 @@
+"""Clicks, sales, any yes or no: Bernoulli rewards with beta priors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from latentbandits.learning.arms.families.family import Family, refuse_outside
+from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.numerics import dirichlet
+
+
+@dataclass(frozen=True)
+class Bernoulli(Family):
+    """Statistics are ones and zeros; the prior of theta is Beta(kappa m, kappa (1 - m))."""
+
+    name: ClassVar[str] = "bernoulli"
+    support: ClassVar[str] = "0 or 1"
+    discrete: ClassVar[bool] = True
+    n_statistics: int = 2
+
+    @classmethod
+    def of(cls, rewards: FloatArray) -> Self:
+        refuse_outside(cls.name, cls.support, rewards, (rewards != 0) & (rewards != 1))
+        return cls()
+
+    def statistics(self, rewards: FloatArray) -> FloatArray:
+        return np.stack([rewards, 1 - rewards], axis=-1)
+
+    @property
+    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
+        return np.array([1.0, 1.0]), np.array([1.0, 0.0])
+
+    def log_base(self, rewards: FloatArray) -> float:
+        return 0.0
+
+    def centre(self, totals: FloatArray) -> FloatArray:
+        return smoothed_shares(totals)
+
+    def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
+        return strength[:, None, None, None] * centre
+
+    def log_normaliser(self, phi: FloatArray) -> FloatArray:
+        return dirichlet.log_normaliser(phi)
+
+    def expected(self, phi: FloatArray) -> FloatArray:
+        return expected_log_shares(phi)
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        strength = phi.sum(axis=-1)
+        mean: FloatArray = phi[..., 0] / strength
+        return mean, mean * (1 - mean) / (strength + 1)
+
+    def reward_variance(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
+        mean = self.moments(phi)[0]
+        variance: FloatArray = mean * (1 - mean)
+        return variance
+
+    def within(self, phi: FloatArray, noise: FloatArray, strength: float) -> FloatArray:
+        return self.reward_variance(phi, noise) / (strength + 1)
+
+    def model(
+        self, phi: FloatArray, variance: FloatArray, shares: FloatArray, noise: FloatArray
+    ) -> BernoulliArms:
+        mean = self.moments(phi)[0]
+        widest = 0.5 * mean * (1 - mean)  # a beta of two pseudo-observations, at least one
+        return BernoulliArms.from_means(mean, np.sqrt(np.minimum(variance, widest)), shares)
+
+
+def smoothed_shares(totals: FloatArray) -> FloatArray:
+    """Shares of the categories of every action, with one more reward at the overall shares."""
+    overall = totals.sum(axis=0) / totals.sum()
+    # No category has probability zero: half a reward more of each over the whole log.
+    n_categories = len(overall)
+    overall = (overall * totals.sum() + 0.5) / (totals.sum() + 0.5 * n_categories)
+    smoothed: FloatArray = (totals + overall) / (totals.sum(axis=1, keepdims=True) + 1)
+    return smoothed
+
+
+def expected_log_shares(phi: FloatArray) -> FloatArray:
+    """E[log p_c] under Dirichlet(phi)."""
+    from scipy.special import digamma
+
+    expected: FloatArray = digamma(phi) - digamma(phi.sum(axis=-1, keepdims=True))
+    return expected

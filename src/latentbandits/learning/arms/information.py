@@ -1,0 +1,180 @@
+"""How wrong the means of a mixture may be: the observed information of Louis (1982).
+
+The ELBO's own posterior takes the users' states as independent of the parameters, and is too
+narrow where states overlap. The observed information of the marginal likelihood is what labelled
+rewards would tell, less what unknown labels cost. In the natural parameter lambda[s, a] of a mean
+mu[s, a] (d mu / d lambda = V, the variance of a reward) a user's score is
+
+    h[u, s, a] = sum of rewards - count x mu[s, a],
+
+the complete information is the expected count times V, and the loss is the covariance of h over
+the user's state. The states' shares enter as log odds. Variances come back as V^2 Var(lambda).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.learning import user_hash
+from latentbandits.learning.arms import mixture as vb
+from latentbandits.learning.arms.cells import Partition
+from latentbandits.learning.arms.climb import Problem
+from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.models.checks import FloatArray
+
+MOST_MEANS = 1_500
+"""States times actions up to which the whole matrix is made; beyond, a block for each action."""
+
+MOST_USERS = 20_000
+"""Users, chosen by hash, that the loss is measured on; it is scaled to all."""
+
+_LEAST = 1e-2  # of the complete information: what is never lost
+
+
+class Parameters(NamedTuple):
+    """What a pass needs: the mixture's broadcast, the means and the shares."""
+
+    current: vb.Broadcast
+    means: FloatArray  # (S, A), in the units of the statistics
+    shares: FloatArray  # (S,)
+    counting: FloatArray  # (K,)
+    paying: FloatArray  # (K,)
+
+
+class Loss(NamedTuple):
+    """Information that unknown labels cost; sums over users."""
+
+    matrix: FloatArray  # (S A + S - 1, the same); or (A, S, S), a block for each action
+
+    def __add__(self, other: Loss) -> Loss:  # type: ignore[override]
+        return Loss(self.matrix + other.matrix)
+
+
+def estimation_variance(problem: Problem, mixture: Mixture, seed: int = 0) -> FloatArray:
+    """Return the variance of the estimate of every mean reward, `(S, A)`, in squared rewards."""
+    family = problem.family
+    phi, noise = mixture.phi[0], mixture.noise[0]
+    counting, paying = family.counts_and_sums
+    unit = family.unit
+    variance = family.reward_variance(phi, noise) / unit**2
+    means = family.mean_statistic(phi)
+    sums = problem.sums(mixture)
+    counts = sums.statistics[0] @ counting
+    prior = family.prior(problem.centre, mixture.strength)[0]
+    prior_variance = family.moments(prior)[1] / unit**2
+    complete = counts * variance + variance**2 / prior_variance
+    shares = mixture.state_prior()[0]
+    parameters = Parameters(
+        vb.broadcast(family, mixture), means, shares, counting, paying
+    )
+    n_users = sum(part.n_users for part in problem.partitions)
+    n_means = means.size
+    if n_means > MOST_MEANS:
+        loss = _total(problem.partitions, parameters, blocks=True)
+        spread = _by_action(complete, loss.matrix)
+    else:
+        partitions = _sampled(problem.partitions, MOST_USERS, seed)
+        scale = n_users / sum(part.n_users for part in partitions)
+        loss = _total(partitions, parameters, blocks=False)
+        spread = _whole(complete, scale * loss.matrix, shares, n_users)
+    estimated: FloatArray = unit**2 * variance**2 * spread
+    return estimated
+
+
+def summarise(partition: Partition, parameters: Parameters, blocks: bool) -> Loss:
+    """Sum the covariance of the users' scores over their states."""
+    taken = vb.responsibilities(partition, parameters.current)[0][:, 0]  # (n, S)
+    statistics = partition.dense()
+    counts = np.einsum("nka,k->na", statistics, parameters.counting)
+    sums = np.einsum("nka,k->na", statistics, parameters.paying)
+    scores = sums[:, None] - counts[:, None] * parameters.means  # (n, S, A)
+    weighted = taken[:, :, None] * scores
+    if blocks:
+        means = np.einsum("nsa,nta->ast", weighted, weighted, optimize=True)
+        own = np.einsum("nsa,nsa->as", weighted, scores)
+        diagonal = np.zeros_like(means)
+        index = np.arange(means.shape[1])
+        diagonal[:, index, index] = own
+        return Loss(diagonal - means)
+    return Loss(_covariance(taken, scores, weighted, parameters.shares))
+
+
+def _covariance(
+    taken: FloatArray, scores: FloatArray, weighted: FloatArray, shares: FloatArray
+) -> FloatArray:
+    """E[h h'] - E[h] E[h]' over the users' states, summed; h of the means, then of the shares."""
+    n, n_states, n_actions = scores.shape
+    n_means = n_states * n_actions
+    size = n_means + n_states - 1
+    labels = np.eye(n_states)[:, : n_states - 1] - shares[: n_states - 1]  # (S, S - 1)
+    average = np.empty((n, size))
+    average[:, :n_means] = weighted.reshape(n, -1)
+    average[:, n_means:] = taken @ labels
+    matrix = -(average.T @ average)
+    for s in range(n_states):
+        block = slice(s * n_actions, (s + 1) * n_actions)
+        root = np.sqrt(taken[:, s, None]) * scores[:, s]
+        matrix[block, block] += root.T @ root
+        cross = np.outer(weighted[:, s].sum(axis=0), labels[s])
+        matrix[block, n_means:] += cross
+        matrix[n_means:, block] += cross.T
+    matrix[n_means:, n_means:] += labels.T @ (taken.sum(axis=0)[:, None] * labels)
+    return matrix
+
+
+def _whole(
+    complete: FloatArray, loss: FloatArray, shares: FloatArray, n_users: int
+) -> FloatArray:
+    """Var(lambda) from the inverse of the information, `(S, A)`.
+
+    Directions that unknown labels leave without information keep a part of the complete one.
+    """
+    n_means, free = complete.size, len(shares) - 1
+    information = -loss
+    information[:n_means, :n_means] += np.diag(complete.ravel())
+    odds = shares[:free]
+    information[n_means:, n_means:] += n_users * (np.diag(odds) - np.outer(odds, odds))
+    scale = np.ones(n_means + free)
+    scale[:n_means] = complete.ravel() ** -0.5
+    if free:
+        scale[n_means:] = (n_users * odds * (1 - odds)) ** -0.5
+    values, vectors = np.linalg.eigh(information * scale * scale[:, None])
+    inverse = (vectors**2 / np.maximum(values, _LEAST)).sum(axis=1)
+    spread: FloatArray = (inverse * scale**2)[:n_means].reshape(complete.shape)
+    return spread
+
+
+def _by_action(complete: FloatArray, loss: FloatArray) -> FloatArray:
+    """Var(lambda) with the actions taken as independent, `(S, A)`."""
+    scale = complete.T**-0.5  # (A, S)
+    lost = loss * scale[:, :, None] * scale[:, None, :]
+    values, vectors = np.linalg.eigh(np.eye(lost.shape[1]) - lost)
+    inverse = (vectors**2 / np.maximum(values, _LEAST)[:, None, :]).sum(axis=2)
+    spread: FloatArray = (inverse * scale**2).T
+    return spread
+
+
+def _total(partitions: Sequence[Partition], parameters: Parameters, blocks: bool) -> Loss:
+    return reduce(Loss.__add__, (summarise(part, parameters, blocks) for part in partitions))
+
+
+def _sampled(partitions: Sequence[Partition], size: int, seed: int) -> list[Partition]:
+    """The partitions with at most `size` of their users in all, chosen by hash."""
+    from dataclasses import replace
+
+    keys = np.concatenate([part.keys for part in partitions])
+    if len(keys) <= size:
+        return list(partitions)
+    chosen = np.zeros(len(keys), np.bool_)
+    chosen[user_hash.sample(keys, size, seed)] = True
+    taken, start = [], 0
+    for part in partitions:
+        own = np.flatnonzero(chosen[start : start + part.n_users])
+        start += part.n_users
+        if len(own):
+            taken.append(replace(part, statistics=part.statistics[own], keys=part.keys[own]))
+    return taken

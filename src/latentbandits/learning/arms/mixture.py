@@ -1,0 +1,169 @@
+"""A mixture over users of conjugate arms, by variational Bayes (Bishop 2006, section 10.2).
+
+Every user has one hidden state s ~ pi, pi ~ Dirichlet(1), and all their rewards for action a come
+from p(r | theta[s, a]). theta[s, a] has a pooled prior: its mean is the action's over all users,
+its strength kappa is shared. With N[u, a] a user's statistics and q(theta) of hyperparameters phi,
+
+    log r[u, s] = E[log pi_s] + sum_a N[u, a] . E[eta(theta[s, a])] - normaliser_u
+    phi[s, a] = phi0[a] + sum_u r[u, s] N[u, a],        w[s] = 1 + sum_u r[u, s]
+    ELBO = sum_u normaliser_u - sum_{s, a} KL(q(theta) || prior) - KL(Dirichlet(w) || Dirichlet(1))
+
+A pass is `summarise` of every partition, sums that add, and one `step`. The ELBO never falls:
+each step raises it in q(theta) and q(pi), then in the noise, then in kappa.
+
+Several mixtures are fitted side by side: starts, or the replicates of a bootstrap. Theirs is the
+leading axis R.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.learning.arms.cells import Partition, Totals
+from latentbandits.learning.arms.families.family import STRENGTHS, Family
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.numerics import dirichlet
+
+_LOG_STRENGTH_STEP = 1.0  # the most that log kappa moves in a step
+
+
+class Mixture(NamedTuple):
+    """q(theta) and q(pi) of R mixtures, and the parameters that are points."""
+
+    phi: FloatArray  # (R, S, A, K): hyperparameters of q(theta)
+    shares: FloatArray  # (R, S): w, those of q(pi)
+    strength: FloatArray  # (R,): kappa
+    noise: FloatArray  # (R, A): variances of rewards; ones for families that have none
+
+    def take(self, chosen: IntArray) -> Mixture:
+        """The chosen ones of the R mixtures."""
+        return Mixture(*(part[chosen] for part in self))
+
+    def state_prior(self) -> FloatArray:
+        """E[pi], `(R, S)`."""
+        return self.shares / self.shares.sum(axis=1, keepdims=True)
+
+
+class Broadcast(NamedTuple):
+    """What a pass needs of a mixture: small, and the same for every partition."""
+
+    log_shares: FloatArray  # (R, S): E[log pi]
+    coefficients: FloatArray  # (K * A, R * S): E[eta], in the order of a partition's columns
+
+
+class Sums(NamedTuple):
+    """What a pass returns; the sums of partitions add."""
+
+    statistics: FloatArray  # (R, S, A, K): of the users, weighted by their responsibilities
+    shares: FloatArray  # (R, S): users in each state
+    log_normaliser: FloatArray  # (R,)
+
+    def __add__(self, other: Sums) -> Sums:  # type: ignore[override]
+        return Sums(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def broadcast(family: Family, mixture: Mixture) -> Broadcast:
+    """Return what `summarise` needs to know of a mixture."""
+    coefficients = family.coefficients(mixture.phi, mixture.noise)
+    columns = coefficients.transpose(3, 2, 0, 1)  # (K, A, R, S)
+    n_columns = columns.shape[0] * columns.shape[1]
+    log_shares = _expected_log_shares(mixture.shares)
+    return Broadcast(log_shares, np.ascontiguousarray(columns.reshape(n_columns, -1)))
+
+
+def responsibilities(partition: Partition, current: Broadcast) -> tuple[FloatArray, FloatArray]:
+    """P(s | the user's rewards), `(n_users, R, S)`, and log normalisers `(n_users, R)`."""
+    n_starts, n_states = current.log_shares.shape
+    weights = partition.statistics @ current.coefficients
+    weights = weights.reshape(-1, n_starts, n_states)
+    weights += current.log_shares
+    top = weights.max(axis=2, keepdims=True)
+    weights -= top
+    np.exp(weights, out=weights)
+    total = weights.sum(axis=2, keepdims=True)
+    weights /= total
+    log_normaliser: FloatArray = (top + np.log(total))[:, :, 0]
+    return weights, log_normaliser
+
+
+def summarise(partition: Partition, current: Broadcast) -> Sums:
+    """Sum the statistics of a partition's users by their responsibilities: the E step."""
+    taken, log_normaliser = responsibilities(partition, current)
+    if partition.weights is not None:
+        taken *= partition.weights[:, :, None]
+        log_normaliser = log_normaliser * partition.weights
+    n_starts, n_states = current.log_shares.shape
+    flat = taken.reshape(len(taken), -1)
+    if isinstance(partition.statistics, np.ndarray):
+        summed = flat.T @ partition.statistics
+    else:
+        summed = (partition.statistics.T @ flat).T
+    summed = summed.reshape(n_starts, n_states, -1, partition.n_actions).swapaxes(2, 3)
+    return Sums(np.ascontiguousarray(summed), taken.sum(axis=0), log_normaliser.sum(axis=0))
+
+
+def fold(partitions: Iterable[Partition], current: Broadcast) -> Sums:
+    """Add the sums of all partitions, in their order."""
+    return reduce(Sums.__add__, (summarise(partition, current) for partition in partitions))
+
+
+def step(
+    family: Family, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
+) -> Mixture:
+    """Return the mixture that raises the ELBO given the sums of a pass over the current one."""
+    prior = family.prior(centre, mixture.strength)
+    phi = family.posterior(prior, sums.statistics, mixture.noise)
+    noise = family.update_noise(phi, sums.statistics, totals.squares, mixture.noise)
+    strength = _update_strength(family, centre, mixture.strength, phi)
+    return Mixture(phi, 1.0 + sums.shares, strength, noise)
+
+
+def elbo(
+    family: Family, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
+) -> FloatArray:
+    """The evidence lower bound of a mixture, `(R,)`; `sums` are those of a pass over it."""
+    counts = totals.statistics @ family.counts_and_sums[0]
+    bound = sums.log_normaliser + totals.log_base
+    bound = bound + family.log_constant(counts, totals.squares, mixture.noise)
+    bound -= family.divergence(mixture.phi, family.prior(centre, mixture.strength))
+    return bound - _dirichlet_divergence(mixture.shares)
+
+
+def _update_strength(
+    family: Family, centre: FloatArray, strength: FloatArray, phi: FloatArray
+) -> FloatArray:
+    """Move log kappa by one safeguarded Newton step on E_q[log prior], which never falls."""
+
+    def height(log_strength: FloatArray) -> FloatArray:
+        return family.expected_log_prior(centre, np.exp(log_strength), phi)
+
+    now, h = np.log(strength), 0.05
+    middle, below, above = height(now), height(now - h), height(now + h)
+    slope, curvature = (above - below) / (2 * h), (above - 2 * middle + below) / h**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        move = np.where(curvature < 0, -slope / curvature, np.sign(slope) * _LOG_STRENGTH_STEP)
+    move = np.clip(np.nan_to_num(move), -_LOG_STRENGTH_STEP, _LOG_STRENGTH_STEP)
+    proposed = np.clip(now + move, *np.log(STRENGTHS))
+    better = height(proposed) >= middle
+    updated: FloatArray = np.where(better, np.exp(proposed), strength)
+    return updated
+
+
+def _expected_log_shares(w: FloatArray) -> FloatArray:
+    from scipy.special import digamma
+
+    expected: FloatArray = digamma(w) - digamma(w.sum(axis=-1, keepdims=True))
+    return expected
+
+
+def _dirichlet_divergence(w: FloatArray) -> FloatArray:
+    """KL(Dirichlet(w) || Dirichlet(1)), `(R,)`."""
+    gain = ((w - 1) * _expected_log_shares(w)).sum(axis=-1)
+    divergence: FloatArray = (
+        gain - dirichlet.log_normaliser(w) + dirichlet.log_normaliser(np.ones_like(w))
+    )
+    return divergence

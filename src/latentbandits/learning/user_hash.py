@@ -1,0 +1,97 @@
+"""Stable hashes of user ids: who is held out, which bucket sums a user, bootstrap weights.
+
+A hash of the id, not the position in a table, decides. So any engine that reads the same log, in
+any order and in any number of parts, holds out the same users and adds the same sums.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+
+Keys = NDArray[np.uint64]
+
+MOST_BUCKETS = 256
+_USERS_OF_A_BUCKET = 512
+
+_HOLD_OUT, _BUCKET, _BOOTSTRAP, _SAMPLE = 1, 2, 3, 4  # purposes: each gets hashes of its own
+
+
+def user_keys(ids: Sequence[str]) -> Keys:
+    """Return a 64-bit hash of every id, `(n_users,)`: BLAKE2b, the same on every machine.
+
+    >>> user_keys(["ann", "bob"])
+    array([18026485230402109803, 18236494013186544384], dtype=uint64)
+    """
+    digests = b"".join(hashlib.blake2b(i.encode(), digest_size=8).digest() for i in ids)
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
+
+
+def held_out(keys: Keys, n_held_out: int, seed: int) -> BoolArray:
+    """Mark the `n_held_out` users whose hashes with `seed` are smallest.
+
+    >>> held_out(user_keys(["a", "b", "c"]), 1, seed=0).tolist()
+    [False, False, True]
+    """
+    hashes = _mix(keys, seed, _HOLD_OUT)
+    marked = np.zeros(len(keys), np.bool_)
+    marked[np.argsort(hashes, kind="stable")[:n_held_out]] = True
+    return marked
+
+
+def sample(keys: Keys, size: int, seed: int) -> IntArray:
+    """Return the indices of `size` users chosen by hash, ascending; all where there are fewer."""
+    if size >= len(keys):
+        return np.arange(len(keys))
+    return np.sort(np.argsort(_mix(keys, seed, _SAMPLE), kind="stable")[:size])
+
+
+def bucket_count(n_users: int) -> int:
+    """Return how many buckets the users of a log are summed in: a power of two, at most 256.
+
+    >>> bucket_count(100), bucket_count(5_000), bucket_count(10_000_000)
+    (1, 8, 256)
+    """
+    wanted = max(1, n_users // _USERS_OF_A_BUCKET)
+    return min(MOST_BUCKETS, 1 << (wanted.bit_length() - 1))
+
+
+def buckets(keys: Keys, n_buckets: int) -> IntArray:
+    """Return the bucket of every user, `(n_users,)`."""
+    return (_mix(keys, 0, _BUCKET) % np.uint64(n_buckets)).astype(np.int64)
+
+
+def bootstrap_weights(keys: Keys, n_replicates: int, seed: int) -> FloatArray:
+    """Return Poisson(1) weights of every user in every replicate, `(n_users, n_replicates)`.
+
+    A weight depends on the user's key, the replicate and `seed` alone.
+    """
+    from scipy.special import pdtr
+
+    edges = pdtr(np.arange(12), 1.0)
+    weights = np.empty((len(keys), n_replicates))
+    for i in range(n_replicates):
+        uniform = _mix(keys, seed * 1_000_003 + i, _BOOTSTRAP).astype(np.float64) / 2.0**64
+        weights[:, i] = np.searchsorted(edges, uniform, side="right")
+    return weights
+
+
+def _mix(keys: Keys, seed: int, purpose: int) -> Keys:
+    """Hash keys together with a seed and a purpose (the finaliser of SplitMix64, twice)."""
+    salt = np.array([seed % 2**63, purpose], np.uint64)
+    with np.errstate(over="ignore"):
+        state = _finalise(salt[:1] * np.uint64(0x9E3779B97F4A7C15) + salt[1:])
+        return _finalise(keys ^ state)
+
+
+def _finalise(x: Keys) -> Keys:
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed: Keys = x ^ (x >> np.uint64(31))
+        return mixed
