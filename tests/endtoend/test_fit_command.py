@@ -92,7 +92,7 @@ def test_a_linear_model_end_to_end(tmp_path, capsys):
         (["--kind", "linear", "--rank", "9"], "rank 9 is above what the data hold"),
         (["--name-column", "nome"], "no column nome"),
         (["--items", "x.csv"], "--items needs --name-column"),
-        (["--method", "spectral", "--states", "5"], "at most 4 states apart, not 5"),
+        (["--method", "spectral", "--states", "5"], "at most 3 states apart, not 5"),
     ],
 )
 def test_a_bad_fit_is_one_line_and_leaves_nothing(arms, tmp_path, capsys, arguments, message):

@@ -1,66 +1,95 @@
 """A mixture of arms the slow way: one user, one reward at a time."""
 
 import math
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
+from scipy.special import digamma
 
 
-def log_posterior(log, means, shares, variance, centre, spread):
-    """Log p(rewards, means, shares), the density that expectation-maximisation climbs."""
-    n_states, n_actions = means.shape
+def bernoulli_step(log, alpha, beta, w, kappa, m):
+    """One step of variational Bayes as LEARNING.md states it, one reward at a time; and the ELBO
+    of the parameters before it.
+    """
+    n_states, n_actions = alpha.shape
+    taken = []
+    elbo = 0.0
+    for user in range(log.n_users):
+        weights = []
+        for s in range(n_states):
+            value = digamma(w[s]) - digamma(sum(w))
+            for i in range(log.starts[user], log.starts[user + 1]):
+                a = log.actions[i]
+                hit = alpha[s, a] if log.rewards[i] == 1 else beta[s, a]
+                value += digamma(hit) - digamma(alpha[s, a] + beta[s, a])
+            weights.append(value)
+        top = max(weights)
+        total = top + math.log(sum(math.exp(value - top) for value in weights))
+        elbo += total
+        taken.append([math.exp(value - total) for value in weights])
+    for s in range(n_states):
+        for a in range(n_actions):
+            prior = kappa * m[a], kappa * (1 - m[a])
+            elbo -= _beta_divergence((alpha[s, a], beta[s, a]), prior)
+    elbo -= _dirichlet_divergence(w, [1.0] * n_states)
+    new_alpha, new_beta = np.empty_like(alpha), np.empty_like(beta)
+    new_alpha[:], new_beta[:] = kappa * np.asarray(m), kappa * (1 - np.asarray(m))
+    for i in range(log.n_events):
+        for s in range(n_states):
+            target = new_alpha if log.rewards[i] == 1 else new_beta
+            target[s, log.actions[i]] += taken[log.users[i]][s]
+    return new_alpha, new_beta, [1 + sum(row[s] for row in taken) for s in range(n_states)], elbo
+
+
+def log_evidence(log, model, n_states):
+    """Log p(rewards) of a mixture by going through every assignment of users to states.
+
+    Given the assignment, pi integrates to a Dirichlet-multinomial and the rewards of a state's
+    users are one long session of `model`, which has one state: the pooled prior.
+    """
+    terms = []
+    for states in product(range(n_states), repeat=log.n_users):
+        value = math.lgamma(n_states) - math.lgamma(n_states + log.n_users)
+        for s in range(n_states):
+            value += math.lgamma(states.count(s) + 1)
+            parameters = model.parameters(1)
+            for i in range(log.n_events):
+                if states[log.users[i]] == s:
+                    event = log.actions[i : i + 1], log.rewards[i : i + 1]
+                    density, parameters = model.condition(parameters, None, *event)
+                    value += float(density[0, 0])
+        terms.append(value)
+    top = max(terms)
+    return top + math.log(sum(math.exp(term - top) for term in terms))
+
+
+def marginal_log_likelihood(log, log_density, shares):
+    """Sum over users of log sum_s shares[s] exp(sum of log_density[s, event])."""
     total = 0.0
     for user in range(log.n_users):
-        by_state = []
-        for s in range(n_states):
-            value = math.log(shares[s])
-            for i in range(log.starts[user], log.starts[user + 1]):
-                gap = log.rewards[i] - means[s, log.actions[i]]
-                value += -0.5 * math.log(2 * math.pi * variance) - gap * gap / (2 * variance)
-            by_state.append(value)
-        top = max(by_state)
-        total += top + math.log(sum(math.exp(value - top) for value in by_state))
-    total -= 0.5 * (math.log(variance) + (0.01 * spread) ** 2 / variance)
-    for s in range(n_states):
-        total += math.log(shares[s])
-        for a in range(n_actions):
-            total -= 0.5 * ((means[s, a] - centre[a]) / spread) ** 2
+        events = slice(log.starts[user], log.starts[user + 1])
+        pairs = zip(shares, log_density, strict=True)
+        total += math.log(sum(share * math.exp(row[events].sum()) for share, row in pairs))
     return total
 
 
-def sweep(log, means, shares, variance, centre, spread):
-    """One step of expectation-maximisation: responsibilities, then means, shares, variance."""
-    n_states, n_actions = means.shape
-    counts, sums = np.zeros((n_states, n_actions)), np.zeros((n_states, n_actions))
-    taken, responsibilities = np.zeros(n_states), []
-    for user in range(log.n_users):
-        events = range(log.starts[user], log.starts[user + 1])
-        weights = []
-        for s in range(n_states):
-            likelihood = shares[s]
-            for i in events:
-                gap = log.rewards[i] - means[s, log.actions[i]]
-                likelihood *= math.exp(-gap * gap / (2 * variance))
-            weights.append(likelihood)
-        weights = [weight / sum(weights) for weight in weights]
-        responsibilities.append(weights)
-        for s in range(n_states):
-            taken[s] += weights[s]
-            for i in events:
-                counts[s, log.actions[i]] += weights[s]
-                sums[s, log.actions[i]] += weights[s] * log.rewards[i]
-    new = (sums / variance + centre / spread**2) / (counts / variance + 1 / spread**2)
-    error = 0.0
-    for user in range(log.n_users):
-        for i in range(log.starts[user], log.starts[user + 1]):
-            for s in range(n_states):
-                gap = log.rewards[i] - new[s, log.actions[i]]
-                error += responsibilities[user][s] * gap * gap
-    return (
-        new,
-        (taken + 1) / (log.n_users + n_states),
-        (error + (0.01 * spread) ** 2) / (log.n_events + 1),
-    )
+def _beta_divergence(q, p):
+    total = _log_beta(*p) - _log_beta(*q)
+    for mine, other in zip(q, p, strict=True):
+        total += (mine - other) * (digamma(mine) - digamma(sum(q)))
+    return total
+
+
+def _dirichlet_divergence(q, p):
+    total = math.lgamma(sum(q)) - math.lgamma(sum(p))
+    for mine, other in zip(q, p, strict=True):
+        total += math.lgamma(other) - math.lgamma(mine)
+        total += (mine - other) * (digamma(mine) - digamma(sum(q)))
+    return total
+
+
+def _log_beta(a, b):
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
 def moments(log):

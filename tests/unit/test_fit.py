@@ -10,11 +10,11 @@ import pytest
 from latentbandits import GaussianArms, LinearGaussian, load
 from latentbandits.learning import fit
 from latentbandits.learning.alignment import align
-from latentbandits.learning.fitting import _choose_and_learn
+from latentbandits.learning.fitting import _learn_all, split_users
 from latentbandits.learning.generate_arms import generate_arms
-from latentbandits.learning.learners import LinearLearner
+from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.save import load_report, save_fit
-from latentbandits.learning.selection import Candidate
+from latentbandits.learning.selection import Candidate, Selection
 from latentbandits.learning.tables import LogError
 from latentbandits.models import load_catalogue
 from tests.unit.test_selection import ratings_log
@@ -150,12 +150,17 @@ def test_auto_takes_the_next_best_where_all_users_make_too_small_a_cluster():
     learner = LinearLearner(reg=1.0)
     rows = [Candidate(n, 2, -float(n), 1.0, np.full(5, -float(n))) for n in (60, 61, 2)]
     rows[0], rows[1] = (replace(row, evidence=1.0, by_user=np.ones(5)) for row in rows[:2])
-    rows, chosen, learned = _choose_and_learn(learner, log, rows, seed=0)
-    assert chosen.n_states == learned.model.n_states == 2
-    assert [row.evidence is None for row in rows] == [True, True, False]
-    assert "of all users" in rows[0].reason
+    kept, held_out = split_users(log, 0)
+    chosen = learner.choose(rows)
+    selection = Selection(learner, tuple(rows), chosen, None, None)
+    selection, learned = _learn_all(selection, log, kept, held_out, seed=0)
+    assert selection.chosen.n_states == learned.model.n_states == 2
+    assert selection.learned.model.n_states == 2
+    assert [row.evidence is None for row in selection.rows] == [True, True, False]
+    assert "of all users" in selection.rows[0].reason
+    only = Candidate(60, 2, -1.0, 1.0, np.ones(5))
     with pytest.raises(ValueError, match="smallest cluster"):
-        _choose_and_learn(learner, log, [Candidate(60, 2, -1.0, 1.0, np.ones(5))], seed=0)
+        _learn_all(Selection(learner, (only,), only, None, None), log, kept, held_out, seed=0)
 
 
 def test_one_state_has_no_others(truth):

@@ -1,161 +1,246 @@
-"""Expectation-maximisation against the textbook loop, its spread against a numerical Hessian."""
+"""The variational mixture against a textbook loop, enumeration and a numerical Hessian."""
+
+from functools import reduce
 
 import numpy as np
 import pytest
 
-from latentbandits import GaussianArms
+from latentbandits import BernoulliArms, CategoricalArms, ExponentialArms, GaussianArms, PoissonArms
+from latentbandits.learning.arms import mixture as vb
+from latentbandits.learning.arms.cells import partition_log
+from latentbandits.learning.arms.climb import Problem, best_of, climb
+from latentbandits.learning.arms.families import REWARDS, make_family
+from latentbandits.learning.arms.families.gaussian import Gaussian
+from latentbandits.learning.arms.fitted import finish
+from latentbandits.learning.arms.information import estimation_variance
 from latentbandits.learning.generate_arms import generate_arms
-from latentbandits.learning.logs import read_log
-from latentbandits.learning.mixture import (
-    Components,
-    MeanPrior,
-    UserStatistics,
-    expect,
-    fit_mixture,
-    posterior_spread,
-    sweep,
-)
+from latentbandits.learning.logs import Log
+from latentbandits.learning.mixture import fit_mixture
 from latentbandits.learning.tables import LogError
 from tests.reference import mixture as textbook
 
-PRIOR = MeanPrior(np.array([0.4, 0.6, 0.5]), 0.7)
+
+def small_log(rewards, n_users=5, n_rounds=4, n_actions=2, seed=0):
+    """Rewards of any family, for users of two kinds."""
+    rng = np.random.default_rng(seed)
+    users = np.repeat(np.arange(n_users), n_rounds)
+    actions = rng.integers(n_actions, size=len(users))
+    level = np.array([0.2, 0.8])[users % 2]
+    values = {
+        "gaussian": level + rng.normal(0, 0.3, len(users)),
+        "bernoulli": (rng.random(len(users)) < level).astype(float),
+        "poisson": rng.poisson(4 * level).astype(float),
+        "exponential": rng.exponential(level),
+        "categorical": 1.0 + rng.binomial(2, level),
+    }[rewards]
+    ids = [tuple(str(i) for i in range(n)) for n in (n_users, n_actions)]
+    return Log(users, actions, values, *ids)
 
 
-@pytest.fixture(scope="module")
-def log():
-    return generate_arms(n_users=12, n_rounds=7, n_states=2, n_actions=3, seed=1).log
+def problem_of(log, rewards):
+    family = make_family(rewards, log.rewards)
+    if isinstance(family, Gaussian):
+        family = family.with_noise(0.3)
+    return Problem.of(family, partition_log(log, family))
 
 
-@pytest.fixture(scope="module")
-def components():
-    rng = np.random.default_rng(0)
-    return Components(rng.random((4, 2, 3)), rng.dirichlet([3, 3], 4), rng.random(4) + 0.1)
-
-
-def test_a_sweep_is_the_textbook_one_for_every_restart(log, components):
-    after, height = sweep(UserStatistics.of(log), PRIOR, components, None)
-    for i in range(4):
-        own = components.means[i], components.shares[i], components.variance[i]
-        means, shares, variance = textbook.sweep(log, *own, PRIOR.centre, PRIOR.spread)
-        np.testing.assert_allclose(after.means[i], means, rtol=1e-10)
-        np.testing.assert_allclose(after.shares[i], shares, rtol=1e-10)
-        np.testing.assert_allclose(after.variance[i], variance, rtol=1e-10)
-        slow = textbook.log_posterior(log, *own, PRIOR.centre, PRIOR.spread)
-        np.testing.assert_allclose(height[i], slow, rtol=1e-12)
-
-
-def test_a_known_noise_stays(log, components):
-    after, _ = sweep(UserStatistics.of(log), PRIOR, components, known=0.25)
-    np.testing.assert_array_equal(after.variance, components.variance)
-    fit = fit_mixture(log, 2, noise=0.3)
-    assert fit.model.noise == pytest.approx(0.3)
-
-
-def test_one_state_is_the_mean_shrunk_to_the_prior_by_hand():
-    log = read_log({"u": [1, 2, 3, 3], "a": [0, 0, 0, 1], "r": [1.0, 2.0, 3.0, 5.0]}, *"uar")
-    model = fit_mixture(log, 1, noise=0.5).model
-    overall, spread = 11 / 4, np.sqrt(39 / 4 - (11 / 4) ** 2)
-    centre = (6 + overall) / 4
-    precision = 3 / 0.25 + 1 / spread**2
-    assert model.means[0, 0] == pytest.approx((6 / 0.25 + centre / spread**2) / precision)
-    assert model.spread[0, 0] == pytest.approx(precision**-0.5)
-
-
-def test_spread_is_that_of_the_numerical_hessian(log):
-    """At a peak of the posterior, by second differences of the slow log posterior."""
-    fit = fit_mixture(log, 2, noise=0.5, seed=0)
-    model = fit.model
-    one = Components(model.means[None], model.state_prior[None], np.array([0.25]))
-    prior = _prior_of(log)
-    spread = posterior_spread(UserStatistics.of(log), prior, one)
-    np.testing.assert_allclose(spread, model.spread, rtol=1e-12)
-
-    def height(flat):
-        means = flat.reshape(2, 3)
-        return textbook.log_posterior(
-            log, means, model.state_prior, 0.25, prior.centre, prior.spread
-        )
-
-    hessian = _hessian(height, model.means.ravel().copy())
-    expected = np.sqrt(np.diag(np.linalg.inv(-hessian))).reshape(2, 3)
-    np.testing.assert_allclose(spread, expected, rtol=1e-3)
-
-
-def test_unknown_labels_cost(log):
-    """The spread is above that of who knows the labels, sigma / sqrt(n)."""
-    model = fit_mixture(log, 2, noise=0.5).model
-    statistics = UserStatistics.of(log)
-    one = Components(model.means[None], model.state_prior[None], np.array([0.25]))
-    responsibilities = expect(statistics, _prior_of(log), one)[0][0]
-    n = responsibilities.T @ statistics.counts
-    labelled = (n / 0.25 + _prior_of(log).spread ** -2) ** -0.5
-    assert (model.spread >= labelled - 1e-12).all()
-    assert (model.spread > 1.01 * labelled).any()
-
-
-def test_an_action_that_a_state_never_saw_keeps_the_prior():
-    rows = [(u, a, r) for u in range(40) for a, r in [(0, u % 2), (1, 0.5)][: 1 + u % 2]]
-    users, actions, rewards = zip(*rows, strict=True)
-    log = read_log({"u": users, "a": actions, "r": rewards}, *"uar")
-    model = fit_mixture(log, 2, noise=0.05).model
-    without = int(np.argmin(model.means[:, 0]))  # users who got 0 never played action 1
-    assert model.spread[without, 1] == pytest.approx(_prior_of(log).spread, rel=1e-6)
-    assert model.spread[1 - without, 1] < 0.02
-
-
-def test_states_come_by_falling_share(log):
-    shares = fit_mixture(log, 3).model.state_prior
-    assert (np.diff(shares) <= 0).all()
-
-
-def test_the_same_seed_gives_the_same_fit(log):
-    np.testing.assert_array_equal(
-        fit_mixture(log, 2, seed=4).model.means, fit_mixture(log, 2, seed=4).model.means
+def start_of(problem, n_states, kappa=2.0, seed=0):
+    """A mixture whose states have seen the users with random weights."""
+    rng = np.random.default_rng(seed)
+    family, strength = problem.family, np.array([kappa])
+    noise = family.first_noise(problem.totals.statistics[0], 1)
+    weights = rng.dirichlet(np.ones(n_states))
+    sums = (
+        weights[:, None, None] * problem.totals.statistics * rng.uniform(0.5, 1, (n_states, 1, 1))
     )
+    phi = family.posterior(family.prior(problem.centre, strength), sums[None], noise)
+    return vb.Mixture(phi, 1 + 3 * weights[None], strength, noise)
 
 
-def test_a_start_alone_is_climbed_from(log):
-    found = fit_mixture(log, 2, noise=0.5)
-    again = fit_mixture(log, 2, noise=0.5, n_restarts=0, start=found.model)
-    np.testing.assert_allclose(again.model.means, found.model.means, atol=1e-2)
-    assert again.n_sweeps < 50
+def pooled_prior(problem, kappa):
+    """The pooled prior as a model of one state, in the units of the rewards."""
+    family, centre = problem.family, problem.centre
+    prior = family.prior(centre, np.array([kappa]))[0, :1]
+    if family.name == "gaussian":
+        spread = family.scale / np.sqrt(kappa)
+        return GaussianArms((family.shift + family.scale * centre)[None], 0.3, spread)
+    if family.name == "categorical":
+        return CategoricalArms(prior, family.values)
+    kind = {"bernoulli": BernoulliArms, "poisson": PoissonArms, "exponential": ExponentialArms}
+    return kind[family.name](prior[..., 0], prior[..., 1])
 
 
-def test_rewards_without_noise_are_no_trouble():
-    log = read_log({"u": [1, 1, 2, 2], "a": [0, 1, 0, 1], "r": [1, 0, 0, 1]}, *"uar")
-    model = fit_mixture(log, 2).model
-    assert np.isfinite(model.means).all()
-    assert model.noise > 0
+def fixed_strength(problem, mixture):
+    """A step whose strength stays."""
+    after = problem.step(mixture, problem.sums(mixture))
+    return after._replace(strength=mixture.strength)
 
 
-def test_sizes_that_cannot_be(log):
+@pytest.mark.parametrize("rewards", REWARDS)
+def test_the_elbo_of_one_state_is_the_log_evidence(rewards):
+    log = small_log(rewards)
+    problem = problem_of(log, rewards)
+    mixture = fixed_strength(problem, start_of(problem, 1))
+    bound = problem.elbo(mixture, problem.sums(mixture))[0]
+    exact = textbook.log_evidence(log, pooled_prior(problem, 2.0), 1)
+    assert bound == pytest.approx(exact, abs=1e-8)
+
+
+@pytest.mark.parametrize("rewards", REWARDS)
+def test_the_elbo_is_below_the_log_evidence_of_all_assignments(rewards):
+    log = small_log(rewards)
+    problem = problem_of(log, rewards)
+    mixture = start_of(problem, 2)
+    for _ in range(50):
+        mixture = fixed_strength(problem, mixture)
+    bound = problem.elbo(mixture, problem.sums(mixture))[0]
+    exact = textbook.log_evidence(log, pooled_prior(problem, 2.0), 2)
+    assert exact - 3.0 < bound < exact
+
+
+def test_a_step_is_that_of_the_textbook():
+    log = small_log("bernoulli", n_users=12, n_rounds=7, n_actions=3, seed=1)
+    problem = problem_of(log, "bernoulli")
+    mixture = start_of(problem, 2)
+    sums = problem.sums(mixture)
+    after = problem.step(mixture, sums)
+    alpha, beta, w, bound = textbook.bernoulli_step(
+        log, *mixture.phi[0].transpose(2, 0, 1), mixture.shares[0], 2.0, problem.centre[:, 0]
+    )
+    np.testing.assert_allclose(after.phi[0, ..., 0], alpha, rtol=1e-10)
+    np.testing.assert_allclose(after.phi[0, ..., 1], beta, rtol=1e-10)
+    np.testing.assert_allclose(after.shares[0], w, rtol=1e-10)
+    assert problem.elbo(mixture, sums)[0] == pytest.approx(bound, rel=1e-10)
+
+
+def test_sums_of_partitions_add_whatever_the_order_of_users():
+    log = generate_arms(n_users=2100, n_rounds=5, n_states=2, n_actions=3, seed=1).log
+    family = make_family("gaussian", log.rewards)
+    parts = partition_log(log, family)
+    assert len(parts) == 4
+    mixture = start_of(Problem.of(family, parts), 3)
+    current = vb.broadcast(family, mixture)
+    together = vb.fold(parts, current)
+    backwards = reduce(vb.Sums.__add__, [vb.summarise(part, current) for part in parts[::-1]])
+    shuffled = log.of_users(np.random.default_rng(0).permutation(log.n_users))
+    elsewhere = vb.fold(partition_log(shuffled, family), current)
+    for other in (backwards, elsewhere):
+        for mine, theirs in zip(together, other, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+
+
+def test_sparse_and_full_statistics_give_the_same_sums():
+    log = small_log("categorical", n_users=40, n_rounds=3, n_actions=30)
+    family = make_family("categorical", log.rewards)
+    (part,) = partition_log(log, family)
+    assert not isinstance(part.statistics, np.ndarray), "3 of 90 entries: sparse"
+    current = vb.broadcast(family, start_of(Problem.of(family, [part]), 2))
+    from dataclasses import replace
+
+    full = replace(part, statistics=part.statistics.toarray())
+    for mine, theirs in zip(vb.summarise(part, current), vb.summarise(full, current), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rewards", ["bernoulli", "poisson", "gaussian", "exponential"])
+def test_the_estimation_error_is_that_of_the_numerical_hessian(rewards):
+    """Of the marginal likelihood in means and log odds, plus the pooled prior's own precision."""
+    log = small_log(rewards, n_users=600, n_rounds=3 if rewards == "gaussian" else 5, seed=3)
+    problem = problem_of(log, rewards)
+    climbed = best_of(problem, 2, tolerance=1e-9)
+    mixture, family = climbed.mixture, problem.family
+    means, shares = family.moments(mixture.phi[0])[0], mixture.state_prior()[0]
+    prior = family.prior(problem.centre, mixture.strength)[0]
+    spread = family.moments(prior)[1][0]
+
+    def height(vector):
+        theta = vector[:-1].reshape(means.shape)
+        share = 1 / (1 + np.exp(-vector[-1]))
+        mine = theta[:, log.actions]
+        density = {
+            "bernoulli": lambda: np.where(log.rewards == 1, np.log(mine), np.log(1 - mine)),
+            "poisson": lambda: log.rewards * np.log(mine) - mine,
+            "exponential": lambda: -np.log(mine) - log.rewards / mine,
+            "gaussian": lambda: -0.5 * ((log.rewards - mine) / 0.3) ** 2,
+        }[rewards]()
+        return textbook.marginal_log_likelihood(log, density, [share, 1 - share])
+
+    at = np.append(means.ravel(), np.log(shares[0] / shares[1]))
+    step = 1e-4
+    size = len(at)
+    hessian = np.empty((size, size))
+    for i in range(size):
+        for j in range(size):
+            corners = [
+                sign * height(at + step * (a * np.eye(size)[i] + b * np.eye(size)[j]))
+                for a, b, sign in ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
+            ]
+            hessian[i, j] = sum(corners) / (4 * step**2)
+    information = -hessian
+    information[range(size - 1), range(size - 1)] += 1 / np.tile(spread, 2)
+    expected = np.sqrt(np.diag(np.linalg.inv(information))[:-1]).reshape(means.shape)
+    found = np.sqrt(estimation_variance(problem, mixture))
+    np.testing.assert_allclose(found, expected, rtol=0.08)
+    variational = np.sqrt(family.moments(mixture.phi[0])[1])
+    assert (variational < 0.97 * found).any(), "the planted mistake: q's own spread is too small"
+
+
+def test_both_parts_of_the_prior_add():
+    log = small_log("bernoulli", n_users=60, n_rounds=10)
+    problem = problem_of(log, "bernoulli")
+    fitted = finish(problem, climb(problem, start_of(problem, 2)))
+    model = fitted.with_strength(50.0).model()
+    mean, variance = model.posterior_rewards(model.parameters(1), None)
+    np.testing.assert_allclose(mean[0], fitted.means, rtol=1e-9)
+    expected = fitted.estimation + fitted.means * (1 - fitted.means) / 51
+    np.testing.assert_allclose(variance[0], expected, rtol=1e-9)
+    np.testing.assert_array_equal(fitted.within, 0.0)
+
+
+@pytest.mark.parametrize("rewards", REWARDS)
+def test_every_family_gives_its_own_model(rewards):
+    kinds = (GaussianArms, BernoulliArms, PoissonArms, ExponentialArms, CategoricalArms)
+    log = small_log(rewards, n_users=80, n_rounds=12)
+    fit = fit_mixture(log, 2, rewards=rewards)
+    assert isinstance(fit.model, dict(zip(REWARDS, kinds, strict=True))[rewards])
+    assert fit.converged
+    assert np.diff(fit.elbos).min() > -1e-9
+    assert (np.diff(fit.model.state_prior) <= 0).all(), "states by falling share"
+    again = fit_mixture(log, 2, rewards=rewards)
+    np.testing.assert_array_equal(again.fitted.means, fit.fitted.means)
+
+
+def test_states_without_users_are_dropped():
+    log = generate_arms(n_users=400, n_rounds=40, n_states=2, n_actions=4, seed=2).log
+    assert fit_mixture(log, 2).model.n_states == 2
+    assert fit_mixture(log, 6).model.n_states < 6
+
+
+def test_an_unseen_action_keeps_the_pooled_prior():
+    log = generate_arms(n_users=100, n_rounds=20, n_states=2, n_actions=3, seed=0).log
+    wide = Log(log.users, log.actions, log.rewards, log.user_ids, (*log.action_ids, "never"))
+    model = fit_mixture(wide, 2).model
+    np.testing.assert_allclose(model.means[:, 3], log.rewards.mean(), atol=1e-6)
+    assert (model.spread[:, 3] > 2 * model.spread[:, 0]).all()
+
+
+def test_a_shift_and_a_scale_of_gaussian_rewards_shift_and_scale_the_model():
+    log = generate_arms(n_users=200, n_rounds=20, n_states=2, n_actions=3, seed=0).log
+    far = Log(log.users, log.actions, 1e6 + 1e3 * log.rewards, log.user_ids, log.action_ids)
+    one, other = fit_mixture(log, 2).model, fit_mixture(far, 2).model
+    np.testing.assert_allclose(other.means, 1e6 + 1e3 * one.means, rtol=1e-9)
+    np.testing.assert_allclose(other.spread, 1e3 * one.spread, rtol=1e-4)
+    assert other.noise == pytest.approx(1e3 * one.noise, rel=1e-5)
+
+
+def test_what_cannot_be():
+    log = small_log("gaussian", n_users=12)
     with pytest.raises(LogError, match="13 states are more than the log's 12 users"):
         fit_mixture(log, 13)
-    wide = read_log({"u": range(3000), "a": range(3000), "r": [0.5] * 3000}, *"uar")
+    wide = Log(log.users, log.actions, log.rewards, log.user_ids, tuple(map(str, range(2600))))
     with pytest.raises(LogError, match="use --kind linear"):
         fit_mixture(wide, 2)
     with pytest.raises(ValueError, match="noise"):
         fit_mixture(log, 2, noise=-1.0)
-    assert isinstance(fit_mixture(log, 12).model, GaussianArms)
-
-
-def _prior_of(log):
-    statistics = UserStatistics.of(log)
-    counts, sums = statistics.counts.sum(axis=0), statistics.sums.sum(axis=0)
-    overall = log.rewards.mean()
-    return MeanPrior((sums + overall) / (counts + 1), float(log.rewards.std()))
-
-
-def _hessian(f, x, step=1e-4):
-    n = len(x)
-    hessian = np.empty((n, n))
-    basis = np.eye(n) * step
-    for i in range(n):
-        for j in range(n):
-            hessian[i, j] = (
-                f(x + basis[i] + basis[j])
-                - f(x + basis[i] - basis[j])
-                - f(x - basis[i] + basis[j])
-                + f(x - basis[i] - basis[j])
-            ) / (4 * step**2)
-    return hessian
+    with pytest.raises(LogError, match="noise is for gaussian rewards"):
+        fit_mixture(small_log("poisson"), 2, rewards="poisson", noise=1.0)

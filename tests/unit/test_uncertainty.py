@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from latentbandits.learning.alignment import align
+from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.generate_arms import generate_arms
-from latentbandits.learning.learners import ArmsLearner, LinearLearner
-from latentbandits.learning.uncertainty import Disagreement, bootstrap, prior_errors, widen
+from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.selection import Candidate
+from latentbandits.learning.uncertainty import Disagreement, bootstrap, prior_errors
 from tests.unit.test_selection import ratings_log
 
 
@@ -27,9 +29,10 @@ def test_align_by_what_counts():
 @pytest.fixture(scope="module")
 def arms():
     truth = generate_arms(n_users=600, n_rounds=20, n_states=3, n_actions=5, seed=2)
-    learner = ArmsLearner(n_restarts=5)
-    learned = learner.learn(truth.log, 3, 0)
-    return truth, learned, bootstrap(learner, truth.log, learned, None, 25)
+    learner = ArmsLearner(n_starts=5, by_action=False)
+    chosen = Candidate(3, None)
+    learned = learner.learn(truth.log, chosen, 0)
+    return truth, learned, bootstrap(learner, truth.log, learned, chosen, 25)
 
 
 def test_fits_of_arms_disagree_as_much_as_their_spread_says(arms):
@@ -61,23 +64,26 @@ def test_the_truth_is_within_epsilon(arms):
 
 def test_widening_never_narrows(arms):
     _, learned, found = arms
-    wide = widen(learned, found).model
-    assert (wide.spread >= learned.model.spread).all()
+    wide = ArmsLearner().widened(learned, found).model
+    assert (wide.spread >= learned.model.spread - 1e-12).all()
     np.testing.assert_array_equal(wide.means, learned.model.means)
-    doubled = Disagreement(found.rewards * 10, found.shares, None)
-    assert (widen(learned, doubled).model.spread > 2 * learned.model.spread).all()
+    doubled = Disagreement(found.rewards * 10, found.shares)
+    wider = ArmsLearner().widened(learned, doubled).model
+    assert (wider.spread > 2 * learned.model.spread).all()
 
 
 def test_a_linear_model_is_widened_by_the_variance_of_its_means():
     log, _ = ratings_log(n_users=300, n_actions=60, n_states=2, density=0.4, separation=2.0)
     learner = LinearLearner(reg=1.0, sweeps=10)
-    learned = learner.learn(learner.prepare(log, 3, 0), 2, 0)
-    found = bootstrap(learner, log, learned, 3, 6)
-    wide = widen(learned, found).model
-    expected = np.einsum("bsi,bsj->sij", found.weights, found.weights) / 6
+    chosen = Candidate(2, 3)
+    learned = learner.learn(log, chosen, 0)
+    found = bootstrap(learner, log, learned, chosen, 6)
+    wide = learner.widened(learned, found).model
+    weights = found.in_features(learned)
+    expected = np.einsum("bsi,bsj->sij", weights, weights) / 6
     np.testing.assert_allclose(wide.covariances - learned.model.covariances, expected, atol=1e-12)
     # In our coordinates: what is left of the fits' differences has nothing of our features in it.
-    left = np.nan_to_num(found.rewards) - found.weights @ learned.features.T
+    left = np.nan_to_num(found.rewards) - weights @ learned.features.T
     weighted = learned.counts * ~np.isnan(found.rewards)
     remains = (left * weighted) @ learned.features
     scale = (np.abs(np.nan_to_num(found.rewards)) * weighted) @ np.abs(learned.features)
@@ -88,6 +94,6 @@ def test_an_action_that_no_resample_saw_counts_for_nothing():
     rewards = np.zeros((2, 1, 2))
     rewards[:, 0, 0] = [0.1, -0.3]
     rewards[:, 0, 1] = np.nan
-    found = Disagreement(rewards, np.zeros((2, 1)), None)
+    found = Disagreement(rewards, np.zeros((2, 1)))
     assert found.epsilon(0.5) == pytest.approx(0.3)
     assert found.typical(np.array([4, 4])) == pytest.approx(np.sqrt((0.01 + 0.09) / 2))

@@ -11,6 +11,7 @@ from latentbandits.cli.options import seed
 from latentbandits.experiments.options import above_zero, positive
 
 DUPLICATES = ("keep", "mean", "last", "drop")
+REWARDS = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,6 +25,8 @@ def add_parser(subparsers: Any) -> None:
     add("--out", required=True, metavar="MODEL", help="the folder to write, replaced as a whole")
     kinds = "linear: complete and cluster; arms: a mixture (default: arms up to 50 actions)"
     add("--kind", choices=("auto", "linear", "arms"), default="auto", help=kinds)
+    families = "the rewards of arms: of which family (default auto: by held-out evidence)"
+    add("--rewards", choices=("auto", *REWARDS), default="auto", help=families)
     add("--states", type=_auto(positive), default="auto", help="how many, or auto (default)")
     add("--rank", type=_auto(positive), default="auto", help="of a linear model, or auto (default)")
     add("--reg", type=_auto(above_zero), default="auto", help="of its completion (default auto)")
@@ -60,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
                 order=arguments.time,
                 text_format=written,
                 kind=arguments.kind,
+                rewards=arguments.rewards,
                 states=arguments.states,
                 rank=arguments.rank,
                 reg=arguments.reg,

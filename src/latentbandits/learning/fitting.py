@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from latentbandits.learning import report, selection
+from latentbandits.learning import report, user_hash
+from latentbandits.learning.arms.families import REWARDS, Rewards
+from latentbandits.learning.arms.learner import ArmsLearner, Method
 from latentbandits.learning.formats import DETECTED, LogError, TextFormat
-from latentbandits.learning.learners import ArmsLearner, Learned, Learner, LinearLearner, Method
+from latentbandits.learning.learners import Learned, Learner
+from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs import Duplicates, Log, read_log
 from latentbandits.learning.progress import Progress, Silent
+from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.learning.tables import TableSource
 from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
-from latentbandits.learning.uncertainty import widen
-from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import positive_count
-from latentbandits.models.linear.gaussian import LinearGaussian
 
 Kind = Literal["auto", "linear", "arms"]
 Auto = Literal["auto"]
@@ -37,7 +38,7 @@ MOST_HELD_OUT = 2_000
 class Fit:
     """What was learned: the model of all users, its catalogue, and the report on it."""
 
-    model: GaussianArms | LinearGaussian
+    model: Any  # BernoulliArms, GaussianArms, ..., LinearGaussian
     catalogue: Catalogue
     report: dict[str, Any]
 
@@ -51,6 +52,7 @@ def fit(
     order: str | None = None,
     text_format: TextFormat = DETECTED,
     kind: Kind = "auto",
+    rewards: Rewards | Auto = "auto",
     states: int | Auto = "auto",
     rank: int | Auto = "auto",
     reg: float | Auto = "auto",
@@ -66,9 +68,9 @@ def fit(
 
     `kind` "arms" is a mixture over users of per-state action means; "linear" completes the user x
     action matrix at `rank` with regularisation `reg` and clusters the users' vectors (Section
-    5.2); "auto" is arms up to 50 actions. What is "auto" is chosen by the evidence that the
-    sequences of held-out users have under the model. `bootstrap` fits to resampled users widen the
-    prior by what they disagree on. `names` are the actions' names by id.
+    5.2); "auto" is arms up to 50 actions. `rewards` is the family of the rewards of arms. Settings
+    that are "auto" are chosen by the evidence of held-out users. `bootstrap` fits to resampled
+    users widen the prior by what they disagree on. `names` are the actions' names by id.
 
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
@@ -86,67 +88,87 @@ def fit(
         else read_log(log, user, action, reward, order=order, text_format=text_format)
     )
     form = _kind(kind, raw)
-    _check_options(form, method, reg)
+    _check_options(form, method, reg, rewards)
     _check_sizes(form, states, rank, raw)
     merge = duplicates if duplicates != "auto" else "keep"
     log = raw.merged(merge)
-    share = min(HELD_OUT, MOST_HELD_OUT / log.n_users)
-    kept, held_out = log.split_users(share, np.random.default_rng(seed))
-    learner: Learner = ArmsLearner(method=method, noise=noise)
-    if form == "linear":
-        penalty = selection.choose_reg(kept, held_out, seed, bar) if reg == "auto" else reg
-        learner = LinearLearner(reg=penalty, noise=noise)
-    rows = selection.candidates(
-        learner,
-        kept,
-        held_out,
-        selection.STATES if states == "auto" else (states,),
-        learner.ranks(kept) if rank == "auto" else (rank,),
-        seed,
-        bar,
-    )
+    kept, held_out = split_users(log, seed)
+    learner = _learner(form, log, rewards, method, noise, rank, reg)
+    wanted = None if states == "auto" else (states,)
+    selection = learner.select(kept, held_out, wanted, seed, bar)
     bar.start("learning from all users", 1)
-    rows, chosen, learned = _choose_and_learn(learner, log, rows, seed)
-    found = selection.judge(_learn(learner, kept, chosen, seed), held_out)
+    selection, learned = _learn_all(selection, log, kept, held_out, seed)
     disagreement = None
     if bootstrap:
         disagreement = bootstrap_fits(
-            learner, log, learned, chosen.rank, bootstrap, seed=seed, progress=bar
+            selection.learner, log, learned, selection.chosen, bootstrap, seed=seed, progress=bar
         )
-        learned = widen(learned, disagreement)
+        learned = selection.learner.widened(learned, disagreement)
     catalogue = Catalogue(log.action_ids, _names(log, names), learned.features)
-    asked = {"states": states, "rank": rank, "reg": reg, "kind": kind}
-    settings = {"kind": form, "states": chosen.n_states, "rank": chosen.rank}
-    settings |= asdict(cast(Any, learner)) | {"bootstrap": bootstrap, "seed": seed, "asked": asked}
+    asked = {"states": states, "rank": rank, "reg": reg, "kind": kind, "rewards": rewards}
+    settings = {"kind": form, "states": learned.model.n_states, "rank": selection.chosen.rank}
+    settings |= selection.learner.settings()
+    settings |= {"bootstrap": bootstrap, "seed": seed, "asked": asked}
     content = {
         "settings": settings,
         "log": report.of_log(raw, merge),
-        "selection": report.of_selection(rows, chosen),
+        "selection": report.of_selection(selection.rows, selection.chosen),
         "states": report.of_states(learned, catalogue),
-        "held_out": report.of_held_out(found, kept, held_out),
+        "held_out": report.of_held_out(selection.judged, kept, held_out),
         "uncertainty": report.of_uncertainty(learned, disagreement, bootstrap, seed),
         "seconds": round(time.perf_counter() - started, 2),
     }
     return Fit(learned.model, catalogue, content)
 
 
-def _choose_and_learn(
-    learner: Learner, log: Log, rows: list[selection.Candidate], seed: int
-) -> tuple[list[selection.Candidate], selection.Candidate, Learned]:
-    """The choice, learned from all users; the next one where clusters of all come out too small."""
+def split_users(log: Log, seed: int) -> tuple[Log, Log]:
+    """Two logs: of the users that are kept, and of those held out; a hash of the id decides."""
+    share = min(HELD_OUT, MOST_HELD_OUT / log.n_users)
+    n_held_out = min(max(round(share * log.n_users), 1), log.n_users - 1)
+    out = user_hash.held_out(user_hash.user_keys(log.user_ids), n_held_out, seed)
+    return log.of_users(np.flatnonzero(~out)), log.of_users(np.flatnonzero(out))
+
+
+def _learner(
+    kind: Literal["linear", "arms"],
+    log: Log,
+    rewards: Rewards | Auto,
+    method: Method,
+    noise: float | None,
+    rank: int | Auto,
+    reg: float | Auto,
+) -> Learner:
+    if kind == "arms":
+        family: Rewards = "gaussian" if rewards == "auto" else rewards
+        if rewards == "auto" and np.isin(log.rewards, (0.0, 1.0)).all():
+            family = "bernoulli"
+        return ArmsLearner(family, method=method, noise=noise)
+    penalty = None if reg == "auto" else reg
+    return LinearLearner(reg=penalty, rank=None if rank == "auto" else rank, noise=noise)
+
+
+def _learn_all(
+    selection: Selection, log: Log, kept: Log, held_out: Log, seed: int
+) -> tuple[Selection, Learned]:
+    """Learn the choice from all users; the next one where clusters of all come out too small."""
+    first = selection.chosen
     while True:
-        chosen = selection.choose(rows)
         try:
-            return rows, chosen, _learn(learner, log, chosen, seed)
+            learned = selection.learner.learn(log, selection.chosen, seed)
+            break
         except ValueError as error:
+            chosen = selection.chosen
             failed = replace(chosen, evidence=None, rmse=None, reason=f"of all users: {error}")
-            rows = [failed if row is chosen else row for row in rows]
+            rows: tuple[Candidate, ...] = tuple(
+                failed if row is chosen else row for row in selection.rows
+            )
             if all(row.evidence is None for row in rows):
                 raise
-
-
-def _learn(learner: Learner, log: Log, chosen: selection.Candidate, seed: int) -> Learned:
-    return learner.learn(learner.prepare(log, chosen.rank, seed), chosen.n_states, seed)
+            selection = replace(selection, rows=rows, chosen=selection.learner.choose(rows))
+    if selection.chosen is not first:
+        kept_model = selection.learner.learn(kept, selection.chosen, seed)
+        selection = replace(selection, learned=kept_model, judged=judge(kept_model, held_out))
+    return selection, learned
 
 
 def _kind(kind: Kind, log: Log) -> Literal["linear", "arms"]:
@@ -157,8 +179,12 @@ def _kind(kind: Kind, log: Log) -> Literal["linear", "arms"]:
     return kind
 
 
-def _check_options(kind: Literal["linear", "arms"], method: Method, reg: float | Auto) -> None:
+def _check_options(
+    kind: Literal["linear", "arms"], method: Method, reg: float | Auto, rewards: Rewards | Auto
+) -> None:
     """An option of the other kind is a misunderstanding, not something to ignore."""
+    if rewards != "auto" and rewards not in REWARDS:
+        raise LogError(f"rewards must be one of auto, {', '.join(REWARDS)}; got {rewards!r}")
     if method not in get_args(Method):
         raise LogError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
     if kind == "linear" and method != "em":

@@ -1,6 +1,6 @@
-"""How well a model foresees users it was not learned from, reward by reward.
+"""How well a model predicts users it was not learned from, reward by reward.
 
-Each held-out user is a new session: before every one of their rewards the model says how likely
+Each held-out user is a new session: before every one of their rewards the model states how likely
 it is, given those before it (`beliefs.joint`); the product is the evidence of the whole sequence.
 """
 
@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
+from latentbandits.learning.arms.predict import predict
 from latentbandits.learning.logs import Log
+from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.protocol import Model
 from latentbandits.models.trees import map_leaves
@@ -25,7 +28,7 @@ MOST_ROUNDS = 200
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """One entry per judged reward, in the order of rounds."""
+    """One entry per judged reward."""
 
     user: IntArray  # which of the held-out users
     round: IntArray  # from 0
@@ -34,6 +37,7 @@ class HeldOut:
     log_density: FloatArray  # of the reward, given the user's earlier ones
     error: FloatArray  # reward less its predictive mean
     uniform: FloatArray  # predictive distribution function at the reward: uniform if calibrated
+    cell: FloatArray | None = None  # probability of the reward's cell of a lattice
 
     @property
     def evidence(self) -> float:
@@ -46,25 +50,56 @@ class HeldOut:
 
     def by_user(self) -> FloatArray:
         """The log evidence of every user's sequence, for those who have one."""
+        return self.sums_by_user(self.log_density)
+
+    def sums_by_user(self, values: FloatArray) -> FloatArray:
+        """Sums of `values`, one per judged reward, over each user's."""
         users, index = np.unique(self.user, return_inverse=True)
-        evidence: FloatArray = np.zeros(len(users))
-        np.add.at(evidence, index, self.log_density)
-        return evidence
+        sums: FloatArray = np.bincount(index, values, minlength=len(users)).astype(np.float64)
+        return sums
 
     def coverage(self, level: float) -> float:
         """The share of rewards inside their central predictive interval of probability `level`."""
         return float(np.mean(np.abs(self.uniform - 0.5) <= level / 2))
 
 
-def score(model: Model, log: Log, features: FloatArray | None = None) -> HeldOut:
+def score(model: Model, log: Log, features: FloatArray | None = None,
+          lattice: float | None = None) -> HeldOut:  # fmt: skip
     """Play the users of `log` through the model. `features` are those of every action.
 
-    >>> from latentbandits import GaussianArms
+    Rewards of discrete families get a randomised `uniform` (Smith 1985): between the
+    probabilities of less and of at most the reward, by a fixed seed. With `lattice` h, `cell` is
+    the probability of [r - h / 2, r + h / 2] (models of arms).
+
     >>> from latentbandits.learning.logs import read_log
     >>> log = read_log({"u": [1, 1, 2], "a": [0, 1, 0], "r": [0.9, 0.8, 0.1]}, "u", "a", "r")
     >>> score(GaussianArms([[0.9, 0.9], [0.1, 0.1]], noise=0.1), log).error.round(2)
-    array([ 0.4, -0.4, -0.1])
+    array([ 0.4, -0.1, -0.4])
     """
+    if isinstance(model, (GaussianArms, ConjugateArms)):
+        return _score_arms(model, log, lattice)
+    return _score_rounds(model, log, features)
+
+
+def _score_arms(model: GaussianArms | ConjugateArms, log: Log, lattice: float | None) -> HeldOut:
+    rounds = np.arange(log.n_events) - log.starts[log.users]
+    judged = log.of_events(rounds < MOST_ROUNDS)
+    found = predict(model, judged, lattice)
+    between = np.random.default_rng(0).random(judged.n_events)
+    return HeldOut(
+        judged.users,
+        rounds[rounds < MOST_ROUNDS],
+        judged.actions,
+        judged.rewards,
+        found.log_density,
+        judged.rewards - found.mean,
+        found.below + between * (found.up_to - found.below),
+        found.cell,
+    )
+
+
+def _score_rounds(model: Model, log: Log, features: FloatArray | None) -> HeldOut:
+    """Any model, round by round; its predictive is taken as normal for `uniform`."""
     from scipy.special import ndtr
 
     lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)

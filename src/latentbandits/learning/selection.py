@@ -1,26 +1,20 @@
-"""How many states, and of what rank: what the sequences of held-out users are evidence for."""
+"""Candidates, and the evidence that the sequences of held-out users are for each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentbandits.learning.heldout import HeldOut, score
-from latentbandits.learning.learners import Learned, Learner, LinearLearner
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.tables import LogError
 from latentbandits.models.checks import FloatArray
 
-STATES = (1, 2, 3, 4, 5, 6, 8, 10)
-"""Numbers of states that `auto` tries."""
-
-REGS = (0.3, 1.0, 3.0, 10.0, 30.0)
-"""Regularisations that `auto` tries, in units of the rewards' standard deviation: a completion's
-penalty is a nuclear norm, which has the units of a reward."""
+if TYPE_CHECKING:
+    from latentbandits.learning.learners import Learned, Learner
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +30,16 @@ class Candidate:
     rmse: float | None = None
     by_user: FloatArray | None = None  # (n_users,): log evidence of each one's sequence
     reason: str = ""
+    elbo: float | None = None  # of the users kept, for a mixture of arms
+    asked: int | None = None  # states before empty ones were dropped; None: the same
+    fit: Any = None  # where learning from all users starts
 
     def row(self, chosen: bool) -> dict[str, Any]:
         return {
-            "states": self.n_states,
+            "states": self.n_states if self.asked is None else self.asked,
+            "kept_states": self.n_states,
             "rank": self.rank,
+            "elbo": self.elbo,
             "evidence": self.evidence,
             "rmse": self.rmse,
             "chosen": chosen,
@@ -48,8 +47,20 @@ class Candidate:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What was chosen, and from what."""
+
+    learner: Learner  # with all its settings fixed
+    rows: tuple[Candidate, ...]
+    chosen: Candidate
+    learned: Learned  # from the users kept: it has not seen those held out
+    judged: HeldOut  # those held out, under it
+    warnings: tuple[str, ...] = ()
+
+
 def judge(learned: Learned, log: Log) -> HeldOut:
-    """How well the model foresees the users of `log`, on the actions that it has features for."""
+    """How well the model predicts the users of `log`, on the actions that it has features for."""
     if learned.features is None:
         return score(learned.model, log)
     known = learned.counts[log.actions] > 0
@@ -58,79 +69,35 @@ def judge(learned: Learned, log: Log) -> HeldOut:
     return score(learned.model, log.of_events(known), learned.features)
 
 
-def candidates(
-    learner: Learner,
-    kept: Log,
-    held_out: Log,
-    states: Sequence[int],
-    ranks: Sequence[int | None],
-    seed: int,
-    progress: Progress,
-) -> list[Candidate]:
-    """Fit every combination to the users kept, and judge it on those held out.
-
-    Where the users are too few for some number of states, they are for any larger one.
-    """
-    progress.start("choosing states and rank", len(states) * len(ranks))
-    rows = []
-    for rank in ranks:
-        prepared = learner.prepare(kept, rank, seed)
-        for i, n_states in enumerate(states, start=1):
-            rows.append(_try(learner, prepared, held_out, n_states, rank, seed))
-            if rows[-1].evidence is None:
-                progress.advance(len(states) - i + 1)
-                break
-            progress.advance(1)
-    if all(row.evidence is None for row in rows):
-        raise LogError(rows[0].reason)
-    return rows
-
-
-def choose(rows: Sequence[Candidate]) -> Candidate:
+def fewest_states(rows: Sequence[Candidate]) -> Candidate:
     """The rank of the best evidence, and there the fewest states that are not clearly worse than
     the best: within one standard error of their difference, user by user.
 
     >>> wide, narrow = np.array([-9.0, -7.0, -8.0]), np.array([-9.0, -7.1, -7.8])
     >>> rows = [Candidate(2, None, -8.0, 1.0, wide), Candidate(3, None, -7.97, 1.0, narrow)]
-    >>> choose(rows).n_states
+    >>> fewest_states(rows).n_states
     2
     """
     fitted = [row for row in rows if row.evidence is not None]
-    best = max(fitted, key=lambda row: row.evidence or -np.inf)
+    best = _best(fitted)
     return min(
-        (row for row in fitted if row.rank == best.rank and _no_worse(row, best)),
+        (row for row in fitted if row.rank == best.rank and not _worse(row, best, 1.0)),
         key=lambda row: row.n_states,
     )
 
 
-def choose_reg(kept: Log, held_out: Log, seed: int, progress: Progress) -> float:
-    """The regularisation under which one state of moderate rank foresees held-out users best."""
-    scale = float(kept.rewards.std()) or 1.0
-    rank = min(5, kept.n_users, kept.n_actions)
-    progress.start("choosing the regularisation", len(REGS))
-    evidence = {}
-    for reg in REGS:
-        learner = LinearLearner(reg=reg * scale)
-        learned = learner.learn(learner.prepare(kept, rank, seed), 1, seed)
-        evidence[reg * scale] = judge(learned, held_out).evidence
-        progress.advance(1)
-    return max(evidence, key=evidence.__getitem__)
+def vetoed(row: Candidate, rows: Sequence[Candidate], errors: float) -> bool:
+    """Whether the evidence of `row` is more than `errors` paired standard errors below the best."""
+    return _worse(row, _best(rows), errors)
 
 
-def _try(
-    learner: Learner, prepared: Any, held_out: Log, n_states: int, rank: int | None, seed: int
-) -> Candidate:
-    try:
-        learned = learner.learn(prepared, n_states, seed)
-    except ValueError as error:
-        return Candidate(n_states, rank, reason=str(error))
-    found = judge(learned, held_out)
-    return Candidate(n_states, rank, found.evidence, found.rmse, found.by_user())
+def _best(rows: Sequence[Candidate]) -> Candidate:
+    return max(rows, key=lambda row: -np.inf if row.evidence is None else row.evidence)
 
 
-def _no_worse(row: Candidate, best: Candidate) -> bool:
+def _worse(row: Candidate, best: Candidate, errors: float) -> bool:
     assert row.by_user is not None
     assert best.by_user is not None
     lead = best.by_user - row.by_user
     stderr = lead.std(ddof=1) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0
-    return bool(lead.mean() <= stderr)
+    return bool(lead.mean() > errors * stderr)

@@ -18,10 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from latentbandits.learning.arms.climb import Problem
+from latentbandits.learning.arms.families import Rewards
+from latentbandits.learning.arms.learner import check_size
+from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.logs import Log
-from latentbandits.learning.mixture import MixtureFit, check_size, fit_mixture
+from latentbandits.learning.mixture import MixtureFit, fit_from, mixture_problem
 from latentbandits.learning.tables import LogError
-from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
 
 LARGEST = 60
@@ -50,12 +53,16 @@ class Decomposition(NamedTuple):
 
 
 def fit_spectral(
-    log: Log, n_states: int, *, noise: float | None = None, seed: int = 0
+    log: Log,
+    n_states: int,
+    *,
+    rewards: Rewards = "gaussian",
+    noise: float | None = None,
+    seed: int = 0,
 ) -> MixtureFit:
-    """The moments' mixture, then climbed to the nearest peak of the posterior density.
+    """Fit by moments, then climb the ELBO from there (Zhang, Chen, Zhou & Jordan 2014).
 
-    Moments alone lose a part of what the data tell; expectation-maximisation from where they
-    arrive loses nothing and needs no restarts (Zhang, Chen, Zhou & Jordan 2014).
+    Moments alone lose a part of the information in the data; the climb needs no restarts.
 
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> truth = generate_arms(n_users=500, n_rounds=30, n_states=2, n_actions=3, seed=0)
@@ -63,10 +70,21 @@ def fit_spectral(
     >>> bool(abs(np.sort(fit.model.means, axis=0) - np.sort(truth.means, axis=0)).max() < 0.1)
     True
     """
+    problem = mixture_problem(log, n_states, rewards, noise)
+    return fit_from(problem, spectral_start(problem, log, n_states, seed))
+
+
+def spectral_start(problem: Problem, log: Log, n_states: int, seed: int) -> Mixture:
+    """Return the mixture of the moments' means and shares, as a start of the climb."""
     found = decompose(moments(log), n_states, seed=seed)
-    sigma = found.noise if noise is None else noise
-    start = GaussianArms(found.means, sigma, 0.0, found.shares)
-    return fit_mixture(log, n_states, noise=noise, n_restarts=0, start=start, seed=seed)
+    family = problem.family
+    counting, _ = family.counts_and_sums
+    counts = found.shares[:, None] * (problem.totals.statistics[0] @ counting)
+    sums = family.statistics_of_means(counts, found.means)[None]
+    noise = family.first_noise(problem.totals.statistics[0], 1)
+    strength = np.ones(1)
+    phi = family.posterior(family.prior(problem.centre, strength), sums, noise)
+    return Mixture(phi, 1.0 + found.shares[None] * problem.totals.n_users[0], strength, noise)
 
 
 def moments(log: Log) -> Moments:

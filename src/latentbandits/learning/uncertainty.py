@@ -1,8 +1,8 @@
 """How wrong a fit may be: what changes when other users had been logged.
 
-The bootstrap draws as many users as there are, with replacement, and learns the model again. What
-the fits disagree on widens the model's prior, and says what epsilon and delta of Theorem 2 are:
-with probability 1 - delta, |mu_hat - mu| <= epsilon for all states and actions at once.
+The bootstrap resamples the users and learns the model again. What the fits disagree on widens the
+model's prior, and says what epsilon and delta of Theorem 2 are: with probability 1 - delta,
+|mu_hat - mu| <= epsilon for all states and actions at once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from latentbandits.learning.alignment import align
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress, Silent
-from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.learning.selection import Candidate
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.linear.gaussian import LinearGaussian
 
 DELTAS = (0.5, 0.2, 0.1, 0.05)
-
-_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +27,13 @@ class Disagreement:
 
     rewards: FloatArray  # (n_fits, n_states, n_actions); NaN where a resample never saw the action
     shares: FloatArray  # (n_fits, n_states)
-    weights: FloatArray | None  # (n_fits, n_states, n_features) for a linear model
 
     def epsilon(self, delta: float, among: BoolArray | None = None) -> float:
         """The error that all states and actions (`among` these) stay within, but for a share
         `delta` of fits.
         """
         chosen = self.rewards if among is None else self.rewards[:, :, among]
-        largest = np.abs(_or_zero(chosen)).max(axis=(1, 2))
+        largest = np.abs(np.nan_to_num(chosen)).max(axis=(1, 2))
         return float(np.quantile(largest, 1 - delta, method="higher"))
 
     def typical(self, counts: IntArray) -> float:
@@ -47,12 +43,31 @@ class Disagreement:
         squares = np.where(known, self.rewards, 0.0) ** 2
         return float(np.sqrt((weights * squares).sum() / weights.sum()))
 
+    def variance(self) -> FloatArray:
+        """The mean squared difference of every mean reward, `(n_states, n_actions)`."""
+        mean: FloatArray = np.mean(np.nan_to_num(self.rewards) ** 2, axis=0)
+        return mean
+
+    def in_features(self, learned: Learned) -> FloatArray:
+        """The differences in the features of a linear model, `(n_fits, n_states, n_features)`:
+        least squares over the actions, weighted by their counts.
+        """
+        assert learned.features is not None
+        weights = []
+        for difference in self.rewards:
+            known = (learned.counts > 0) & ~np.isnan(difference).any(axis=0)
+            root = np.sqrt(learned.counts[known].astype(np.float64))[:, None]
+            features = learned.features[known] * root
+            target = difference[:, known].T * root
+            weights.append(np.linalg.lstsq(features, target, rcond=None)[0].T)
+        return np.array(weights)
+
 
 def bootstrap(
     learner: Learner,
     log: Log,
     learned: Learned,
-    rank: int | None,
+    chosen: Candidate,
     n_fits: int,
     *,
     seed: int = 0,
@@ -62,42 +77,16 @@ def bootstrap(
     report = Silent() if progress is None else progress
     report.start("bootstrap", n_fits)
     reference = learned.rewards()
-    rewards, shares, weights = [], [], []
-    for i in range(n_fits):
-        rng = np.random.default_rng([seed, i])
-        again = _learn_again(learner, log, learned, rank, rng)
-        order = align(again.rewards(), reference, learned.counts.astype(np.float64))
-        difference = again.rewards()[order] - reference
+    prior = np.exp(learned.model.log_state_prior[0])
+    weights = learned.counts.astype(np.float64)
+    rewards, shares = [], []
+    for again in learner.replicates(log, learned, chosen, n_fits, seed, report):
+        order = align(again.rewards, reference, weights)
+        difference = again.rewards[order] - reference
         difference[:, again.counts == 0] = np.nan
         rewards.append(difference)
-        shares.append(again.model.state_prior[order] - learned.model.state_prior)
-        if learned.features is not None:
-            weights.append(_in_coordinates(learned, again, order))
-        report.advance(1)
-    return Disagreement(np.array(rewards), np.array(shares), np.array(weights) if weights else None)
-
-
-def widen(learned: Learned, found: Disagreement) -> Learned:
-    """The model with its prior widened by what the fits disagree on.
-
-    The spread of a mean of arms already says how sure the data leave us if the mixture is true; it
-    becomes the fits' own where that is larger. A covariance of users within their state says
-    nothing of the state's mean, so the variance of that mean is added to it.
-    """
-    model = learned.model
-    if isinstance(model, GaussianArms):
-        seen = np.sqrt(np.mean(_or_zero(found.rewards) ** 2, axis=0))
-        spread = np.maximum(model.spread, seen)
-        wide: GaussianArms | LinearGaussian = GaussianArms(
-            model.means, model.noise, spread, model.state_prior
-        )
-    else:
-        assert found.weights is not None
-        moved = np.einsum("bsi,bsj->sij", found.weights, found.weights) / len(found.weights)
-        wide = LinearGaussian(
-            model.weights, model.noise, model.covariances + moved, model.state_prior
-        )
-    return Learned(wide, learned.features, learned.counts, learned.shrinkage)
+        shares.append(again.shares[order] - prior)
+    return Disagreement(np.array(rewards), np.array(shares))
 
 
 def prior_errors(
@@ -109,49 +98,16 @@ def prior_errors(
     """
     rng = np.random.default_rng(seed)
     model = learned.model
-    if isinstance(model, GaussianArms):
-        errors = model.spread * rng.standard_normal((n_draws, *model.spread.shape))
-        largest: FloatArray = np.abs(errors[:, :, among]).max(axis=(1, 2))
-        return largest
-    assert learned.features is not None
-    draws = rng.standard_normal((n_draws, model.n_states, model.n_features, 1))
-    theta = (_roots(model) @ draws)[..., 0]
-    seen = learned.features[among].T
-    return np.array([np.abs(one @ seen).max() for one in theta])
-
-
-def _learn_again(
-    learner: Learner, log: Log, learned: Learned, rank: int | None, rng: np.random.Generator
-) -> Learned:
-    """A fit to resampled users; who lack a cluster are resampled again, a few times."""
-    attempt = 1
-    while True:
-        resample = log.of_users(np.sort(rng.integers(log.n_users, size=log.n_users)))
-        seed = int(rng.integers(2**31))
-        try:
-            prepared = learner.prepare(resample, rank, seed)
-            return learner.learn(prepared, learned.model.n_states, seed, near=learned)
-        except ValueError:
-            if attempt == _ATTEMPTS:
-                raise
-            attempt += 1
-
-
-def _in_coordinates(learned: Learned, again: Learned, order: IntArray) -> FloatArray:
-    """The other fit's state means less our own, in our features: least squares over the actions."""
-    assert learned.features is not None
-    both = (learned.counts > 0) & (again.counts > 0)
-    root = np.sqrt(learned.counts[both].astype(np.float64))[:, None]
-    difference = (again.rewards()[order] - learned.rewards())[:, both]
-    solution = np.linalg.lstsq(learned.features[both] * root, difference.T * root, rcond=None)[0]
-    return solution.T.astype(np.float64)
-
-
-def _or_zero(values: FloatArray) -> FloatArray:
-    return np.nan_to_num(values)
-
-
-def _roots(model: LinearGaussian) -> FloatArray:
-    values, vectors = np.linalg.eigh(model.covariances)
-    roots: FloatArray = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    return roots
+    means = learned.rewards()[:, among]
+    features = None if learned.features is None else learned.features[None, among]
+    parameters = model.parameters(1)
+    errors = np.zeros(n_draws)
+    for s in range(model.n_states):
+        for start in range(0, n_draws, 50):  # blocks: draws of a large catalogue take memory
+            n = min(50, n_draws - start)
+            state = np.full((1, n), s)
+            draws = model.sample_rewards(parameters, features, state, rng)[0]
+            own = draws[:, among] if features is None else draws
+            largest = np.abs(own - means[s]).max(axis=1)
+            errors[start : start + n] = np.maximum(errors[start : start + n], largest)
+    return errors

@@ -38,12 +38,12 @@ def measure(job: Job) -> Outcome:
     truth = generate_arms(n_users=job.n_users, seed=job.seed)
     n_states = len(truth.shares)
     raw = decompose(moments(truth.log), n_states, seed=job.seed)
-    spectral = fit_spectral(truth.log, n_states, seed=job.seed).model
-    em = fit_mixture(truth.log, n_states, seed=job.seed).model
+    spectral = fit_spectral(truth.log, n_states, seed=job.seed)
+    em = fit_mixture(truth.log, n_states, seed=job.seed)
     found = (
         (raw.means, raw.shares),
-        (spectral.means, spectral.state_prior),
-        (em.means, em.state_prior),
+        (spectral.fitted.means, spectral.model.state_prior),
+        (em.fitted.means, em.model.state_prior),
         (truth.labelled_means(), np.bincount(truth.state, minlength=n_states) / job.n_users),
     )
     errors = [_errors(means, shares, truth) for means, shares in found]

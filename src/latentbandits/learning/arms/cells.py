@@ -67,10 +67,7 @@ def partition_log(log: Log, family: Family, *, n_replicates: int = 0, seed: int 
     """Return the partitions of a log, one for each bucket of users, in the order of buckets."""
     keys = user_hash.user_keys(log.user_ids)
     bucket = user_hash.buckets(keys, user_hash.bucket_count(log.n_users))
-    return [
-        _partition(log, family, keys, users, n_replicates, seed)
-        for users in _groups(bucket)
-    ]
+    return [_partition(log, family, keys, users, n_replicates, seed) for users in _groups(bucket)]
 
 
 def totals(partition: Partition, family: Family) -> Totals:
@@ -119,16 +116,11 @@ def _partition(
     rewards = np.asarray(own.rewards)
     statistics = family.statistics(rewards)
     units = rewards if not hasattr(family, "standardised") else family.standardised(rewards)
-    squares = np.bincount(own.actions, units**2, minlength=log.n_actions)
+    squares = _by_action(own, units**2)
     weights = weighted = None
     if n_replicates:
         weights = user_hash.bootstrap_weights(keys[users], n_replicates, seed)
-        weighted = np.stack(
-            [
-                np.bincount(own.actions, units**2 * weight[own.users], minlength=log.n_actions)
-                for weight in weights.T
-            ]
-        )
+        weighted = np.stack([_by_action(own, units**2 * weight[own.users]) for weight in weights.T])
     return Partition(
         _statistics(own, statistics),
         squares,
@@ -138,6 +130,10 @@ def _partition(
         weights,
         weighted,
     )
+
+
+def _by_action(log: Log, values: FloatArray) -> FloatArray:
+    return np.bincount(log.actions, values, minlength=log.n_actions).astype(np.float64)
 
 
 def _statistics(log: Log, statistics: FloatArray) -> Any:

@@ -68,9 +68,7 @@ def estimation_variance(problem: Problem, mixture: Mixture, seed: int = 0) -> Fl
     prior_variance = family.moments(prior)[1] / unit**2
     complete = counts * variance + variance**2 / prior_variance
     shares = mixture.state_prior()[0]
-    parameters = Parameters(
-        vb.broadcast(family, mixture), means, shares, counting, paying
-    )
+    parameters = Parameters(vb.broadcast(family, mixture), means, shares, counting, paying)
     n_users = sum(part.n_users for part in problem.partitions)
     n_means = means.size
     if n_means > MOST_MEANS:
@@ -81,7 +79,10 @@ def estimation_variance(problem: Problem, mixture: Mixture, seed: int = 0) -> Fl
         scale = n_users / sum(part.n_users for part in partitions)
         loss = _total(partitions, parameters, blocks=False)
         spread = _whole(complete, scale * loss.matrix, shares, n_users)
-    estimated: FloatArray = unit**2 * variance**2 * spread
+    # The pooled prior's mean is itself estimated, from all rewards of the action.
+    weight = variance / prior_variance / (counts + variance / prior_variance)
+    pooled = weight**2 * variance / np.maximum(counts.sum(axis=0), 1.0)
+    estimated: FloatArray = unit**2 * (variance**2 * spread + pooled)
     return estimated
 
 
@@ -126,9 +127,7 @@ def _covariance(
     return matrix
 
 
-def _whole(
-    complete: FloatArray, loss: FloatArray, shares: FloatArray, n_users: int
-) -> FloatArray:
+def _whole(complete: FloatArray, loss: FloatArray, shares: FloatArray, n_users: int) -> FloatArray:
     """Var(lambda) from the inverse of the information, `(S, A)`.
 
     Directions that unknown labels leave without information keep a part of the complete one.

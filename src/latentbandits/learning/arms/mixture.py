@@ -28,7 +28,7 @@ from latentbandits.learning.arms.families.family import STRENGTHS, Family
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics import dirichlet
 
-_LOG_STRENGTH_STEP = 1.0  # the most that log kappa moves in a step
+_LOG_STRENGTH_STEP = 2.0  # the most that log kappa moves in a step
 
 
 class Mixture(NamedTuple):
@@ -45,7 +45,8 @@ class Mixture(NamedTuple):
 
     def state_prior(self) -> FloatArray:
         """E[pi], `(R, S)`."""
-        return self.shares / self.shares.sum(axis=1, keepdims=True)
+        prior: FloatArray = self.shares / self.shares.sum(axis=1, keepdims=True)
+        return prior
 
 
 class Broadcast(NamedTuple):

@@ -90,9 +90,7 @@ def _log_sum(values: FloatArray) -> FloatArray:
     return total
 
 
-def _by_state(
-    model: GaussianArms | ConjugateArms, log: Log, lattice: float | None
-) -> Predicted:
+def _by_state(model: GaussianArms | ConjugateArms, log: Log, lattice: float | None) -> Predicted:
     """The same given each state: arrays `(n, n_states)`."""
     if isinstance(model, GaussianArms):
         return _gaussian(model, log, lattice)
@@ -193,7 +191,7 @@ def _negative_binomial(
     from scipy.special import betainc
 
     shape, share = phi[..., 0], phi[..., 1] / (phi[..., 1] + 1)
-    up_to = betainc(shape, rewards + 1, share)
+    up_to = np.asarray(betainc(shape, rewards + 1, share), np.float64)
     below = np.where(rewards > 0, betainc(shape, np.maximum(rewards, 1e-300), share), 0.0)
     return below, up_to, up_to - below
 

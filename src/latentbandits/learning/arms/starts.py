@@ -46,9 +46,7 @@ def grouped_starts(
     scale = n_users / len(sample)
     noise = family.first_noise(totals.statistics[0], n_starts)
     strength = np.full(n_starts, _FIRST_STRENGTH)
-    phi = family.posterior(
-        family.prior(centre, strength), scale * sums.swapaxes(2, 3), noise
-    )
+    phi = family.posterior(family.prior(centre, strength), scale * sums.swapaxes(2, 3), noise)
     return Mixture(phi, 1.0 + scale * shares, strength, noise)
 
 
@@ -75,7 +73,8 @@ def _principal(points: FloatArray, n: int) -> FloatArray:
     """The users' coordinates along the `n` directions in which they differ most."""
     centred = points - points.mean(axis=0)
     _, vectors = np.linalg.eigh(centred.T @ centred)
-    return centred @ vectors[:, ::-1][:, :n]
+    coordinates: FloatArray = centred @ vectors[:, ::-1][:, :n]
+    return coordinates
 
 
 def _groups(points: FloatArray, n_states: int, rng: np.random.Generator) -> IntArray:

@@ -34,6 +34,9 @@ class Bernoulli(Family):
     def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
         return np.array([1.0, 1.0]), np.array([1.0, 0.0])
 
+    def allowed_means(self, means: FloatArray) -> FloatArray:
+        return np.clip(means, 1e-6, 1 - 1e-6)
+
     def log_base(self, rewards: FloatArray) -> float:
         return 0.0
 

@@ -45,7 +45,8 @@ class Exponential(Family):
 
     def centre(self, totals: FloatArray) -> FloatArray:
         overall = totals[:, 1].sum() / totals[:, 0].sum()
-        return (totals[:, 1] + overall) / (totals[:, 0] + 1)
+        smoothed: FloatArray = (totals[:, 1] + overall) / (totals[:, 0] + 1)
+        return smoothed
 
     def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
         kappa = strength[:, None, None]

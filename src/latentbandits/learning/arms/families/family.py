@@ -4,7 +4,8 @@ With t(r) the statistics of a reward, log p(r | theta) = log b(r) + t(r) . eta(t
 prior on theta[s, a] has hyperparameters phi to which rewards add their statistics, and
 log normaliser log Z(phi). Then, under q = prior(phi),
 
-    E[eta] = grad log Z(phi),    KL(q(phi) || q(phi0)) = (phi - phi0) . E[eta] - log Z(phi) + log Z(phi0).
+    E[eta] = grad log Z(phi),
+    KL(q(phi) || q(phi0)) = (phi - phi0) . E[eta] - log Z(phi) + log Z(phi0).
 
 So a family states its statistics, log Z and its gradient; the mixture follows. Arrays of
 hyperparameters have the shape (..., n_states, n_actions, n_statistics).
@@ -55,6 +56,23 @@ class Family(ABC):
     @abstractmethod
     def log_base(self, rewards: FloatArray) -> float:
         """The sum of log b(r)."""
+
+    def statistics_of_means(self, counts: FloatArray, means: FloatArray) -> FloatArray:
+        """Statistics `(S, A, K)` of so many rewards with these means; LogError where means do not
+        say enough.
+        """
+        counting, paying = self.counts_and_sums
+        if self.n_statistics != 2:
+            raise LogError(f"--method spectral learns means, which {self.name} rewards need more "
+                           "than: use --method em")  # fmt: skip
+        solve = np.linalg.inv(np.stack([counting, paying]))
+        allowed = self.allowed_means(means)
+        statistics: FloatArray = np.stack([counts, counts * allowed], axis=-1) @ solve.T
+        return statistics
+
+    def allowed_means(self, means: FloatArray) -> FloatArray:
+        """Means in the units of the statistics, moved inside the family's support."""
+        return np.maximum(means, 1e-6)
 
     # The prior and posterior of theta.
 

@@ -57,13 +57,17 @@ class Gaussian(Family):
     def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
         return np.array([1.0, 0.0]), np.array([0.0, 1.0])
 
+    def allowed_means(self, means: FloatArray) -> FloatArray:
+        return self.standardised(means)
+
     def log_base(self, rewards: FloatArray) -> float:
         """Of densities in original units."""
         return -len(rewards) * (0.5 * float(np.log(2 * np.pi)) + float(np.log(self.scale)))
 
     def centre(self, totals: FloatArray) -> FloatArray:
         overall = totals[:, 1].sum() / totals[:, 0].sum()
-        return (totals[:, 1] + overall) / (totals[:, 0] + 1)
+        smoothed: FloatArray = (totals[:, 1] + overall) / (totals[:, 0] + 1)
+        return smoothed
 
     def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
         precision = np.broadcast_to(strength[:, None, None], (len(strength), 1, len(centre)))
@@ -110,12 +114,14 @@ class Gaussian(Family):
         self, counts: FloatArray, squares: FloatArray, noise: FloatArray
     ) -> FloatArray:
         """What the noise adds: its share of every density, and its own weak prior."""
-        value = -0.5 * (counts * np.log(noise) + squares / noise).sum(axis=1)
+        value: FloatArray = -0.5 * (counts * np.log(noise) + squares / noise).sum(axis=1)
         if self.known is not None:
             return value
         if self.noise_by_action:
-            return value - 0.5 * (np.log(noise) + _ACTION_NOISE / noise).sum(axis=1)
-        return value - 0.5 * (np.log(noise[:, 0]) + _LEAST_NOISE / noise[:, 0])
+            value -= 0.5 * (np.log(noise) + _ACTION_NOISE / noise).sum(axis=1)
+        else:
+            value -= 0.5 * (np.log(noise[:, 0]) + _LEAST_NOISE / noise[:, 0])
+        return value
 
     @property
     def unit(self) -> float:

@@ -42,7 +42,8 @@ class Poisson(Family):
 
     def centre(self, totals: FloatArray) -> FloatArray:
         overall = (totals[:, 0].sum() + 0.5) / (totals[:, 1].sum() + 1)
-        return (totals[:, 0] + overall) / (totals[:, 1] + 1)
+        smoothed: FloatArray = (totals[:, 0] + overall) / (totals[:, 1] + 1)
+        return smoothed
 
     def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
         unit = np.stack([centre, np.ones_like(centre)], axis=-1)

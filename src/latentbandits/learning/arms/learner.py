@@ -1,0 +1,242 @@
+"""From a log to a model of arms: number of states, noise and variation within states chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Literal
+
+import numpy as np
+
+from latentbandits.learning.arms.cells import partition_log
+from latentbandits.learning.arms.climb import Climbed, Problem, best_of, climb
+from latentbandits.learning.arms.families import Gaussian, Rewards, make_family
+from latentbandits.learning.arms.families.family import Family
+from latentbandits.learning.arms.fitted import FittedArms, finish
+from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.heldout import HeldOut, score
+from latentbandits.learning.learners import Learned, Replicate
+from latentbandits.learning.logs import Log
+from latentbandits.learning.progress import Progress
+from latentbandits.learning.selection import Candidate, Selection, vetoed
+from latentbandits.learning.tables import LogError
+from latentbandits.learning.uncertainty import Disagreement
+from latentbandits.models.checks import FloatArray, positive_count, positive_number
+
+Method = Literal["em", "spectral"]
+
+STATES = tuple(range(1, 11))
+"""Numbers of states that `auto` tries, until the ELBO falls."""
+
+STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, inf)
+"""Rewards that the variation of users within a state may be worth."""
+
+LARGEST = 5_000
+"""States times actions of a model of arms."""
+
+_PATIENCE = 2  # numbers of states in a row that do not raise the ELBO, before the search ends
+_CLEAR = 2.0  # paired standard errors by which a choice must be better to be taken
+
+
+@dataclass(frozen=True, eq=False)
+class ArmsLearner:
+    """A mixture over users of conjugate arms, by variational Bayes (`mixture`).
+
+    `noise` fixes the standard deviation of Gaussian rewards. `by_action` and `strength`, where
+    None, are chosen by held-out evidence.
+    """
+
+    rewards: Rewards = "gaussian"
+    method: Method = "em"
+    noise: float | None = None
+    n_starts: int = 6
+    by_action: bool | None = None
+    strength: float | None = None
+
+    def select(
+        self,
+        kept: Log,
+        held_out: Log,
+        states: Sequence[int] | None,
+        seed: int,
+        progress: Progress,
+    ) -> Selection:
+        """Fit every number of states to the users kept, and choose by ELBO.
+
+        A choice whose held-out evidence is more than two paired standard errors below the best is
+        vetoed. `states` None tries 1, 2, ... until the ELBO falls.
+        """
+        wanted = STATES if states is None else tuple(states)
+        progress.start("choosing the number of states", len(wanted))
+        problem = self._problem(kept)
+        rows: list[Candidate] = []
+        for i, n_states in enumerate(wanted):
+            rows.append(self._try(problem, kept, held_out, n_states, seed))
+            progress.advance(1)
+            if rows[-1].evidence is None or (states is None and _past(rows)):
+                progress.advance(len(wanted) - i - 1)
+                break
+        if all(row.evidence is None for row in rows):
+            raise LogError(rows[0].reason)
+        chosen = self.choose(rows)
+        learner, fitted, judged = self._settle(problem, kept, held_out, chosen, seed, progress)
+        learned = learner._learned(kept, fitted)
+        return Selection(learner, tuple(rows), chosen, learned, judged)
+
+    def choose(self, rows: Sequence[Candidate]) -> Candidate:
+        """The highest ELBO among those that held-out evidence does not veto."""
+        fitted = [row for row in rows if row.evidence is not None]
+        left = [row for row in fitted if not vetoed(row, fitted, _CLEAR)]
+        return max(left, key=lambda row: (row.elbo or -inf, -row.n_states))
+
+    def learn(self, log: Log, chosen: Candidate, seed: int) -> Learned:
+        """Learn from `log`; the fit behind `chosen` is one of the starts."""
+        check_size(log, chosen.n_states)
+        problem = self._problem(log)
+        start = chosen.fit.mixture if isinstance(chosen.fit, Climbed) else None
+        fitted = finish(problem, self._climbed(problem, log, chosen.n_states, seed, start))
+        if self.strength is not None:
+            fitted = fitted.with_strength(self.strength)
+        return self._learned(log, fitted)
+
+    def replicates(
+        self, log: Log, learned: Learned, chosen: Candidate, n_fits: int, seed: int,
+        progress: Progress,
+    ) -> Iterator[Replicate]:  # fmt: skip
+        """Refit to `n_fits` Poisson bootstraps of the users, all in the same passes."""
+        fitted = learned.fitted
+        assert isinstance(fitted, FittedArms)
+        family = fitted.family
+        problem = Problem.of(family, partition_log(log, family, n_replicates=n_fits, seed=seed))
+        start = fitted.mixture.take(np.zeros(n_fits, np.int64))
+        found = climb(problem, start, tolerance=0.02, max_passes=300).mixture
+        counting, _ = family.counts_and_sums
+        counts = problem.totals.statistics @ counting
+        for i in range(n_fits):
+            means = family.moments(found.phi[i])[0]
+            progress.advance(1)
+            yield Replicate(means, found.state_prior()[i], counts[i].round().astype(np.int64))
+
+    def widened(self, learned: Learned, found: Disagreement) -> Learned:
+        """The model with an estimation error of at least what the replicates disagree on."""
+        fitted = learned.fitted
+        assert isinstance(fitted, FittedArms)
+        wide = fitted.widened(found.variance())
+        return replace(learned, model=wide.model(), fitted=wide)
+
+    def settings(self) -> dict[str, Any]:
+        return {"rewards": self.rewards, "method": self.method, "noise": self.noise,
+                "noise_by_action": bool(self.by_action), "n_starts": self.n_starts}  # fmt: skip
+
+    def family(self, rewards: FloatArray) -> Family:
+        """The reward family with the settings of this learner."""
+        family = make_family(self.rewards, rewards)
+        if isinstance(family, Gaussian):
+            if self.noise is not None:
+                family = family.with_noise(positive_number("noise", self.noise))
+            if self.by_action:
+                family = family.with_noise_by_action()
+        elif self.noise is not None:
+            raise LogError(f"noise is for gaussian rewards; these are {self.rewards}")
+        return family
+
+    def _problem(self, log: Log) -> Problem:
+        family = self.family(log.rewards)
+        return Problem.of(family, partition_log(log, family))
+
+    def _try(
+        self, problem: Problem, kept: Log, held_out: Log, n_states: int, seed: int
+    ) -> Candidate:
+        try:
+            check_size(kept, n_states)
+            found = self._climbed(problem, kept, n_states, seed)
+        except LogError as error:
+            return Candidate(n_states, None, reason=str(error))
+        fitted = finish(problem, found, exact=False)
+        judged = score(fitted.model(), held_out)
+        return Candidate(
+            len(fitted.means),
+            None,
+            judged.evidence,
+            judged.rmse,
+            judged.by_user(),
+            elbo=fitted.elbo,
+            asked=n_states,
+            fit=found,
+        )
+
+    def _climbed(
+        self, problem: Problem, log: Log, n_states: int, seed: int, start: Mixture | None = None
+    ) -> Climbed:
+        n_starts = self.n_starts if start is None else 2
+        if self.method == "spectral":
+            from latentbandits.learning.spectral import spectral_start
+
+            start, n_starts = spectral_start(problem, log, n_states, seed), 0
+        return best_of(problem, n_states, n_starts=n_starts, extra=start, seed=seed)
+
+    def _settle(
+        self,
+        problem: Problem,
+        kept: Log,
+        held_out: Log,
+        chosen: Candidate,
+        seed: int,
+        progress: Progress,
+    ) -> tuple[ArmsLearner, FittedArms, HeldOut]:
+        """Choose the noise of each action and the variation within states by held-out evidence."""
+        assert chosen.fit is not None
+        learner, fitted = self, finish(problem, chosen.fit)
+        best = score(fitted.model(), held_out)
+        if self.by_action is None and self.noise is None and self.rewards == "gaussian":
+            other = replace(self, by_action=True)
+            own = other._problem(kept)
+            again = finish(own, climb(own, chosen.fit.mixture))
+            judged = score(again.model(), held_out)
+            if clearly_better(judged, best):
+                learner, fitted, best = other, again, judged
+        if self.strength is not None:
+            fitted = fitted.with_strength(self.strength)
+            return learner, fitted, score(fitted.model(), held_out)
+        progress.start("choosing the variation within states", len(STRENGTHS) - 1)
+        strength, none = inf, best
+        for nu in STRENGTHS[:-1]:
+            judged = score(fitted.with_strength(nu).model(), held_out)
+            progress.advance(1)
+            if clearly_better(judged, none) and judged.evidence > best.evidence:
+                strength, best = nu, judged
+        return replace(learner, strength=strength), fitted.with_strength(strength), best
+
+    def _learned(self, log: Log, fitted: FittedArms) -> Learned:
+        counts = np.bincount(log.actions, minlength=log.n_actions)
+        return Learned(fitted.model(), None, counts, fitted=fitted)
+
+
+def clearly_better(one: HeldOut, other: HeldOut) -> bool:
+    """Whether the evidence of users is higher by more than two paired standard errors."""
+    lead = one.by_user() - other.by_user()
+    error = float(lead.std(ddof=1)) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0
+    return bool(lead.mean() > _CLEAR * error)
+
+
+def check_size(log: Log, n_states: int) -> None:
+    """LogError where a log is too small, or a model too large, for so many states."""
+    positive_count("states", n_states)
+    if n_states > log.n_users:
+        raise LogError(
+            f"{n_states} states are more than the log's {log.n_users} users: ask for at most "
+            f"{log.n_users}, and far fewer to learn from"
+        )
+    if n_states * log.n_actions > LARGEST:
+        raise LogError(
+            f"a model of arms with {n_states} states and {log.n_actions:,} actions is too large "
+            f"(states times actions may be {LARGEST:,}): use --kind linear for a large catalogue"
+        )
+
+
+def _past(rows: Sequence[Candidate]) -> bool:
+    """Whether the last few numbers of states did not raise the ELBO."""
+    bounds = [row.elbo or -inf for row in rows]
+    best = int(np.argmax(bounds))
+    return len(bounds) - 1 - best >= _PATIENCE
