@@ -17,14 +17,20 @@ def test_an_error_over_groups_counts_what_their_members_share():
     expected = values.reshape(6, 50).mean(axis=1).std(ddof=1) / np.sqrt(6)
     assert grouped.stderr == pytest.approx(expected)
     assert grouped.stderr > 2 * naive.stderr
-    alone = rng.normal(size=300)  # nothing shared: about the same error
-    assert Estimate.of(alone, n_groups=6).stderr == pytest.approx(1 / np.sqrt(300), rel=0.8)
+
+
+def test_the_larger_of_both_errors_by_hand():
+    """Groups (1, 2) and (3, 6): their means differ by 3; (1, 5) and (2, 6): their members by 4."""
+    apart = Estimate.of(np.array([1.0, 2.0, 3.0, 6.0]), n_groups=2)
+    assert apart == (3.0, pytest.approx(1.5))  # means 1.5 and 4.5: sqrt(4.5 / 2)
+    alike = Estimate.of(np.array([1.0, 5.0, 2.0, 6.0]), n_groups=2)
+    assert alike == (3.5, pytest.approx(2**0.5))  # variances 8 and 8: sqrt(8 / 4)
 
 
 def test_pooled_results_are_those_of_all_runs():
     environment = Synthetic(model_noise=0.2)
     parts = [
-        simulate({"mTS": mTS}, environment, n_runs=40, horizon=20, seed=seed) for seed in (1, 2)
+        simulate({"mTS": mTS}, environment, n_runs=60, horizon=20, seed=seed) for seed in (1, 2)
     ]
     both = pool(parts)["mTS"]
     assert both.n_groups == 2

@@ -9,6 +9,7 @@ import pytest
 
 from latentbandits import TS, UCB1, Decision, mTS, mUCB, simulate
 from latentbandits.environments import Round, Synthetic
+from latentbandits.simulation import pool
 from latentbandits.simulation.results import lower_tail_terms
 from latentbandits.simulation.simulate import CHUNK
 
@@ -101,7 +102,8 @@ def test_statistics_by_hand():
     np.testing.assert_allclose(result.curve, [4.5, 5.5, 6.5])
     np.testing.assert_allclose(result.curve_stderr, np.std(np.arange(10), ddof=1) / np.sqrt(10))
     np.testing.assert_allclose(result.worst_curve, [0.0, 1.0, 2.0])
-    assert result.worst_decile_reward.mean == pytest.approx(1.0)
+    assert str(result.worst_decile_reward) == "too few runs"
+    assert np.isnan(result.row()["worst_decile_reward_stderr"])
     assert result.first_rounds_reward.mean == pytest.approx(5.5)
 
 
@@ -112,7 +114,13 @@ def test_the_worst_decile_over_many_chunks():
     n_worst = int(np.ceil(0.1 * n_runs))
     lowest = np.sort(results.rewards)[:n_worst]
     assert results.worst_curve.mean() == pytest.approx(lowest.mean(), abs=1e-6)
-    assert results.worst_decile_reward.mean == pytest.approx(lowest.mean())
+    tail = (lowest[:-1].sum() + (0.1 * n_runs + 1 - n_worst) * lowest[-1]) / (0.1 * n_runs)
+    assert results.worst_decile_reward.mean == pytest.approx(tail)
+
+
+def test_the_worst_decile_of_pooled_runs_counts_the_runs_of_each_part():
+    parts = [run({"UCB1": UCB1(10)}, n_runs=40, horizon=5, seed=seed) for seed in (0, 1)]
+    assert str(pool(parts)["UCB1"].worst_decile_reward) == "too few runs"
 
 
 def test_the_error_of_the_worst_decile():

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.policies.checked import CheckedPolicy
 from latentbandits.policies.decision import Decision
-from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.protocol import AnyPolicy, policy_name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +27,11 @@ class Chosen:
 
 
 class Agent:
-    """Keeps a belief for every session id it has seen.
+    """Decides and learns for one user at a time; it keeps a belief for every session id.
+
+    Args:
+        policy: any policy.
+        seed: of the agent's randomness, or a generator.
 
     >>> from latentbandits import Agent, GaussianArms, mmTS
     >>> agent = Agent(mmTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.1, spread=0.1)), seed=0)
@@ -40,6 +43,8 @@ class Agent:
     """
 
     def __init__(self, policy: AnyPolicy, seed: int | np.random.Generator = 0) -> None:
+        if isinstance(policy, type) or not hasattr(policy, "decide"):
+            raise TypeError(f"Agent needs a policy, such as mmTS(model); got {policy!r}")
         self.policy = policy
         self._rng = np.random.default_rng(seed)
         self._beliefs: dict[Hashable, Any] = {}
@@ -62,6 +67,11 @@ class Agent:
 
     def update(self, chosen: Chosen, reward: float) -> None:
         """Learn from the reward of a decision, whenever it arrives."""
+        if not isinstance(chosen, Chosen):
+            raise TypeError(
+                "update takes what decide returned and its reward: "
+                f"agent.update(agent.decide(session_id), reward=...); got {chosen!r}"
+            )
         belief = self._belief(chosen.session_id)
         self._beliefs[chosen.session_id] = self.policy.update(
             belief, chosen.context, chosen.decision, [reward]
@@ -69,9 +79,13 @@ class Agent:
 
     def state_probabilities(self, session_id: Hashable) -> FloatArray:
         """P(s) for one session, `(n_states,)`."""
-        if not isinstance(self.policy, CheckedPolicy):
-            raise TypeError(f"{type(self.policy).__name__} keeps no probabilities of states")
-        probabilities: FloatArray = self.policy.state_probabilities(self._belief(session_id))[0]
+        of_belief = getattr(self.policy, "state_probabilities", None)
+        if of_belief is None:
+            raise TypeError(
+                f"{policy_name(self.policy)} has no method state_probabilities: it keeps no "
+                "probabilities of latent states"
+            )
+        probabilities: FloatArray = np.asarray(of_belief(self._belief(session_id)))[0]
         return probabilities
 
     def forget(self, session_id: Hashable) -> None:

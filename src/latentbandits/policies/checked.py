@@ -23,6 +23,9 @@ from latentbandits.policies.protocol import BeliefT
 LearnsFrom = Literal["any", "own"]
 
 
+_NO_GENERATOR = "rng must be a numpy Generator, numpy.random.default_rng(seed); got {!r}"
+
+
 class Choice(NamedTuple):
     """What the maths of a policy chose, each `(n_sessions,)`."""
 
@@ -66,6 +69,8 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
         propensity: bool = True,
     ) -> Decision:
         """An eligible action for every session; `propensity=False` saves its cost."""
+        if not isinstance(rng, np.random.Generator):
+            raise TypeError(_NO_GENERATOR.format(rng))
         n = _n_sessions(belief)
         features, n_actions = self._check_context(context, n)
         mask = check_eligible(eligible, n, n_actions)

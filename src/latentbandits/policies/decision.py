@@ -49,13 +49,29 @@ class Decision:
     ) -> Decision:
         """A decision that was made elsewhere, for a policy to learn from.
 
+        Args:
+            action: index of the action of every session, whole numbers `(n_sessions,)`.
+            state: believed latent state of every session; only mUCB and mmUCB learn from it.
+            propensity: probability of the action; only EXP4 learns from it.
+
         >>> Decision.logged([2]).action
         array([2])
         """
-        actions = np.atleast_1d(np.asarray(action, np.int64))
-        states = np.full(actions.shape, -1) if state is None else np.asarray(state, np.int64)
+        actions = np.atleast_1d(_whole("action", action))
+        states = np.full(actions.shape, -1) if state is None else _whole("state", state)
         chances = None if propensity is None else np.asarray(propensity, np.float64)
         return cls(actions, states, chances, "none" if chances is None else "exact", ANYONE)
+
+
+def _whole(name: str, value: ArrayLike) -> IntArray:
+    """`value` as an array of whole numbers; ValueError where it is none."""
+    given = np.asarray(value)
+    if given.dtype.kind not in "iuf":
+        raise ValueError(f"{name} must be whole numbers; got {value!r}")
+    broken = (given != np.floor(given)) | (np.abs(given) > 2**53)
+    if broken.any():
+        raise ValueError(f"{name} must be whole numbers; got {given[broken].flat[0]}")
+    return given.astype(np.int64)
 
 
 ANYONE = ""
@@ -92,6 +108,11 @@ def check_outcome(
     policy: str, decision: Decision, reward: ArrayLike, n_sessions: int, n_actions: int
 ) -> tuple[IntArray, FloatArray]:
     """The actions and rewards of a round, refused before anything has changed."""
+    if not isinstance(decision, Decision):
+        raise TypeError(
+            "update takes the decision that decide returned, or Decision.logged(action); "
+            f"got {decision!r}"
+        )
     if decision.policy != policy and decision.policy != ANYONE:
         raise ValueError(
             f"this decision was made by {decision.policy}, not by {policy}: update the policy "

@@ -1,8 +1,8 @@
-"""Thompson sampling: draw what may be true from the belief, play what is best if it is."""
+"""Thompson sampling: draw a state and parameters from the belief, play the best action there."""
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,20 +11,74 @@ from numpy.typing import ArrayLike
 from latentbandits.beliefs import states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
+from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.checks import BoolArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.catch_all import with_catch_all
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision, check_eligible
-from latentbandits.policies.latent import JointPolicy, KnownPolicy
+from latentbandits.policies.decision import (
+    ActionProbabilities,
+    Decision,
+    check_eligible,
+)
+from latentbandits.policies.latent import JointPolicy, KnownPolicy, PosteriorPolicy, WeightedBeliefT
+
+
+class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
+    """Draw a state from its posterior, then mean rewards given the state, and play their best."""
+
+    propensity_draws: int = 0
+
+    @abstractmethod
+    def _draw_rewards(
+        self, belief: WeightedBeliefT, context: Context, state: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """Mean rewards of every action given `state` (n_sessions,): `(n_sessions, n_actions)`."""
+
+    def _choose(
+        self,
+        belief: WeightedBeliefT,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        state = states.sample(belief.log_weights, rng)
+        rewards = self._draw_rewards(belief, context, state, rng)
+        action = choice.pick_best(rewards, eligible, rng)
+        if not propensity:
+            return Choice(action, state, None, "none")
+        probabilities = self._probabilities(belief, context, eligible, rng)
+        if probabilities.kind == "none":
+            return Choice(action, state, None, "none")
+        chance = choice.at(probabilities.values, action)
+        if probabilities.kind == "counted":  # the decision is one more draw, so never zero
+            chance = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
+        return Choice(action, state, chance, probabilities.kind)
+
+    def _probabilities(
+        self,
+        belief: WeightedBeliefT,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        """Sum over s of P(s) 1{a is best in s}, ties split: exact if the parameters are known."""
+        mask = None if eligible is None else eligible[:, None, :]
+        best = choice.best(choice.restrict(self.model.expected_rewards(context), mask))
+        weights = states.probabilities(belief.log_weights)
+        return ActionProbabilities((weights[:, None, :] @ choice.shares(best))[:, 0], "exact")
 
 
 @dataclass(frozen=True, eq=False)
-class mTS(KnownPolicy):
+class mTS(Thompson[KnownBelief], KnownPolicy):
     """Thompson sampling with a known model (Algorithm 2): B ~ P(s), argmax_a mu_hat(a, x, B).
+
+    Args:
+        model: taken as true; its uncertainty is ignored.
 
     >>> policy = mTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.1))
     >>> belief, rng = policy.init(), np.random.default_rng(0)
@@ -36,64 +90,22 @@ class mTS(KnownPolicy):
 
     model: KnownModel
 
-    def _choose(
-        self,
-        belief: KnownBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        state = states.sample(belief.log_weights, rng)
-        rewards = self.model.expected_rewards(context, state)
-        action = choice.pick_best(rewards, eligible, rng)
-        if not propensity:
-            return Choice(action, state, None, "none")
-        probabilities = self._probabilities(belief, context, eligible, rng)
-        return Choice(action, state, choice.at(probabilities.values, action), probabilities.kind)
-
-    def _probabilities(
-        self,
-        belief: KnownBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        per_state = choice.restrict(
-            self.model.expected_rewards(context),
-            None if eligible is None else eligible[:, None, :],
-        )
-        shares = choice.shares(choice.best(per_state))
-        weights = states.probabilities(belief.log_weights)
-        return ActionProbabilities((weights[:, None, :] @ shares)[:, 0], "exact")
+    def _draw_rewards(
+        self, belief: KnownBelief, context: Context, state: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        return self.model.expected_rewards(context, state)
 
 
-class JointThompson(JointPolicy, ABC):
+class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
     """Thompson sampling on the joint belief over state and parameters."""
 
     model: Model
     propensity_draws: int
 
-    def _choose(
-        self,
-        belief: JointBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        state = states.sample(belief.log_weights, rng)
-        rewards = self.model.sample_rewards(belief.parameters, context, state[:, None], rng)
-        action = choice.pick_best(rewards[:, 0], eligible, rng)
-        if not propensity:
-            return Choice(action, state, None, "none")
-        probabilities = self._probabilities(belief, context, eligible, rng)
-        if probabilities.kind == "none":
-            return Choice(action, state, None, "none")
-        chance = choice.at(probabilities.values, action)
-        if probabilities.kind == "counted":  # the decision is one more draw, so never zero
-            chance = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
-        return Choice(action, state, chance, probabilities.kind)
+    def _draw_rewards(
+        self, belief: JointBelief, context: Context, state: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        return self.model.sample_rewards(belief.parameters, context, state[:, None], rng)[:, 0]
 
     def decide_counting(
         self,
@@ -104,10 +116,10 @@ class JointThompson(JointPolicy, ABC):
         *,
         eligible: ArrayLike | None = None,
     ) -> Decision:
-        """A decision for one session, its propensity counted: the share of those that decide like
-        it among `draws` more decisions from the same belief and itself, so never zero.
+        """Decide for one session, with a Monte Carlo estimate of the propensity.
 
-        Quicker than `decide` where propensities are by quadrature or `draws` are few.
+        The estimate is the fraction of `draws` + 1 decisions, this one included, that pick the
+        same action, so it is never zero. It is quicker than `decide` where that would integrate.
         """
         features, n_actions = self._check_context(context, 1)
         mask = check_eligible(eligible, 1, n_actions)
@@ -142,6 +154,8 @@ class JointThompson(JointPolicy, ABC):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
+        if self.model.is_certain:
+            return super()._probabilities(belief, context, eligible, rng)
         weights = states.probabilities(belief.log_weights)
         given_state = self.model.probability_best(belief.parameters, context, eligible, weights)
         if given_state is not None:
@@ -166,6 +180,9 @@ class JointThompson(JointPolicy, ABC):
         return ActionProbabilities(choice.shares(choice.best(restricted)).mean(axis=1), "counted")
 
 
+_EXTENDED = "_has_catch_all_state"
+
+
 @dataclass(frozen=True, eq=False)
 class mmTS(JointThompson):
     """Thompson sampling with an uncertain model (Algorithm 3), exact: s, then theta_s given s.
@@ -184,8 +201,15 @@ class mmTS(JointThompson):
     catch_all: bool = False
 
     def __post_init__(self) -> None:
-        if self.catch_all:
-            object.__setattr__(self, "model", with_catch_all(self.model))
+        super().__post_init__()
+        checks.count("propensity_draws", self.propensity_draws)
+        if not isinstance(self.catch_all, bool):
+            raise ValueError(f"catch_all must be True or False; got {self.catch_all!r}")
+        # dataclasses.replace passes the extended model on: it must not be extended again.
+        if self.catch_all and not getattr(self.model, _EXTENDED, False):
+            extended = with_catch_all(self.model)
+            object.__setattr__(extended, _EXTENDED, True)
+            object.__setattr__(self, "model", extended)
 
 
 @dataclass(frozen=True, eq=False)

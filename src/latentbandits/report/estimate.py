@@ -22,7 +22,9 @@ class Estimate(NamedTuple):
     stderr: float
 
     def __str__(self) -> str:
-        """As many digits as the error allows: two of its own."""
+        """Two digits of the error, and as many of the mean; "too few runs" where there is none."""
+        if math.isnan(self.mean):
+            return "too few runs"
         if not (math.isfinite(self.stderr) and self.stderr > 0):
             return f"{self.mean:.4g}"
         digits = max(0, 1 - math.floor(math.log10(self.stderr)))

@@ -65,6 +65,8 @@ def claims_table(claims: Iterable[Claim]) -> Table:
 
 
 def _error(mean: float, stderr: float, name: str) -> str:
+    if math.isnan(mean):
+        return "too few runs"
     digits = 1 if name == "regret" else 3
     return f"{mean:.{digits}f} ±{stderr:.{digits}f}" if math.isfinite(stderr) else f"{mean:.3f}"
 

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from latentbandits.environments.protocol import Round
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.simulation.results import PolicyResult, Results
+from latentbandits.simulation.results import WORST_SHARE, PolicyResult, Results
 
 FIRST_ROUNDS = 50
 LAST_ROUNDS = 100
-WORST_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
