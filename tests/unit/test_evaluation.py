@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from latentbandits import EXP4, UCB1, GaussianArms, Markov, mmTS, mTS, mUCB
+from latentbandits.beliefs import joint
 from latentbandits.evaluation import (
     DecisionLog,
     EvaluationError,
@@ -53,7 +54,7 @@ def one_at_a_time(policy, log, q_policy):
         for t in range(log.lengths[i]):
             mask = None if log.eligible is None else log.eligible[[i], t]
             pi = policy.action_probabilities(belief, None, rng, eligible=mask).values[0]
-            q = q_policy._mean(q_belief, None)[0]
+            q = joint.mean_rewards(q_policy.model, q_belief, None)[0]
             action, reward = int(log.action[i, t]), float(log.reward[i, t])
             mu = math.nan if log.propensity is None else log.propensity[i, t]
             steps.append({"pi": pi, "q": q, "mu": mu, "action": action, "reward": reward})
@@ -256,3 +257,38 @@ def test_estimators_that_do_not_fit_are_refused_with_those_that_do():
         evaluate(mTS(MODEL), random_log(), against="nobody")
     with pytest.raises(EvaluationError, match="horizon must be from 1 to 5"):
         evaluate(mTS(MODEL), random_log(), horizon=6)
+
+
+def test_one_round_sessions_equal_open_bandit_pipeline():
+    """The same numbers from obp's estimators, where it can be installed."""
+    ope = pytest.importorskip("obp.ope", reason="Open Bandit Pipeline does not install here")
+    rng = np.random.default_rng(0)
+    n, k = 500, 3
+    mu = rng.dirichlet(np.ones(k), size=n)
+    pi = rng.dirichlet(np.ones(k), size=n)
+    action = (mu.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    reward, q, rows = rng.standard_normal(n), rng.standard_normal((n, k)), np.arange(n)
+    inputs = dict(
+        reward=reward,
+        action=action,
+        pscore=mu[rows, action],
+        action_dist=pi[:, :, None],
+        estimated_rewards_by_reg_model=q[:, :, None],
+    )
+    ours = WeightedLog(
+        ratio=(pi / mu)[rows, action][:, None],
+        reward=reward[:, None],
+        q=q[rows, action][:, None],
+        direct=(pi * q).sum(axis=1)[:, None],
+        active=np.ones((n, 1), bool),
+    )
+    theirs = {
+        "IPS": ope.InverseProbabilityWeighting(),
+        "SNIPS": ope.SelfNormalizedInverseProbabilityWeighting(),
+        "DR": ope.DoublyRobust(),
+    }
+    for name, estimator in theirs.items():
+        expected = estimator.estimate_policy_value(**inputs)
+        assert ESTIMATORS[name](ours).value[0] == pytest.approx(expected, rel=1e-9)
+    expected = ope.DirectMethod().estimate_policy_value(**inputs)
+    assert dm(ours).value[0] == pytest.approx(expected, rel=1e-9)
