@@ -5,6 +5,17 @@ from latentbandits.policies.population.dynucb import DynUCB
 from latentbandits.policies.population.grouped import GroupedLinUCB
 from latentbandits.policies.population.hierarchical import HierTS, HierUCB
 from latentbandits.policies.population.meta import AdaTS, MetaTS
+from latentbandits.policies.population.phased import Phased
 from latentbandits.policies.population.sclub import SCLUB
 
-__all__ = ["CLUB", "SCLUB", "AdaTS", "DynUCB", "GroupedLinUCB", "HierTS", "HierUCB", "MetaTS"]
+__all__ = [
+    "CLUB",
+    "SCLUB",
+    "AdaTS",
+    "DynUCB",
+    "GroupedLinUCB",
+    "HierTS",
+    "HierUCB",
+    "MetaTS",
+    "Phased",
+]
