@@ -8,15 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latentbandits.models.checks import BoolArray, Context, FloatArray, IntArray
+from latentbandits.models.numerics.laws import Component, Normal
 
 __all__ = [
     "Context",
     "Extendable",
     "FromNormals",
+    "HasLaws",
     "KnownModel",
     "Model",
     "Parameters",
     "Selectable",
+    "reward_laws",
 ]
 
 Parameters: TypeAlias = "NDArray[Any] | tuple[Parameters, ...]"
@@ -133,6 +136,22 @@ class Selectable(Protocol):
 
         Instance i is this model's `state[i]` in session `session[i]`.
         """
+
+
+@runtime_checkable
+class HasLaws(Protocol):
+    """A model that states the posterior distribution of its mean rewards: Bayes-UCB reads it."""
+
+    def reward_laws(self, parameters: Any, context: Context) -> tuple[Component, ...]:
+        """Return P(mu(a, x, s, theta) | s) as a mixture of laws `(1 or n, n_states, n_actions)`."""
+
+
+def reward_laws(model: Model, parameters: Any, context: Context) -> tuple[Component, ...]:
+    """Return the model's own laws; for a model without them, normals of its posterior moments."""
+    if isinstance(model, HasLaws):
+        return model.reward_laws(parameters, context)
+    mean, variance = model.posterior_rewards(parameters, context)
+    return (Component(None, Normal(mean, np.sqrt(variance))),)
 
 
 @runtime_checkable

@@ -1,6 +1,7 @@
 """How to act on a belief."""
 
 from latentbandits.policies.agent import Agent
+from latentbandits.policies.bayes_ucb import mBayesUCB, mmBayesUCB
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.experts import EXP4
 from latentbandits.policies.exploring import Exploring
@@ -29,9 +30,11 @@ __all__ = [
     "Popularity",
     "SlidingWindow",
     "Uniform",
+    "mBayesUCB",
     "mIDS",
     "mTS",
     "mUCB",
+    "mmBayesUCB",
     "mmGreedy",
     "mmIDS",
     "mmTS",

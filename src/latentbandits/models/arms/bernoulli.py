@@ -12,6 +12,7 @@ from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet
+from latentbandits.models.numerics.laws import Beta
 from latentbandits.models.support import BINARY, Support
 
 
@@ -92,6 +93,9 @@ class BernoulliArms(ConjugateArms):
         alpha, strength = phi[..., 0], phi[..., 0] + phi[..., 1]
         mean = alpha / strength
         return mean, mean * (phi[..., 1] / strength) / (strength + 1)
+
+    def law(self, phi: FloatArray) -> Beta:
+        return Beta(phi[..., 0], phi[..., 1])
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         draws = dirichlet.unnormalised(phi, rng)

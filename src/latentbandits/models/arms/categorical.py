@@ -13,7 +13,10 @@ from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet
+from latentbandits.models.numerics.laws import Beta
 from latentbandits.models.support import OneOf, Support
+
+_TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -83,6 +86,23 @@ class CategoricalArms(ConjugateArms):
         square = phi @ self._offsets**2 / strength
         variance = np.maximum(square - mean**2, 0.0) / (strength + 1)
         return mean + self.values[0], variance
+
+    def law(self, phi: FloatArray) -> Beta:
+        """Return the beta law of the same mean, variance and range; of two categories, exactly.
+
+        The weighted mean of Dirichlet probabilities has no closed form for more of them.
+        """
+        mean, variance = self.moments(phi)
+        low, width = float(self.values[0]), float(self.values[-1] - self.values[0])
+        share = (mean - low) / width
+        strength = np.maximum(share * (1 - share) * width**2 / np.maximum(variance, _TINY) - 1, 0)
+        floor = 1e-9  # a category that is all but sure
+        return Beta(
+            np.maximum(share * strength, floor),
+            np.maximum((1 - share) * strength, floor),
+            low,
+            width,
+        )
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         draws = dirichlet.unnormalised(phi, rng)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.numerics.laws import Component, Law, Normal
 from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
@@ -167,6 +168,15 @@ class ConjugateArms(StationaryModel, ABC):
         self, parameters: ArmTotals, context: Context
     ) -> tuple[FloatArray, FloatArray]:
         return self.moments(self.prior_hyperparameters + parameters.totals[:, None])
+
+    def law(self, phi: FloatArray) -> Law:
+        """Return the posterior of the mean reward; normal with its moments unless a family says."""
+        mean, variance = self.moments(phi)
+        return Normal(mean, np.sqrt(variance))
+
+    def reward_laws(self, parameters: ArmTotals, context: Context) -> tuple[Component, ...]:
+        phi = self.prior_hyperparameters + parameters.totals[:, None]
+        return (Component(None, self.law(phi)),)
 
     def sample_rewards(
         self,

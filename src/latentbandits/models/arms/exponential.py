@@ -12,6 +12,7 @@ from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import gamma
+from latentbandits.models.numerics.laws import InverseGamma
 from latentbandits.models.support import Interval, Support
 
 
@@ -77,6 +78,9 @@ class ExponentialArms(ConjugateArms):
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         mean = phi[..., 1] / (phi[..., 0] - 1)
         return mean, mean**2 / (phi[..., 0] - 2)
+
+    def law(self, phi: FloatArray) -> InverseGamma:
+        return InverseGamma(phi[..., 0], phi[..., 1])
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         """The mean reward, 1 / theta."""

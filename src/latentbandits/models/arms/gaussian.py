@@ -12,6 +12,7 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.laws import Component, Normal
 from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.models.numerics.rows import rows
@@ -132,6 +133,10 @@ class GaussianArms(StationaryModel):
     ) -> tuple[FloatArray, FloatArray]:
         counts, sums = parameters.counts[:, None], parameters.sums[:, None]
         return self._posterior(self._means, self._variances, counts, sums)
+
+    def reward_laws(self, parameters: ArmStatistics, context: Context) -> tuple[Component, ...]:
+        mean, variance = self.posterior_rewards(parameters, context)
+        return (Component(None, Normal(mean, np.sqrt(variance))),)
 
     def sample_rewards(
         self,

@@ -14,6 +14,7 @@ from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics.gamma import standard_gamma
+from latentbandits.models.numerics.laws import Student
 from latentbandits.models.numerics.normal import log_normal_density
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -104,6 +105,10 @@ class GaussianArmsUnknownNoise(ConjugateArms):
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         mean = phi[..., 1] / phi[..., 0] + self._centre
         return mean, _rest(phi) / (phi[..., 3] - 2) / phi[..., 0]
+
+    def law(self, phi: FloatArray) -> Student:
+        centre = phi[..., 1] / phi[..., 0] + self._centre
+        return Student(centre, np.sqrt(_rest(phi) / phi[..., 3] / phi[..., 0]), phi[..., 3])
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> MeanAndNoise:
         noise = np.sqrt(0.5 * _rest(phi) / standard_gamma(phi[..., 3] / 2, rng))

@@ -12,6 +12,7 @@ from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import gamma
+from latentbandits.models.numerics.laws import Gamma
 from latentbandits.models.support import Counts, Support
 
 
@@ -78,6 +79,9 @@ class PoissonArms(ConjugateArms):
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         mean = phi[..., 0] / phi[..., 1]
         return mean, mean / phi[..., 1]
+
+    def law(self, phi: FloatArray) -> Gamma:
+        return Gamma(phi[..., 0], phi[..., 1])
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         theta: FloatArray = gamma.standard_gamma(phi[..., 0], rng) / phi[..., 1]

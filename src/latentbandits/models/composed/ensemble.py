@@ -13,7 +13,15 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import Known
-from latentbandits.models.protocol import Context, KnownModel, Model, Parameters, Selectable
+from latentbandits.models.numerics.laws import Component
+from latentbandits.models.protocol import (
+    Context,
+    KnownModel,
+    Model,
+    Parameters,
+    Selectable,
+    reward_laws,
+)
 from latentbandits.models.stationary import StationaryModel
 
 
@@ -163,6 +171,15 @@ class Ensemble(StationaryModel):
         share = weights[:, :, None]
         mean = (share * means).sum(axis=-1)
         return mean, (share * (variances + (means - mean[..., None]) ** 2)).sum(axis=-1)
+
+    def reward_laws(self, parameters: EnsemblePosterior, context: Context) -> tuple[Component, ...]:
+        """Return the members' laws, each with its member's probability."""
+        weights = self.member_probabilities(parameters)
+        return tuple(
+            Component(weights[:, :, i] if share is None else weights[:, :, i] * share, law)
+            for i, member in enumerate(self._members)
+            for share, law in reward_laws(member, parameters.members[i], context)
+        )
 
     def sample_rewards(
         self,

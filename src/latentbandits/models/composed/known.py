@@ -9,6 +9,7 @@ import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.composed.wrapping import Wrapping
+from latentbandits.models.numerics.laws import Component, Points
 from latentbandits.models.protocol import Context, KnownModel
 
 
@@ -59,6 +60,10 @@ class CertainModel(ABC):
         mean = self.expected_rewards(context)
         mean = np.broadcast_to(mean, (len(parameters.nothing), *mean.shape[1:]))
         return mean, np.zeros(mean.shape)
+
+    def reward_laws(self, parameters: NothingToLearn, context: Context) -> tuple[Component, ...]:
+        mean, _ = self.posterior_rewards(parameters, context)
+        return (Component(None, Points(mean[:, :, None], np.ones((*mean.shape[:2], 1)))),)
 
     def sample_rewards(
         self,

@@ -14,6 +14,7 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.models.composed.paths import PathFilter
 from latentbandits.models.composed.wrapping import Wrapping
+from latentbandits.models.numerics.laws import Component
 from latentbandits.models.protocol import Context, KnownModel, Model, Parameters
 
 
@@ -93,6 +94,9 @@ class Markov(Wrapping):
 
     def posterior_rewards(self, parameters: Any, context: Context) -> tuple[FloatArray, FloatArray]:
         return self._learner.posterior_rewards(parameters, context)
+
+    def reward_laws(self, parameters: Any, context: Context) -> tuple[Component, ...]:
+        return self._learner.reward_laws(parameters, context)
 
     def sample_rewards(
         self, parameters: Any, context: Context, state: IntArray, rng: np.random.Generator

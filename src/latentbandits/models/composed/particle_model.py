@@ -23,6 +23,7 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks, history
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.history import Keys
+from latentbandits.models.numerics.laws import Component, Points
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
 
@@ -162,6 +163,14 @@ class ParticleModel(StationaryModel, ABC):
             means[:, s] = (share @ rewards)[:, 0]
             variances[:, s] = (share @ (rewards - means[:, s, None]) ** 2)[:, 0]
         return means, variances
+
+    def reward_laws(self, parameters: ParticlePosterior, context: Context) -> tuple[Component, ...]:
+        """Return the particles' mean rewards with their weights."""
+        values = [
+            self._mean_rewards(parameters.theta[:, s], checks.required(context))
+            for s in range(self.n_states)
+        ]
+        return (Component(None, Points(np.stack(values, axis=1), np.exp(parameters.log_weights))),)
 
     def sample_rewards(
         self,

@@ -16,8 +16,9 @@ import numpy as np
 from latentbandits.models import history
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.history import Keys
+from latentbandits.models.numerics.laws import Component
 from latentbandits.models.numerics.resampling import thin
-from latentbandits.models.protocol import Context, Model, Parameters, Selectable
+from latentbandits.models.protocol import Context, Model, Parameters, Selectable, reward_laws
 from latentbandits.models.trees import map_leaves
 
 
@@ -104,6 +105,20 @@ class PathFilter:
         mean = (shares[:, :, None] * means).sum(axis=-1)
         variance = shares[:, :, None] * (variances + (means - mean[..., None]) ** 2)
         return mean, variance.sum(axis=-1)
+
+    def reward_laws(self, parameters: Paths, context: Context) -> tuple[Component, ...]:
+        """Return the laws of every path, each with the path's probability given the state."""
+        n, s, h = parameters.log_weights.shape
+        shares = self._shares(parameters)
+        wide = None if context is None else np.repeat(context, s, axis=0)
+        return tuple(
+            Component(
+                shares[:, :, path] if share is None else shares[:, :, path] * share.reshape(n, s),
+                law.reshaped(n, s),
+            )
+            for path in range(h)
+            for share, law in reward_laws(self._one(n), self._current(parameters, path), wide)
+        )
 
     def sample_rewards(
         self,

@@ -12,6 +12,7 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.laws import Component, Normal
 from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
@@ -141,6 +142,10 @@ class LinearGaussian(StationaryModel):
         mean = parameters.mean @ context.swapaxes(1, 2)
         root = context[:, None] @ parameters.factor
         return mean, np.einsum("nskd,nskd->nsk", root, root)
+
+    def reward_laws(self, parameters: LinearPosterior, context: Context) -> tuple[Component, ...]:
+        mean, variance = self.posterior_rewards(parameters, context)
+        return (Component(None, Normal(mean, np.sqrt(variance))),)
 
     def sample_rewards(
         self,

@@ -13,6 +13,7 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
+from latentbandits.models.numerics.laws import Component, Student
 from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
@@ -146,6 +147,14 @@ class LinearGaussianUnknownNoise(StationaryModel):
         mean, variance = self._unit.posterior_rewards(parameters.linear, context)
         scale = parameters.squares / (parameters.counts - 2)
         return mean, variance * scale[:, :, None]
+
+    def reward_laws(
+        self, parameters: LinearNoisePosterior, context: Context
+    ) -> tuple[Component, ...]:
+        mean, variance = self._unit.posterior_rewards(parameters.linear, context)
+        n, z = parameters.counts[:, :, None], parameters.squares[:, :, None]
+        scale = np.sqrt(np.maximum(variance * z / n, np.finfo(np.float64).tiny))
+        return (Component(None, Student(mean, scale, np.broadcast_to(n, mean.shape))),)
 
     def sample_rewards(
         self,

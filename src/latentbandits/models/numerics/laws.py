@@ -1,0 +1,275 @@
+"""Distributions of a mean reward given the state: their moments and distribution functions.
+
+Arrays are `(n, n_states, n_actions)`, or `(n_cases, n_states)` after `take`. The functions take x
+of shape `(n_cases, 1)`. scipy is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+
+_TINY = np.finfo(np.float64).tiny
+_SMALL = 1e-150  # a mean reward that counts as zero: its inverse is finite
+
+
+class Law(ABC):
+    """A distribution for every state and action; the fields of subclasses are its parameters."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> FloatArray: ...
+
+    @property
+    @abstractmethod
+    def variance(self) -> FloatArray: ...
+
+    @abstractmethod
+    def below(self, x: FloatArray) -> FloatArray:
+        """Return P(mean reward <= x), `(n_cases, n_states)`."""
+
+    @abstractmethod
+    def density(self, x: FloatArray) -> FloatArray:
+        """Return the density at x, `(n_cases, n_states)`; 0 for a law of points."""
+
+    def take(self, session: IntArray, action: IntArray) -> Self:
+        """Return the laws of some (session, action) pairs, `(n_cases, n_states)`."""
+        return self._each(lambda value: _pairs(value, session, action))
+
+    def rows(self, keep: BoolArray | IntArray) -> Self:
+        """Return the laws of some cases, after `take`."""
+        return self._each(lambda value: value[keep])
+
+    def reshaped(self, n_sessions: int, n_states: int) -> Self:
+        """Return laws of one state each, `(n_sessions * n_states, 1, ...)`, with states apart."""
+        return self._each(lambda value: value.reshape(n_sessions, n_states, *value.shape[2:]))
+
+    def _each(self, change: Callable[[FloatArray], FloatArray]) -> Self:
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        made = (change(value) if isinstance(value, np.ndarray) else value for value in values)
+        return type(self)(*made)
+
+
+class Component(NamedTuple):
+    """A law and its share of the posterior given the state, `(n, n_states)`; None is all of it."""
+
+    share: FloatArray | None
+    law: Law
+
+
+def _pairs(values: FloatArray, session: IntArray, action: IntArray) -> FloatArray:
+    """Return the rows of `(1 or n, n_states, ..., n_actions)` of some (session, action) pairs."""
+    chosen: FloatArray = values[0 if len(values) == 1 else session, ..., action]
+    return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Normal(Law):
+    """N(mean, deviation^2); a deviation of zero is a point.
+
+    >>> law = Normal(np.zeros((1, 1, 1)), np.ones((1, 1, 1))).take(np.array([0]), np.array([0]))
+    >>> law.below(np.array([[0.0]]))
+    array([[0.5]])
+    """
+
+    centre: FloatArray
+    deviation: FloatArray
+
+    @property
+    def mean(self) -> FloatArray:
+        return self.centre
+
+    @property
+    def variance(self) -> FloatArray:
+        return self.deviation**2
+
+    def _standard(self, x: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z: FloatArray = (x - self.centre) / self.deviation
+        z[np.isnan(z)] = 0.0
+        return z
+
+    def below(self, x: FloatArray) -> FloatArray:
+        from scipy.special import ndtr
+
+        chance: FloatArray = ndtr(self._standard(x))
+        return np.where(self.deviation > 0, chance, x >= self.centre)
+
+    def density(self, x: FloatArray) -> FloatArray:
+        z = self._standard(x)
+        density: FloatArray = np.exp(-0.5 * z * z)
+        density /= np.sqrt(2 * np.pi) * np.maximum(self.deviation, _TINY)
+        return np.where(self.deviation > 0, density, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Student(Law):
+    """Student's t with `freedom` above 2, shifted by `centre` and scaled by `scale`."""
+
+    centre: FloatArray
+    scale: FloatArray
+    freedom: FloatArray
+
+    @property
+    def mean(self) -> FloatArray:
+        return self.centre
+
+    @property
+    def variance(self) -> FloatArray:
+        return self.scale**2 * self.freedom / (self.freedom - 2)
+
+    def below(self, x: FloatArray) -> FloatArray:
+        from scipy.special import stdtr
+
+        chance: FloatArray = stdtr(self.freedom, (x - self.centre) / self.scale)
+        return chance
+
+    def density(self, x: FloatArray) -> FloatArray:
+        from scipy.special import gammaln
+
+        n = self.freedom
+        t = (x - self.centre) / self.scale
+        log_density = gammaln((n + 1) / 2) - gammaln(n / 2) - 0.5 * np.log(n * np.pi)
+        log_density -= (n + 1) / 2 * np.log1p(t * t / n)
+        density: FloatArray = np.exp(log_density) / self.scale
+        return density
+
+
+@dataclass(frozen=True, eq=False)
+class Beta(Law):
+    """low + width * Beta(a, b)."""
+
+    a: FloatArray
+    b: FloatArray
+    low: float = 0.0
+    width: float = 1.0
+
+    @property
+    def mean(self) -> FloatArray:
+        return self.low + self.width * self.a / (self.a + self.b)
+
+    @property
+    def variance(self) -> FloatArray:
+        total = self.a + self.b
+        return self.width**2 * (self.a / total) * (self.b / total) / (total + 1)
+
+    def _unit(self, x: FloatArray) -> FloatArray:
+        unit = np.asarray((x - self.low) / self.width, np.float64)
+        return np.clip(unit, 0.0, 1.0)
+
+    def below(self, x: FloatArray) -> FloatArray:
+        from scipy.special import betainc
+
+        return np.asarray(betainc(self.a, self.b, self._unit(x)), np.float64)
+
+    def density(self, x: FloatArray) -> FloatArray:
+        from scipy.special import betaln, xlog1py, xlogy
+
+        u = self._unit(x)
+        inside = np.clip(u, 1e-300, 1 - 1e-16)
+        log_density = xlogy(self.a - 1, inside) + xlog1py(self.b - 1, -inside)
+        log_density -= betaln(self.a, self.b)
+        return np.where((u > 0) & (u < 1), np.exp(log_density) / self.width, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Gamma(Law):
+    """Gamma with `shape` and `rate`."""
+
+    shape: FloatArray
+    rate: FloatArray
+
+    @property
+    def mean(self) -> FloatArray:
+        return self.shape / self.rate
+
+    @property
+    def variance(self) -> FloatArray:
+        return self.shape / self.rate**2
+
+    def below(self, x: FloatArray) -> FloatArray:
+        from scipy.special import gammainc
+
+        chance: FloatArray = gammainc(self.shape, self.rate * np.maximum(x, 0.0))
+        return chance
+
+    def density(self, x: FloatArray) -> FloatArray:
+        from scipy.special import gammaln
+
+        z = self.rate * np.maximum(x, _TINY)
+        log_density = (self.shape - 1) * np.log(z) - z - gammaln(self.shape)
+        return np.where(x > 0, self.rate * np.exp(log_density), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class InverseGamma(Law):
+    """scale / G with G ~ Gamma(shape, 1) and `shape` above 2."""
+
+    shape: FloatArray
+    scale: FloatArray
+
+    @property
+    def mean(self) -> FloatArray:
+        return self.scale / (self.shape - 1)
+
+    @property
+    def variance(self) -> FloatArray:
+        return self.mean**2 / (self.shape - 2)
+
+    def below(self, x: FloatArray) -> FloatArray:
+        from scipy.special import gammaincc
+
+        chance: FloatArray = gammaincc(self.shape, self.scale / np.maximum(x, _SMALL))
+        return chance
+
+    def density(self, x: FloatArray) -> FloatArray:
+        from scipy.special import gammaln
+
+        inside = np.maximum(x, _SMALL)
+        z = self.scale / inside
+        density = np.exp(self.shape * np.log(z) - z - gammaln(self.shape)) / inside
+        return np.where(x > 0, density, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Points(Law):
+    """Weighted points: particles of a state, or the one mean reward of a certain state.
+
+    `values` is `(n, n_states, n_points, n_actions)`, `shares` `(n, n_states, n_points)`.
+    """
+
+    values: FloatArray
+    shares: FloatArray
+
+    @property
+    def mean(self) -> FloatArray:
+        mean: FloatArray = np.einsum("nspk,nsp->nsk", self.values, self._shares)
+        return mean
+
+    @property
+    def variance(self) -> FloatArray:
+        offsets = self.values - self.mean[:, :, None]
+        variance: FloatArray = np.einsum("nspk,nspk,nsp->nsk", offsets, offsets, self._shares)
+        return variance
+
+    @property
+    def _shares(self) -> FloatArray:
+        return np.broadcast_to(self.shares, (len(self.values), *self.shares.shape[1:]))
+
+    def take(self, session: IntArray, action: IntArray) -> Self:
+        shares = self.shares[0 if len(self.shares) == 1 else session]
+        shares = np.broadcast_to(shares, (len(session), *self.shares.shape[1:]))
+        return type(self)(_pairs(self.values, session, action), shares)
+
+    def below(self, x: FloatArray) -> FloatArray:
+        chance: FloatArray = np.where(self.values <= x[:, :, None], self.shares, 0.0).sum(axis=2)
+        return chance
+
+    def density(self, x: FloatArray) -> FloatArray:
+        return np.zeros(self.values.shape[:2])
