@@ -40,17 +40,21 @@ def fit(x, rewards):
 
 def learn_states(x, rewards, rng, n_turns=5, n_starts=2):
     """The boosted model of every state: of several starts, that with the smallest error."""
-    best = (np.inf, None)
-    for _ in range(n_starts):
-        member = rng.integers(N_STATES, size=len(x))
-        for _ in range(n_turns):
-            models = [fit(x[member == s], rewards[member == s]) for s in range(N_STATES)]
-            errors = np.stack([_errors(model, x, rewards) for model in models])
-            member = errors.argmin(axis=0)
-            if np.bincount(member, minlength=N_STATES).min() == 0:
-                break
-        best = min(best, (errors.min(axis=0).mean(), models), key=lambda found: found[0])
-    return best[1]
+    starts = [_learn_from(x, rewards, rng, n_turns) for _ in range(n_starts)]
+    return min(starts, key=lambda found: found[0])[1]
+
+
+def _learn_from(x, rewards, rng, n_turns):
+    """One random start: the mean squared error of the users' best state, and the models."""
+    member = rng.integers(N_STATES, size=len(x))
+    error, models = np.inf, []
+    for _ in range(n_turns):
+        models = [fit(x[member == s], rewards[member == s]) for s in range(N_STATES)]
+        errors = np.stack([_errors(model, x, rewards) for model in models])
+        error, member = errors.min(axis=0).mean(), errors.argmin(axis=0)
+        if np.bincount(member, minlength=N_STATES).min() == 0:
+            break
+    return error, models
 
 
 def _errors(model, x, rewards):
