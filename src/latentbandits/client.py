@@ -1,152 +1,43 @@
 """Talk to a decision service: `Client` waits, `AsyncClient` awaits; both speak the same words.
 
-A decision is asked for with a `request_id`, so that asking again after a lost answer gives the
-same decision. Where no answer comes in time and a `default` was given, that is played, and the
-decision says so.
+Every call carries an id or is safe to repeat, so an answer that was lost is asked for again and
+nothing is done twice. Where no answer comes in time and a `default` was given, that is played, and
+the decision says so.
+
+What is said, when it is said again and how long to wait in between is written once, in
+`latentbandits.conversations`, as generators that do no input or output themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import wraps
 from types import TracebackType
-from typing import Any, Generic, TypeVar
-from urllib.parse import quote
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import httpx
-import msgspec
-
-from latentbandits.serving.http.messages import (
-    ActivateRequest,
-    Decided,
-    DecideRequest,
-    ErrorBody,
-    Forgotten,
-    MergeRequest,
-    Models,
-    Overview,
-    Rewarded,
-    RewardRequest,
-    SessionView,
+from latentbandits.conversations import (
+    Conversation,
+    Conversations,
+    NoAnswerError,
+    Pause,
+    Reply,
+    Send,
+    ServiceError,
 )
-from latentbandits.serving.records import SwapMode
+from latentbandits.extras import needed_by
+
+with needed_by("latentbandits.client"):
+    import httpx
+
+    from latentbandits.serving.log_entries import LogEntry
+
+__all__ = ["AsyncClient", "Client", "NoAnswerError", "ServiceError"]
 
 Answer = TypeVar("Answer")
-_encode = msgspec.json.Encoder().encode
-_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
-_FIRST_PAUSE = 0.05  # seconds; doubled with every attempt, and drawn at random up to that
-
-
-class ServiceError(Exception):
-    """The service refused: `status` is HTTP's, `code` a word for programs."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(f"{status} {code}: {message}")
-        self.status = status
-        self.code = code
-        self.message = message
-
-
-class NoAnswerError(ServiceError):
-    """No answer came in time, or none that was an answer; it may have been done all the same."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(0, "no_answer", message)
-
-
-@dataclass(frozen=True)
-class _Call(Generic[Answer]):
-    """A request that may be sent again without being done twice."""
-
-    method: str
-    path: str
-    body: bytes | None
-    answer: type[Answer]
-
-
-class _Calls:
-    """The words of both clients."""
-
-    def decide_call(
-        self,
-        session: str,
-        actions: Sequence[str] | None,
-        features: Sequence[Sequence[float]] | None,
-        request_id: str | None,
-        default: str | None,
-    ) -> _Call[Decided]:
-        request = DecideRequest(
-            session,
-            None if actions is None else list(actions),
-            None if features is None else [[float(x) for x in row] for row in features],
-            request_id or str(uuid.uuid4()),
-            default,
-        )
-        return _Call("POST", "/v1/decide", _encode(request), Decided)
-
-    def reward_call(self, decision_id: str, value: float, event_id: str | None) -> _Call[Rewarded]:
-        request = RewardRequest(decision_id, float(value), event_id)
-        return _Call("POST", "/v1/reward", _encode(request), Rewarded)
-
-    def session_call(self, session: str) -> _Call[SessionView]:
-        return _Call("GET", f"/v1/sessions/{quote(session, safe='')}", None, SessionView)
-
-    def forget_call(self, session: str) -> _Call[Forgotten]:
-        return _Call("DELETE", f"/v1/sessions/{quote(session, safe='')}", None, Forgotten)
-
-    def merge_call(self, into: str, other: str) -> _Call[SessionView]:
-        return _Call("POST", "/v1/sessions/merge", _encode(MergeRequest(into, other)), SessionView)
-
-    def activate_call(self, path: str, mode: SwapMode | None, force: bool) -> _Call[Models]:
-        request = ActivateRequest(path=path, mode=mode, force=force)
-        return _Call("POST", "/v1/models/activate", _encode(request), Models)
-
-    def models_call(self) -> _Call[Models]:
-        return _Call("GET", "/v1/models", None, Models)
-
-    def overview_call(self) -> _Call[Overview]:
-        return _Call("GET", "/v1/overview", None, Overview)
-
-
-def fallback(
-    session: str, actions: Sequence[str] | None, default: str, request_id: str | None
-) -> Decided:
-    """What is played when no answer came: it has no decision id, and no reward can be told."""
-    index = list(actions).index(default) if actions is not None and default in actions else -1
-    return Decided(
-        decision_id="",
-        action=default,
-        index=index,
-        propensity=1.0,
-        propensity_kind="exact",
-        state_probabilities=[],
-        model="",
-        policy="default",
-        round=0,
-        fallback=True,
-    )
-
-
-def _read(call: _Call[Answer], response: httpx.Response) -> Answer:
-    if response.is_success:
-        try:
-            return msgspec.json.decode(response.content, type=call.answer)
-        except msgspec.DecodeError as error:
-            raise NoAnswerError(f"the service's answer makes no sense: {error}") from None
-    try:
-        problem = msgspec.json.decode(response.content, type=ErrorBody).error
-    except msgspec.DecodeError:
-        raise ServiceError(response.status_code, "http", response.reason_phrase) from None
-    raise ServiceError(response.status_code, problem.code, problem.message)
-
-
-def _pauses(retries: int) -> Iterator[float]:
-    for attempt in range(retries):
-        yield random.uniform(0, _FIRST_PAUSE * 2**attempt)
+P = ParamSpec("P")
+_NO_REPLY = Reply(0, {}, b"")
 
 
 def _headers(key: str | None) -> dict[str, str]:
@@ -156,18 +47,89 @@ def _headers(key: str | None) -> dict[str, str]:
     return headers
 
 
-class Client(_Calls):
+def _reply(response: httpx.Response) -> Reply:
+    return Reply(response.status_code, dict(response.headers), response.content)
+
+
+def _lost(error: httpx.HTTPError) -> Reply:
+    return Reply(0, {}, f"{type(error).__name__}: {error}".encode())
+
+
+def _waiting(
+    method: Callable[Concatenate[Conversations, P], Conversation[Answer]],
+) -> Callable[Concatenate[Client, P], Answer]:
+    @wraps(method)
+    def call(self: Client, /, *arguments: P.args, **options: P.kwargs) -> Answer:
+        return self._hold(method(self._conversations, *arguments, **options))
+
+    return call
+
+
+def _awaiting(
+    method: Callable[Concatenate[Conversations, P], Conversation[Answer]],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, Answer]]:
+    @wraps(method)
+    async def call(self: AsyncClient, /, *arguments: P.args, **options: P.kwargs) -> Answer:
+        return await self._hold(method(self._conversations, *arguments, **options))
+
+    return call
+
+
+class Client:
     """Asks the service at `url` and waits for the answer.
 
     `timeout` is in seconds, for each attempt; after a failure that may pass, up to `retries` more
-    attempts follow, with the same `request_id`.
+    attempts follow, with the same id, after the time that the service asked to wait.
     """
 
     def __init__(
         self, url: str, key: str | None = None, *, timeout: float = 1.0, retries: int = 3
     ) -> None:
-        self._retries = retries
+        self._conversations = Conversations(timeout, retries)
         self._http = httpx.Client(base_url=url, headers=_headers(key), timeout=timeout)
+
+    decide = _waiting(Conversations.decide)
+    decide_many = _waiting(Conversations.decide_many)
+    reward = _waiting(Conversations.reward)
+    reward_many = _waiting(Conversations.reward_many)
+    correct = _waiting(Conversations.correct)
+    session = _waiting(Conversations.session)
+    forget = _waiting(Conversations.forget)
+    merge = _waiting(Conversations.merge)
+    activate = _waiting(Conversations.activate)
+    models = _waiting(Conversations.models)
+    catalogue = _waiting(Conversations.catalogue)
+    overview = _waiting(Conversations.overview)
+    log = _waiting(Conversations.log)
+
+    def entries(self, since: str = "") -> Iterator[LogEntry]:
+        """Yield all decisions of the log after a cursor, page by page."""
+        while True:
+            page = self.log(since)
+            yield from page.decisions
+            if page.next == since:
+                return
+            since = page.next
+
+    def _hold(self, conversation: Conversation[Answer]) -> Answer:
+        reply = _NO_REPLY
+        step = next(conversation)
+        while True:
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+            else:
+                reply = self._send(step)
+            try:
+                step = conversation.send(reply)
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+
+    def _send(self, request: Send) -> Reply:
+        try:
+            return _reply(self._http.request(request.method, request.path, content=request.body))
+        except httpx.HTTPError as error:
+            return _lost(error)
 
     def __enter__(self) -> Client:
         return self
@@ -183,70 +145,60 @@ class Client(_Calls):
     def close(self) -> None:
         self._http.close()
 
-    def decide(
-        self,
-        session: str,
-        actions: Sequence[str] | None = None,
-        features: Sequence[Sequence[float]] | None = None,
-        *,
-        request_id: str | None = None,
-        default: str | None = None,
-    ) -> Decided:
-        """The service's decision; `default`, marked as a fallback, if no answer comes."""
-        sent = default if actions is not None and default in actions else None
-        try:
-            return self._send(self.decide_call(session, actions, features, request_id, sent))
-        except ServiceError as error:
-            if default is None or not _passing(error):
-                raise
-            return fallback(session, actions, default, request_id)
 
-    def reward(self, decision_id: str, value: float, *, event_id: str | None = None) -> Rewarded:
-        """Tell what a decision earned; telling it again changes nothing."""
-        return self._send(self.reward_call(decision_id, value, event_id))
-
-    def session(self, session: str) -> SessionView:
-        return self._send(self.session_call(session))
-
-    def forget(self, session: str) -> Forgotten:
-        return self._send(self.forget_call(session))
-
-    def merge(self, into: str, other: str) -> SessionView:
-        return self._send(self.merge_call(into, other))
-
-    def activate(self, path: str, mode: SwapMode | None = None, *, force: bool = False) -> Models:
-        return self._send(self.activate_call(path, mode, force))
-
-    def models(self) -> Models:
-        return self._send(self.models_call())
-
-    def overview(self) -> Overview:
-        return self._send(self.overview_call())
-
-    def _send(self, call: _Call[Answer]) -> Answer:
-        pauses = _pauses(self._retries)
-        while True:
-            try:
-                response = self._http.request(call.method, call.path, content=call.body)
-                if response.status_code not in _TRY_AGAIN:
-                    return _read(call, response)
-                problem: ServiceError = _problem(call, response)
-            except httpx.HTTPError as error:
-                problem = NoAnswerError(f"{type(error).__name__}: {error}")
-            pause = next(pauses, None)
-            if pause is None:
-                raise problem
-            time.sleep(pause)
-
-
-class AsyncClient(_Calls):
-    """`Client` for programs with an event loop."""
+class AsyncClient:
+    """`Client` for programs with an event loop: the same methods, to be awaited."""
 
     def __init__(
         self, url: str, key: str | None = None, *, timeout: float = 1.0, retries: int = 3
     ) -> None:
-        self._retries = retries
+        self._conversations = Conversations(timeout, retries)
         self._http = httpx.AsyncClient(base_url=url, headers=_headers(key), timeout=timeout)
+
+    decide = _awaiting(Conversations.decide)
+    decide_many = _awaiting(Conversations.decide_many)
+    reward = _awaiting(Conversations.reward)
+    reward_many = _awaiting(Conversations.reward_many)
+    correct = _awaiting(Conversations.correct)
+    session = _awaiting(Conversations.session)
+    forget = _awaiting(Conversations.forget)
+    merge = _awaiting(Conversations.merge)
+    activate = _awaiting(Conversations.activate)
+    models = _awaiting(Conversations.models)
+    catalogue = _awaiting(Conversations.catalogue)
+    overview = _awaiting(Conversations.overview)
+    log = _awaiting(Conversations.log)
+
+    async def entries(self, since: str = "") -> AsyncIterator[LogEntry]:
+        """Yield all decisions of the log after a cursor, page by page."""
+        while True:
+            page = await self.log(since)
+            for entry in page.decisions:
+                yield entry
+            if page.next == since:
+                return
+            since = page.next
+
+    async def _hold(self, conversation: Conversation[Answer]) -> Answer:
+        reply = _NO_REPLY
+        step = next(conversation)
+        while True:
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+            else:
+                reply = await self._send(step)
+            try:
+                step = conversation.send(reply)
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+
+    async def _send(self, request: Send) -> Reply:
+        try:
+            response = await self._http.request(request.method, request.path, content=request.body)
+            return _reply(response)
+        except httpx.HTTPError as error:
+            return _lost(error)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -261,75 +213,3 @@ class AsyncClient(_Calls):
 
     async def close(self) -> None:
         await self._http.aclose()
-
-    async def decide(
-        self,
-        session: str,
-        actions: Sequence[str] | None = None,
-        features: Sequence[Sequence[float]] | None = None,
-        *,
-        request_id: str | None = None,
-        default: str | None = None,
-    ) -> Decided:
-        """The service's decision; `default`, marked as a fallback, if no answer comes."""
-        sent = default if actions is not None and default in actions else None
-        try:
-            return await self._send(self.decide_call(session, actions, features, request_id, sent))
-        except ServiceError as error:
-            if default is None or not _passing(error):
-                raise
-            return fallback(session, actions, default, request_id)
-
-    async def reward(
-        self, decision_id: str, value: float, *, event_id: str | None = None
-    ) -> Rewarded:
-        """Tell what a decision earned; telling it again changes nothing."""
-        return await self._send(self.reward_call(decision_id, value, event_id))
-
-    async def session(self, session: str) -> SessionView:
-        return await self._send(self.session_call(session))
-
-    async def forget(self, session: str) -> Forgotten:
-        return await self._send(self.forget_call(session))
-
-    async def merge(self, into: str, other: str) -> SessionView:
-        return await self._send(self.merge_call(into, other))
-
-    async def activate(
-        self, path: str, mode: SwapMode | None = None, *, force: bool = False
-    ) -> Models:
-        return await self._send(self.activate_call(path, mode, force))
-
-    async def models(self) -> Models:
-        return await self._send(self.models_call())
-
-    async def overview(self) -> Overview:
-        return await self._send(self.overview_call())
-
-    async def _send(self, call: _Call[Answer]) -> Answer:
-        pauses = _pauses(self._retries)
-        while True:
-            try:
-                response = await self._http.request(call.method, call.path, content=call.body)
-                if response.status_code not in _TRY_AGAIN:
-                    return _read(call, response)
-                problem: ServiceError = _problem(call, response)
-            except httpx.HTTPError as error:
-                problem = NoAnswerError(f"{type(error).__name__}: {error}")
-            pause = next(pauses, None)
-            if pause is None:
-                raise problem
-            await asyncio.sleep(pause)
-
-
-def _problem(call: _Call[Any], response: httpx.Response) -> ServiceError:
-    try:
-        _read(call, response)
-    except ServiceError as error:
-        return error
-    raise AssertionError("a status that asks for another attempt is not a success")
-
-
-def _passing(error: ServiceError) -> bool:
-    """Whether the service could not answer, rather than would not."""
-    return error.status == 0 or error.status in _TRY_AGAIN

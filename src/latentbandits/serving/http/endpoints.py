@@ -48,6 +48,12 @@ class Endpoint(NamedTuple):
 
 
 _SESSION = Parameter("session", "path", {"type": "string", "minLength": 1}, "the id of a session")
+_REQUEST_ID = Parameter(
+    "request_id",
+    "query",
+    {"type": "string", "minLength": 1, "maxLength": 200},
+    "the same id again changes nothing, and gets the same answer",
+)
 _SINCE = Parameter(
     "since",
     "query",
@@ -70,7 +76,8 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/sessions/{session}", "read", "What is known of a session.",
              SessionView, handlers.show_session, errors=(404,), parameters=(_SESSION,)),
     Endpoint("DELETE", "/v1/sessions/{session}", "admin", "Forget everything about a session.",
-             Forgotten, handlers.delete_session, errors=(404,), parameters=(_SESSION,)),
+             Forgotten, handlers.delete_session, errors=(404, 409),
+             parameters=(_SESSION, _REQUEST_ID)),
     Endpoint("GET", "/v1/models", "read", "The models, and when each was activated.",
              Models, handlers.show_models),
     Endpoint("GET", "/v1/catalogue", "read", "What the active model expects of its actions.",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from latentbandits.serving.engine.library import read_artefact
+from latentbandits.serving.engine.once import once
 from latentbandits.serving.engine.orders import parse_decision_id
 from latentbandits.serving.errors import (
     Conflict,
@@ -136,7 +137,21 @@ async def show_session(call: Call) -> SessionView:
 
 async def delete_session(call: Call) -> Forgotten:
     name = _session(call)
-    return await call.service.writer.run(lambda engine: engine.delete(name))
+    request_id = _request_id(call)
+
+    def forget(engine: Engine) -> Forgotten:
+        asked = f"forget session {name!r}"
+        return once(engine.store, request_id, asked, lambda: engine.delete(name), Forgotten)
+
+    return await call.service.writer.run(forget)
+
+
+def _request_id(call: Call) -> str | None:
+    text = call.given.get("request_id")
+    try:
+        return None if text is None else _own_id(call.caller, _check_id(text))
+    except msgspec.ValidationError as error:
+        raise Invalid(f"request_id: {error}") from None
 
 
 async def merge(call: Call) -> SessionView:
@@ -170,7 +185,12 @@ async def activate(call: Call) -> Models:
         found = row if row is not None else engine.store.model(body.model or "")
         if found is None:
             raise NotFound("model", body.model or "")
-        engine.activate(found, body.mode, force=body.force)
+
+        def activate() -> str:
+            return engine.activate(found, body.mode, force=body.force).id
+
+        asked = f"activate {found.id} as {body.mode}, force {body.force}"
+        once(engine.store, body.request_id, asked, activate, str)
         return models(engine)
 
     return await service.writer.run(swap)

@@ -82,12 +82,14 @@ class MergeRequest(Request, frozen=True):
 class ActivateRequest(Request, frozen=True):
     """A model to use from now on: a folder below the service's models folder, or the id of a
     model that it has already. `force` takes one that cannot answer what its predecessor could.
+    The same `request_id` again activates nothing anew.
     """
 
     path: Id | None = None
     model: Id | None = None
     mode: SwapMode | None = None
     force: bool = False
+    request_id: Id | None = None
 
 
 class SessionView(msgspec.Struct, frozen=True):

@@ -1,0 +1,305 @@
+"""What a client says to a decision service, and when it says it again: no input or output here.
+
+Each method of `Conversations` is a generator. It yields a `Send` or a `Pause`, is sent the `Reply`
+to the last `Send` (status 0 where none came), and returns the answer.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Generator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import quote, urlencode
+
+from latentbandits.extras import needed_by
+
+with needed_by("latentbandits.client"):
+    import msgspec
+
+    from latentbandits.serving.http.messages import (
+        ActivateRequest,
+        CatalogueView,
+        Decided,
+        DecideRequest,
+        ErrorBody,
+        Forgotten,
+        Log,
+        MergeRequest,
+        Models,
+        Overview,
+        Rewarded,
+        RewardRequest,
+        SessionView,
+    )
+    from latentbandits.serving.records import SwapMode
+
+Answer = TypeVar("Answer")
+_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_FIRST_PAUSE = 0.05  # seconds; doubled with every attempt, and drawn at random up to that
+_LONGEST_PAUSE = 60.0  # that a service may ask for; beyond it the call fails
+MAX_BATCH = 100
+
+
+class ServiceError(Exception):
+    """The service refused: `status` is HTTP's, `code` a word for programs."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"{status} {code}: {message}")
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+class NoAnswerError(ServiceError):
+    """No answer came in time, or none that was an answer; it may have been done all the same."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "no_answer", message)
+
+
+class Send(NamedTuple):
+    """A request to send; it may be sent again without being done twice."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+
+
+class Pause(NamedTuple):
+    """A time to wait before the next attempt."""
+
+    seconds: float
+
+
+class Reply(NamedTuple):
+    """An answer as it came: header names in lower case; status 0 and the reason if none came."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Conversation: TypeAlias = Generator[Send | Pause, Reply, Answer]
+
+
+class Conversations:
+    """The calls of both clients. `timeout` is for each attempt, `retries` the attempts after it."""
+
+    def __init__(self, timeout: float = 1.0, retries: int = 3) -> None:
+        self._retries = retries
+        self._patience = timeout * (retries + 1)  # where there is a default to fall back on
+
+    def decide(
+        self,
+        session: str,
+        actions: Sequence[str] | None = None,
+        features: Sequence[Sequence[float]] | None = None,
+        *,
+        request_id: str | None = None,
+        default: str | None = None,
+    ) -> Conversation[Decided]:
+        """Return the service's decision; `default`, marked as a fallback, if no answer comes."""
+        request = DecideRequest(
+            session,
+            None if actions is None else list(actions),
+            None if features is None else [[float(x) for x in row] for row in features],
+            request_id or str(uuid.uuid4()),
+            default if actions is not None and default in actions else None,
+        )
+        send = Send("POST", "/v1/decide", msgspec.json.encode(request))
+        try:
+            return (yield from self._ask(send, Decided, hasty=default is not None))
+        except ServiceError as error:
+            if default is None or not _passing(error):
+                raise
+            return fallback(actions, default)
+
+    def decide_many(
+        self, requests: Sequence[DecideRequest | Mapping[str, Any]]
+    ) -> Conversation[list[Decided | ServiceError]]:
+        """Return for each request a decision, or why it was refused; any number, 100 at a time.
+
+        A request is a `DecideRequest` or a mapping with its fields; each gets a request id.
+        """
+        asked = [_with_id(request) for request in requests]
+        return (yield from self._each("/v1/decide", asked, Decided))
+
+    def reward(
+        self, decision_id: str, value: float, *, event_id: str | None = None
+    ) -> Conversation[Rewarded]:
+        """Tell what a decision earned; telling it again changes nothing."""
+        request = RewardRequest(decision_id, float(value), event_id)
+        send = Send("POST", "/v1/reward", msgspec.json.encode(request))
+        return (yield from self._ask(send, Rewarded))
+
+    def reward_many(
+        self, rewards: Sequence[tuple[str, float]]
+    ) -> Conversation[list[Rewarded | ServiceError]]:
+        """Tell what decisions earned, as pairs of decision id and value; 100 at a time."""
+        told = [RewardRequest(decision_id, float(value)) for decision_id, value in rewards]
+        return (yield from self._each("/v1/reward", told, Rewarded))
+
+    def correct(
+        self, decision_id: str, value: float, *, event_id: str | None = None
+    ) -> Conversation[Rewarded]:
+        """Replace the reward of a decision; the session learns as if it had been told so."""
+        request = RewardRequest(decision_id, float(value), event_id or str(uuid.uuid4()))
+        send = Send("PUT", "/v1/reward", msgspec.json.encode(request))
+        return (yield from self._ask(send, Rewarded))
+
+    def session(self, session: str) -> Conversation[SessionView]:
+        """Return what is known of a session."""
+        return (yield from self._ask(Send("GET", _session_path(session)), SessionView))
+
+    def forget(self, session: str, *, request_id: str | None = None) -> Conversation[Forgotten]:
+        """Forget everything about a session; with the same request id, once."""
+        query = urlencode({"request_id": request_id or str(uuid.uuid4())})
+        send = Send("DELETE", f"{_session_path(session)}?{query}")
+        return (yield from self._ask(send, Forgotten))
+
+    def merge(self, into: str, other: str) -> Conversation[SessionView]:
+        """Make two sessions one user: `other` is another name of `into` from now on."""
+        body = msgspec.json.encode(MergeRequest(into, other))
+        return (yield from self._ask(Send("POST", "/v1/sessions/merge", body), SessionView))
+
+    def activate(
+        self,
+        path: str | None = None,
+        mode: SwapMode | None = None,
+        *,
+        model: str | None = None,
+        force: bool = False,
+        request_id: str | None = None,
+    ) -> Conversation[Models]:
+        """Use another model, named by its folder or its id; with the same request id, once."""
+        request = ActivateRequest(path, model, mode, force, request_id or str(uuid.uuid4()))
+        send = Send("POST", "/v1/models/activate", msgspec.json.encode(request))
+        return (yield from self._ask(send, Models))
+
+    def models(self) -> Conversation[Models]:
+        """Return the models of the service."""
+        return (yield from self._ask(Send("GET", "/v1/models"), Models))
+
+    def catalogue(self) -> Conversation[CatalogueView]:
+        """Return what the active model expects of its actions."""
+        return (yield from self._ask(Send("GET", "/v1/catalogue"), CatalogueView))
+
+    def overview(self) -> Conversation[Overview]:
+        """Return what the page at / shows."""
+        return (yield from self._ask(Send("GET", "/v1/overview"), Overview))
+
+    def log(self, since: str = "", limit: int = 1000) -> Conversation[Log]:
+        """Return a page of the log; `next` is the `since` of the page after it."""
+        query = urlencode({"since": since, "limit": limit})
+        return (yield from self._ask(Send("GET", f"/v1/log?{query}"), Log))
+
+    def _each(
+        self, path: str, requests: Sequence[Any], kind: type[Answer]
+    ) -> Conversation[list[Answer | ServiceError]]:
+        answers: list[Answer | ServiceError] = []
+        for start in range(0, len(requests), MAX_BATCH):
+            body = msgspec.json.encode(requests[start : start + MAX_BATCH])
+            many = yield from self._ask(Send("POST", path, body), list[msgspec.Raw])
+            answers += [_one_of_many(kind, one) for one in many]
+        return answers
+
+    def _ask(self, send: Send, kind: type[Answer], *, hasty: bool = False) -> Conversation[Answer]:
+        """Send until there is an answer, an error that stays, or no attempt left."""
+        waited = 0.0
+        for attempt in range(self._retries + 1):
+            reply = yield send
+            if reply.status not in (0, *_TRY_AGAIN):
+                return _read(kind, reply)
+            problem = _problem(reply)
+            drawn = random.uniform(0, _FIRST_PAUSE * 2**attempt)
+            pause = max(drawn, retry_after(reply.headers))
+            waited += pause
+            too_long = pause > _LONGEST_PAUSE or (hasty and waited > self._patience)
+            if attempt == self._retries or too_long:
+                break
+            yield Pause(pause)
+        raise problem
+
+
+def fallback(actions: Sequence[str] | None, default: str) -> Decided:
+    """Return what is played when no answer came: it has no decision id, so no reward."""
+    index = list(actions).index(default) if actions is not None and default in actions else -1
+    return Decided(
+        decision_id="",
+        action=default,
+        index=index,
+        propensity=1.0,
+        propensity_kind="exact",
+        state_probabilities=[],
+        model="",
+        policy="default",
+        round=0,
+        fallback=True,
+    )
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Return the seconds that a service asks to wait: a number or a date (RFC 9110, 10.2.3).
+
+    >>> retry_after({"retry-after": "2"}), retry_after({}), retry_after({"retry-after": "soon"})
+    (2.0, 0.0, 0.0)
+    """
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdecimal():
+        return float(text[:9])
+    try:
+        until = parsedate_to_datetime(text)
+    except (TypeError, ValueError, IndexError):
+        return 0.0
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
+    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+
+
+def _session_path(session: str) -> str:
+    """The path of a session: dots too are quoted, for "." and ".." would name folders."""
+    return f"/v1/sessions/{quote(session, safe='').replace('.', '%2E')}"
+
+
+def _with_id(request: DecideRequest | Mapping[str, Any]) -> DecideRequest:
+    if not isinstance(request, DecideRequest):
+        request = msgspec.convert(request, DecideRequest)
+    if request.request_id is None:
+        request = msgspec.structs.replace(request, request_id=str(uuid.uuid4()))
+    return request
+
+
+def _read(kind: type[Answer], reply: Reply) -> Answer:
+    if 200 <= reply.status < 300:
+        try:
+            return msgspec.json.decode(reply.body, type=kind)
+        except msgspec.DecodeError as error:
+            raise NoAnswerError(f"the service's answer makes no sense: {error}") from None
+    raise _problem(reply)
+
+
+def _one_of_many(kind: type[Answer], raw: msgspec.Raw) -> Answer | ServiceError:
+    """Decode an item of a batch's answer: what was asked for, or why it was refused."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.DecodeError:
+        problem = _problem(Reply(422, {}, bytes(raw)))
+        return problem if problem.code != "http" else NoAnswerError(problem.message)
+
+
+def _problem(reply: Reply) -> ServiceError:
+    if reply.status == 0:
+        return NoAnswerError(reply.body.decode())
+    try:
+        problem = msgspec.json.decode(reply.body, type=ErrorBody).error
+    except msgspec.DecodeError:
+        return ServiceError(reply.status, "http", "the answer is not one of this service's")
+    return ServiceError(reply.status, problem.code, problem.message)
+
+
+def _passing(error: ServiceError) -> bool:
+    """Whether the service could not answer, rather than would not."""
+    return error.status == 0 or error.status in _TRY_AGAIN

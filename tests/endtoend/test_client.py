@@ -1,0 +1,157 @@
+"""The clients against the real service, over a wire that loses answers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from latentbandits import save
+from latentbandits.client import AsyncClient, Client, ServiceError
+from tests.faults.load import arms
+from tests.processes.service import RunningService
+
+
+def _is_whole(request: bytes) -> bool:
+    head, end, body = request.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: (\d+)", head)
+    return bool(end) and len(body) >= (int(length[1]) if length else 0)
+
+
+class LossyWire:
+    """Passes requests on to a port; of every two answers it loses the first."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
+        self.lost = 0
+        self._count = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            self._pass(client)
+
+    def _pass(self, client: socket.socket) -> None:
+        """One request and its answer, or the end of the connection in place of it."""
+        with client, socket.create_connection(("127.0.0.1", self._port), timeout=5) as service:
+            client.settimeout(5)
+            request = b""
+            while not _is_whole(request):
+                request += client.recv(1 << 20)
+            service.sendall(
+                request.replace(b"HTTP/1.1\r\n", b"HTTP/1.1\r\nconnection: close\r\n", 1)
+            )
+            answer = b""
+            while part := service.recv(1 << 20):
+                answer += part
+            self._count += 1
+            if self._count % 2:
+                self.lost += 1  # the service has done it, and nobody hears of it
+            else:
+                client.sendall(answer)
+
+    def close(self) -> None:
+        self._server.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    folder = tmp_path_factory.mktemp("client")
+    save(arms(0), folder / "models" / "arms")
+    save(arms(1), folder / "models" / "next")
+    store = f"sqlite:{folder / 's.sqlite'}"
+    with RunningService(folder / "models" / "arms", "--store", store, folder=folder) as running:
+        yield running
+
+
+@pytest.fixture
+def wire(service: RunningService) -> Iterator[LossyWire]:
+    wire = LossyWire(service.port)
+    yield wire
+    wire.close()
+
+
+def test_a_lost_answer_never_acts_twice(service: RunningService, wire: LossyWire) -> None:
+    with Client(wire.url, timeout=5) as lossy, Client(service.url, timeout=5) as client:
+        decided = lossy.decide("ann")
+        assert client.session("ann").round == 1
+        assert lossy.reward(decided.decision_id, 0.5).status in ("applied", "duplicate")
+        assert client.session("ann").rewards == 1
+        swaps = len(client.models().swaps)
+        lossy.activate("next", "restarted")
+        assert len(client.models().swaps) == swaps + 1
+        client.decide("ann")
+        assert lossy.forget("ann").sessions == 2
+        with pytest.raises(ServiceError, match="404"):
+            client.session("ann")
+        assert wire.lost >= 4
+
+
+def test_a_repeated_forget_spares_the_session_that_began_since(service: RunningService) -> None:
+    with Client(service.url) as client:
+        client.decide("bob")
+        first = client.forget("bob", request_id="forget bob")
+        client.decide("bob")
+        assert client.forget("bob", request_id="forget bob") == first
+        assert client.session("bob").round == 1
+        with pytest.raises(ServiceError, match="409 conflict"):
+            client.forget("carl", request_id="forget bob")
+        assert client.forget("bob").sessions == 1
+
+
+def test_batches_and_the_log(service: RunningService) -> None:
+    with Client(service.url, timeout=10) as client:
+        asked = [{"session": f"batch {i % 7}"} for i in range(150)]
+        decided = client.decide_many([*asked, {"session": "x", "actions": ["9"]}])
+        assert len(decided) == 151
+        assert isinstance(decided[-1], ServiceError)
+        made = [one for one in decided if not isinstance(one, ServiceError)]
+        told = client.reward_many([(one.decision_id, 0.25) for one in made])
+        assert {one.status for one in told if not isinstance(one, ServiceError)} == {"applied"}
+        assert len(told) == 150
+        ids = [entry.decision_id for entry in client.entries()]
+        assert {one.decision_id for one in made} <= set(ids)
+        assert client.catalogue().prior
+        assert client.overview().counts["decisions"] >= 150
+
+    async def talk() -> None:
+        async with AsyncClient(service.url, timeout=10) as other:
+            many = await other.decide_many(asked[:3])
+            assert len(many) == 3
+            page = await other.log(limit=2)
+            assert len(page.decisions) == 2
+            assert [entry.decision_id async for entry in other.entries()][: len(ids)] == ids
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("name", [".", "..", "../x", "a/b c?ü"])
+def test_any_session_id(service: RunningService, name: str) -> None:
+    with Client(service.url, timeout=5) as client:
+        client.decide(name)
+        assert client.session(name).session == name
+        assert client.forget(name).sessions == 1
+
+
+def test_a_missing_extra_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "httpx.py").write_text("raise ModuleNotFoundError('no', name='httpx')")
+    done = subprocess.run(
+        [sys.executable, "-c", "import latentbandits.client"],
+        capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1].endswith(
+        "latentbandits.client needs the package 'httpx': pip install 'latentbandits[client]'"
+    )
