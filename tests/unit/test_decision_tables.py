@@ -92,3 +92,19 @@ def test_rare_counted_propensities_and_missing_rewards_warn():
     assert any("1 of 5 counted propensities" in warning for warning in found.warnings)
     assert any("the shares differ" in warning for warning in found.warnings)
     assert found.n_unrewarded == 1
+
+
+def test_a_late_reward_replaces_its_decision_and_teaches_after_it_came():
+    times = [1000, 2000, 3000]
+    table = {
+        "decision_id": ["d1", "d2", "d3", "d1"],
+        "session": ["a"] * 4,
+        "round": [1, 2, 3, 1],
+        "action": [0, 1, 2, 0],
+        "reward": [None, 0.2, 0.3, 0.9],
+        "time": pl.Series([*times, 1000]).cast(pl.Datetime("ms")),
+        "reward_time": pl.Series([None, 2001, 3001, 2500]).cast(pl.Datetime("ms")),
+    }
+    log = read_decisions(table, model=MODEL).log
+    np.testing.assert_array_equal(log.reward, [[0.9, 0.2, 0.3]])
+    np.testing.assert_array_equal(log.applied, [[2, 2, 3]])

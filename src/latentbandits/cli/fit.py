@@ -19,7 +19,9 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     kinds = "CSV, TSV, JSON lines, Parquet or Arrow, also .gz or .zst: files, a folder, or a glob"
     add("log", metavar="LOG", nargs="+", help=kinds)
-    log_options.add_columns(parser, required=True)
+    log_options.add_columns(parser, required=False)
+    missing = "the reward of decisions that got none (default: an export's are dropped)"
+    add("--unrewarded", type=float, metavar="VALUE", help=missing)
     add("--time", metavar="COL", help="orders a user's rows (default: as they are)")
     log_options.add_text_format(parser)
     add("--out", required=True, metavar="MODEL", help="the folder to write, replaced as a whole")
@@ -61,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
                 action=arguments.action,
                 reward=arguments.reward,
                 order=arguments.time,
+                unrewarded=arguments.unrewarded,
                 text_format=written,
                 kind=arguments.kind,
                 rewards=arguments.rewards,
@@ -89,10 +92,11 @@ def _names(arguments: argparse.Namespace) -> dict[str, str] | None:
         if arguments.items is not None:
             raise ValueError("--items needs --name-column: which of its columns holds the names?")
         return None
+    action = arguments.action or "action"
     if arguments.items is None:
         written = log_options.text_format(arguments)
-        return read_names(arguments.log, arguments.action, arguments.name_column, written)
-    return read_names(arguments.items, arguments.action, arguments.name_column)
+        return read_names(arguments.log, action, arguments.name_column, written)
+    return read_names(arguments.items, action, arguments.name_column)
 
 
 def _auto(kind: Callable[[str], Any]) -> Callable[[str], Any]:

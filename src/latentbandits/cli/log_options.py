@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 def add_columns(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """--user, --action, --reward."""
     add = parser.add_argument
-    add("--user", required=required, metavar="COL", help="the log's column of users")
-    add("--action", required=required, metavar="COL", help="the log's column of actions")
-    add("--reward", required=required, metavar="COL", help="the log's column of rewards")
+    users = "the log's column of users (default: user or session)"
+    add("--user", required=required, metavar="COL", help=users)
+    actions = "the log's column of actions (default: action)"
+    add("--action", required=required, metavar="COL", help=actions)
+    rewards = "the log's column of rewards (default: reward)"
+    add("--reward", required=required, metavar="COL", help=rewards)
 
 
 def add_text_format(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,9 @@ class Columns:
     """Names of a log's columns; the defaults are those that `latentbandits export` writes.
 
     Only `session`, `action` and `reward` must be there. Without `round`, a session's rows are in
-    the order of the table.
+    the order of the table. Several rows of one `decision` count once, the last of them: an export
+    writes a decision again when its reward comes late. With `time` and `reward_time` a candidate
+    learns from a reward only after it came.
     """
 
     session: str = "session"
@@ -32,6 +34,21 @@ class Columns:
     eligible: str = "eligible"
     features: str = "features"
     propensity_kind: str = "propensity_kind"
+    decision: str = "decision_id"
+    time: str = "time"
+    reward_time: str = "reward_time"
+
+
+_OPTIONAL = (
+    "round",
+    "propensity",
+    "eligible",
+    "features",
+    "propensity_kind",
+    "decision",
+    "time",
+    "reward_time",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +124,7 @@ def read_decisions(
         features=None if actions.features is None else padded(actions.features, 0.0, np.float64),
         items=None if actions.items is None else padded(actions.items, 0, np.int64),
         item_features=actions.item_features,
+        applied=_applied(frame, names, padded, lengths),
         session_ids=ids,
     )
     kinds = _kinds(frame, names)
@@ -122,7 +140,7 @@ def _load(source: TableSource, names: Columns) -> pl.DataFrame:
     there = column_names(source)
     needed = [names.session, names.action, names.reward]
     defaults = Columns()
-    for field in ("round", "propensity", "eligible", "features", "propensity_kind"):
+    for field in _OPTIONAL:
         name = getattr(names, field)
         if name in there or name != getattr(defaults, field):  # named by the caller: must be there
             needed.append(name)
@@ -132,6 +150,8 @@ def _load(source: TableSource, names: Columns) -> pl.DataFrame:
         if frame[name].null_count():
             row = int(frame[name].is_null().arg_max() or 0)
             raise EvaluationError(f"column {name!r} is empty in row {row + 1} of the log")
+    if names.decision in frame.columns:
+        frame = frame.unique(names.decision, keep="last", maintain_order=True)
     return frame
 
 
@@ -176,6 +196,29 @@ def _sessions(frame: pl.DataFrame, names: Columns) -> tuple[IntArray, IntArray, 
                 "decision once"
             )
     return codes, lengths, place
+
+
+def _applied(
+    frame: pl.DataFrame, names: Columns, padded: Callable[..., Any], lengths: IntArray
+) -> IntArray | None:
+    """Return the first decision after each reward came; None if each came before the next."""
+    if names.time not in frame.columns or names.reward_time not in frame.columns:
+        return None
+    try:
+        decided = frame[names.time].cast(pl.Datetime("ms")).to_physical().to_numpy()
+        came = frame[names.reward_time].cast(pl.Datetime("ms")).to_physical()
+    except pl.exceptions.PolarsError:  # text of another form: the order of rounds must do
+        return None
+    times = padded(decided, np.iinfo(np.int64).max, np.int64)
+    arrival = padded(came.fill_null(0).to_numpy(), 0, np.int64)
+    n, n_rounds = times.shape
+    applied = np.empty((n, n_rounds), np.int64)
+    for j in range(n_rounds):
+        before = (times[:, j + 1 :] < arrival[:, [j]]).sum(axis=1)
+        applied[:, j] = j + 1 + before
+    if (applied == np.arange(1, n_rounds + 1)).all():
+        return None
+    return applied
 
 
 def _numbers(frame: pl.DataFrame, name: str) -> FloatArray:

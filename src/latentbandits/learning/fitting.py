@@ -13,9 +13,10 @@ from latentbandits.learning import report, user_hash
 from latentbandits.learning.arms.families import REWARDS, Rewards
 from latentbandits.learning.arms.learner import ArmsLearner, Method
 from latentbandits.learning.formats import DETECTED, LogError, TextFormat
+from latentbandits.learning.interactions import Interactions, read_interactions
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.logs import Duplicates, Log, read_log
+from latentbandits.learning.logs import Duplicates, Log
 from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.learning.tables import TableSource
@@ -46,10 +47,11 @@ class Fit:
 def fit(
     log: Log | TableSource,
     *,
-    user: str = "user",
-    action: str = "action",
-    reward: str = "reward",
+    user: str | None = None,
+    action: str | None = None,
+    reward: str | None = None,
     order: str | None = None,
+    unrewarded: float | None = None,
     text_format: TextFormat = DETECTED,
     kind: Kind = "auto",
     rewards: Rewards | Auto = "auto",
@@ -71,6 +73,9 @@ def fit(
     5.2); "auto" is arms up to 50 actions. `rewards` is the family of the rewards of arms. Settings
     that are "auto" are chosen by the evidence of held-out users. `bootstrap` fits to resampled
     users widen the prior by what they disagree on. `names` are the actions' names by id.
+    Columns that are not named are found: user or session, action, reward. An export of the service
+    is a log as it is, and `unrewarded` is the reward of its decisions that got none (None: they
+    are dropped).
 
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
@@ -82,11 +87,20 @@ def fit(
     if bootstrap:
         positive_count("bootstrap", bootstrap)
     bar.start("reading the log", 1)
-    raw = (
-        log
+    read = (
+        Interactions(log)
         if isinstance(log, Log)
-        else read_log(log, user, action, reward, order=order, text_format=text_format)
+        else read_interactions(
+            log,
+            user=user,
+            action=action,
+            reward=reward,
+            order=order,
+            text_format=text_format,
+            unrewarded=unrewarded,
+        )
     )
+    raw = read.log
     form = _kind(kind, raw)
     _check_options(form, method, reg, rewards)
     _check_sizes(form, states, rank, raw)
@@ -111,7 +125,7 @@ def fit(
     settings |= {"bootstrap": bootstrap, "seed": seed, "asked": asked}
     content = {
         "settings": settings,
-        "log": report.of_log(raw, merge),
+        "log": report.of_log(raw, merge) | report.of_unrewarded(read),
         "selection": report.of_selection(selection.rows, selection.chosen),
         "states": report.of_states(learned, catalogue),
         "held_out": report.of_held_out(selection.judged, kept, held_out),

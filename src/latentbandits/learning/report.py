@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.learning.heldout import HeldOut
+from latentbandits.learning.interactions import Interactions
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs import DUPLICATES, Duplicates, Log
 from latentbandits.learning.selection import Candidate
@@ -41,6 +42,17 @@ def of_log(log: Log, duplicates: Duplicates) -> dict[str, Any]:
         "repeated_pairs_are": DUPLICATES[duplicates],
         "repeated_rows": log.n_repeated_rows,
     }  # fmt: skip
+
+
+def of_unrewarded(read: Interactions) -> dict[str, Any]:
+    """Return how many decisions had no reward, and what was done with them."""
+    if not (read.n_unrewarded or read.n_replaced):
+        return {}
+    return {
+        "unrewarded": read.n_unrewarded,
+        "unrewarded_reward": read.filled_with,
+        "replaced_rows": read.n_replaced,
+    }
 
 
 def of_selection(rows: Sequence[Candidate], chosen: Candidate) -> list[dict[str, Any]]:

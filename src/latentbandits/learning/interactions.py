@@ -1,0 +1,152 @@
+"""Logs with columns found by name, exports of the service among them, read as one log."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import polars as pl
+
+from latentbandits.learning.formats import DETECTED, LogError, TextFormat
+from latentbandits.learning.logs import Log, read_log
+from latentbandits.learning.tables import TableSource, as_text, column_names, read_table
+
+DECISION = "decision_id"
+"""The column that tells an export of the service: its id of a decision."""
+
+_USERS = ("user", "session")
+
+
+class Interactions(NamedTuple):
+    """A log, and what was done with decisions that had no reward."""
+
+    log: Log
+    n_unrewarded: int = 0  # decisions without a reward
+    filled_with: float | None = None  # their reward; None: they were dropped
+    n_replaced: int = 0  # rows that a later row of the same decision replaced
+
+
+def read_interactions(
+    source: TableSource,
+    *,
+    user: str | None = None,
+    action: str | None = None,
+    reward: str | None = None,
+    order: str | None = None,
+    text_format: TextFormat = DETECTED,
+    unrewarded: float | None = None,
+) -> Interactions:
+    """Read one log or several, each with the columns that are named, or found.
+
+    A table without the column `user` has its users in "user" or "session". Several rows of one
+    decision (an export writes a decision again when its reward comes late) count once, the last
+    of them. Decisions of an export without a reward are dropped, or get the reward `unrewarded`;
+    in other tables a missing reward is an error unless `unrewarded` says what it means.
+
+    >>> table = {"decision_id": ["a", "b", "c"], "session": ["x", "x", "y"], "action": [0, 1, 1],
+    ...          "reward": [1.0, None, 0.0]}
+    >>> found = read_interactions(table)
+    >>> found.log.n_events, found.n_unrewarded
+    (2, 1)
+    """
+    parts = source if isinstance(source, (list, tuple)) else [source]
+    several = len(parts) > 1 and not all(isinstance(part, (str, os.PathLike)) for part in parts)
+    if several:
+        raise LogError("a list of tables must hold paths; concatenate frames before")
+    columns = [_columns(part, text_format) for part in parts]
+    exports = [DECISION in names for names in columns]
+    if not any(exports) and unrewarded is None:
+        names = columns[0]
+        return Interactions(
+            read_log(
+                source,
+                user or _found(names, _USERS, "user"),
+                action or _found(names, ("action",), "action"),
+                reward or _found(names, ("reward",), "reward"),
+                order=order,
+                text_format=text_format,
+            )
+        )
+    frames = [
+        _frame(part, names, user, action, reward, order, text_format)
+        for part, names in zip(parts, columns, strict=True)
+    ]
+    frame = pl.concat(frames).with_row_index("row")
+    total = len(frame)
+    decisions = frame.filter(pl.col("id").is_not_null()).unique("id", keep="last")
+    frame = pl.concat([frame.filter(pl.col("id").is_null()), decisions])
+    frame = frame.sort("row").drop("id", "row")
+    missing = frame["reward"].is_null() | frame["reward"].is_nan()
+    n_missing = int(missing.fill_null(True).sum())
+    if unrewarded is not None:
+        frame = frame.with_columns(pl.col("reward").fill_nan(None).fill_null(unrewarded))
+    else:
+        frame = frame.filter(~missing.fill_null(True))
+    if frame.is_empty():
+        raise LogError(
+            f"none of the {total} decisions has a reward: report rewards to the service, or say "
+            "what a missing one means (unrewarded=0 for clicks)"
+        )
+    has_order = order is not None and frame["order"].null_count() == 0
+    log = read_log(frame, "user", "action", "reward", order="order" if has_order else None)
+    return Interactions(log, n_missing, unrewarded, total - len(decisions) - _plain(frames))
+
+
+def _plain(frames: list[pl.DataFrame]) -> int:
+    return sum(int(frame["id"].null_count()) for frame in frames)
+
+
+def _columns(source: TableSource, text_format: TextFormat) -> list[str]:
+    if text_format.columns is not None and isinstance(source, (str, os.PathLike)):
+        return list(text_format.columns)
+    return column_names(source)
+
+
+def _found(names: list[str], wanted: tuple[str, ...], option: str) -> str:
+    for name in wanted:
+        if name in names:
+            return name
+    raise LogError(
+        f"the log has no column {' or '.join(wanted)}: name it with --{option} (or {option}=); "
+        f"its columns are {', '.join(names)}"
+    )
+
+
+def _frame(
+    source: TableSource,
+    names: list[str],
+    user: str | None,
+    action: str | None,
+    reward: str | None,
+    order: str | None,
+    text_format: TextFormat,
+) -> pl.DataFrame:
+    """Return one table's rows as columns user, action, reward, order and id."""
+    own_user = user if user in names else _found(names, _USERS, "user")
+    own_action = action if action in names else _found(names, ("action",), "action")
+    own_reward = reward if reward in names else _found(names, ("reward",), "reward")
+    wanted = [own_user, own_action, own_reward]
+    wanted += [name for name in (order, DECISION) if name is not None and name in names]
+    text = [own_user, own_action] + ([DECISION] if DECISION in wanted else [])
+    table = read_table(source, wanted, text=text, text_format=text_format).frame
+    given = table[own_reward]
+    rewards = given.cast(pl.Float64, strict=False)
+    unreadable = rewards.is_null() & given.is_not_null()
+    if given.dtype == pl.String:
+        unreadable &= given.str.strip_chars() != ""
+    if unreadable.any():
+        row = int(unreadable.arg_max() or 0)
+        raise LogError(f"{own_reward} is not a number in row {row + 1}: {given[row]!r}")
+    ordered = table[order].cast(pl.String) if order in wanted else None
+    ids = as_text(table[DECISION]) if DECISION in wanted else None
+    return pl.DataFrame(
+        {
+            "user": as_text(table[own_user]),
+            "action": as_text(table[own_action]),
+            "reward": rewards,
+            "order": pl.Series([None] * len(table), dtype=pl.String)
+            if ordered is None
+            else ordered,
+            "id": pl.Series([None] * len(table), dtype=pl.String) if ids is None else ids,
+        }
+    )
