@@ -70,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         str | None, _doc("file to which every admin action is appended, one JSON line each")
     ] = None
     allowed_hosts: Annotated[
-        str, _doc("further Host names to answer to, comma-separated; all with keys if empty")
+        str, _doc("further Host names to answer to, comma-separated, or *; all with keys if empty")
     ] = ""
     max_body: Annotated[int, _doc("bytes of the largest request body", ge=1024)] = 2**20
     header_timeout: Annotated[float, _doc("seconds for a request's headers to arrive", gt=0)] = 10.0

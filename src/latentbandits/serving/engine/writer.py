@@ -68,8 +68,9 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
+        """Answer to the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
-        if self.engine.store.durable:
+        if self.engine.store.durable and self._thread is None:
             self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
             self._thread.start()
 
@@ -154,7 +155,7 @@ class Writer:
             try:
                 self._loop.call_soon_threadsafe(self._answer, batch, answers)
             except RuntimeError:  # the loop has ended: nobody is left to answer
-                return
+                continue
 
     def _commit(self, batch: list[Operation[Any]]) -> list[Any]:
         """An answer or an exception for each, after one commit for all of them."""

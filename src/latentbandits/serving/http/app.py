@@ -70,11 +70,7 @@ class _Answered(Exception):  # noqa: N818 - an answer, not a fault
 
 
 def create_app(service: Service, beside: Background | None = None) -> Starlette:
-    """The service as an ASGI app, for uvicorn or to be mounted in an app of yours.
-
-    A mounted app's lifespan is not run by the outer one: call `service.start()` and
-    `service.stop()` there.
-    """
+    """Return the service as an ASGI app; `embed` makes one that can be mounted in another."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -291,7 +287,9 @@ def _check_host(service: Service, headers: RawHeaders) -> None:
         return
     host = headers.get(b"host", b"").decode("latin-1").rpartition(":")
     name = host[0] if host[2].isdecimal() and host[0] else "".join(host)
-    if is_loopback(name) or name in [part.strip() for part in allowed.split(",")]:
+    if allowed == "*" or is_loopback(name):
+        return
+    if name in [part.strip() for part in allowed.split(",")]:
         return
     raise _Answered(421, "host", f"this service does not answer to the host {name[:100]!r}")
 

@@ -41,23 +41,28 @@ class Service:
         self.metrics = Metrics()
         self.writer = Writer(engine, settings.max_waiting, settings.request_timeout)
         self.models_folder = None if settings.models is None else Path(settings.models)
-        self.draining = False
+        self.draining = self._stopped = False
         self.body_bytes = 0  # of the requests that are being read or answered
-        self._started = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: LogReader | None = None
         self._reading = threading.Lock()
         self._readers = 0  # requests that wait for the log
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self.writer.start()
+        """Begin to work for the running event loop; again is no harm."""
         loop = asyncio.get_running_loop()
+        if self._loop is loop or self.draining:
+            return
+        self._loop = loop
+        self.writer.start()
         self._tasks = [loop.create_task(self._sweep()), loop.create_task(self._watch())]
-        self._started = True
 
     async def stop(self) -> None:
-        """Commit what waits and close the store."""
-        self.draining = True
+        """Commit what waits and close the store; again is no harm."""
+        if self._stopped:
+            return
+        self.draining = self._stopped = True
         for task in self._tasks:
             task.cancel()
         if self._reader is not None and self.engine.store.durable:
@@ -69,7 +74,7 @@ class Service:
         """Whether requests will be answered: an empty transaction, or a small write if the last
         one failed, must succeed within a second.
         """
-        if self.draining or not self._started or self.writer.oldest() > _PROBE_SECONDS:
+        if self.draining or self._loop is None or self.writer.oldest() > _PROBE_SECONDS:
             return False
         probe = _nothing if self.writer.store_works else _note
         try:

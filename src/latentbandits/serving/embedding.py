@@ -1,0 +1,88 @@
+"""The service inside an app of your own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.library import pack, read_artefact
+from latentbandits.serving.errors import Refused
+from latentbandits.serving.http.app import create_app
+from latentbandits.serving.http.service import Service
+from latentbandits.serving.settings import gather
+from latentbandits.serving.stores import open_store
+
+
+class Embedded:
+    """The service as an ASGI app, to be mounted in another one or run by itself.
+
+    Give `lifespan` to the outer app, so that the store is closed when that ends. An outer app that
+    does not is served too: then the first request starts the service.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._app = create_app(service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self.service.start()
+        await self._app(scope, receive, send)
+
+    @asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
+        """Start the service, and at the end commit what waits and close the store."""
+        await self.service.start()
+        try:
+            yield
+        finally:
+            await self.service.stop()
+
+
+def embed(
+    model: Any = None,
+    store: str = "memory",
+    *,
+    catalogue: Catalogue | None = None,
+    **settings: Any,
+) -> Embedded:
+    """Return the decision service as an ASGI app that any other ASGI app can mount.
+
+    `model` is a model, the folder of a saved one, or None for the one that the store has active.
+    `store` is memory, sqlite:PATH or postgresql://...; `settings` are those of `serve`. Who may
+    ask is the outer app's affair, unless `keys` are given; every Host is answered.
+
+    >>> from latentbandits import GaussianArms
+    >>> bandit = embed(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1))
+    >>> bandit.service.engine.store.durable
+    False
+    """
+    given = {"allowed_hosts": "*", "store": store, **settings}
+    if isinstance(model, str | Path) and "models" not in given:
+        given["models"] = str(Path(model).resolve().parent)
+    checked = gather(given, None, {})
+    opened = open_store(checked.store, checked.synchronous, checked.checkpoint_pages)
+    try:
+        engine = Engine(opened, checked.engine())
+        row = None
+        if isinstance(model, str | Path):
+            row = read_artefact(Path(model))
+        elif model is not None:
+            row = pack(model, type(model).__name__, catalogue)
+        with engine.transaction():
+            if row is not None:
+                engine.ensure_active(row, force=True)
+            engine.library.served(engine.library.active.model)
+        return Embedded(Service(engine, checked))
+    except Refused as refusal:
+        opened.close()
+        raise ValueError(refusal.message) from None
+    except BaseException:
+        opened.close()
+        raise

@@ -1,0 +1,92 @@
+"""The service mounted in another app: the example of the docs, with FastAPI and Starlette."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from latentbandits import GaussianArms, save
+from latentbandits.serving import embed
+from tests.faults.load import arms
+
+with warnings.catch_warnings():  # about which httpx it would rather have
+    warnings.simplefilter("ignore")
+    from starlette.testclient import TestClient
+
+DOCS = Path(__file__).parents[2] / "docs" / "service.md"
+
+
+def example() -> str:
+    section = DOCS.read_text().split("## Inside your own app")[1]
+    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    save(arms(0), tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def use(app: Any, base: str = "/bandit") -> int:
+    """Decide, reward and look, with the app's lifespan; the number of rewards seen."""
+    with TestClient(app) as http:
+        decided = http.post(f"{base}/v1/decide", json={"session": "ann"})
+        assert decided.status_code == 201, decided.text
+        told = {"decision_id": decided.json()["decision_id"], "value": 0.5}
+        assert http.post(f"{base}/v1/reward", json=told).json()["status"] == "applied"
+        assert http.get(f"{base}/readyz").status_code == 200
+        page = http.get(f"{base}/")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        session: dict[str, Any] = http.get(f"{base}/v1/sessions/ann").json()
+        assert http.get(f"{base}/v1/log").json()["decisions"]
+        rewards: int = session["rewards"]
+        return rewards
+
+
+def test_the_example_of_the_docs(folder: Path) -> None:
+    pytest.importorskip("fastapi")
+    for expected in (1, 2):  # the store outlives the app
+        names: dict[str, Any] = {}
+        exec(example(), names)
+        assert use(names["app"]) == expected
+
+
+def test_starlette(folder: Path) -> None:
+    bandit = embed(arms(0), store="sqlite:s.sqlite")
+    app = Starlette(lifespan=bandit.lifespan)
+    app.mount("/bandit", bandit)
+    assert use(app) == 1
+    assert use(embed(None, store="sqlite:s.sqlite"), base="") == 2
+
+
+def test_an_outer_app_without_lifespan(folder: Path) -> None:
+    for store in ("memory", "sqlite:lazy.sqlite"):
+        app = Starlette()
+        app.mount("/bandit", embed(arms(0), store=store))
+        http = TestClient(app)  # each request in an event loop of its own
+        for number in range(1, 4):
+            decided = http.post("/bandit/v1/decide", json={"session": "ann"})
+            assert decided.json()["round"] == number
+
+
+def test_what_cannot_be_embedded_says_why(folder: Path) -> None:
+    for arguments, why in (
+        ({"model": "nowhere"}, "is not a saved model"),
+        ({}, "no model is active"),
+        ({"model": arms(0), "store": "redis://x"}, "is not a store"),
+        ({"model": arms(0), "nonsense": 1}, "nonsense"),
+        ({"model": arms(0), "policy": "LinTS"}, "LinTS"),
+        ({"model": GaussianArms([[[0.1, 0.2]], [[0.3, 0.4]]], noise=1.0)}, "one instance for each"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            embed(**arguments)  # type: ignore[arg-type]
+    embed(arms(0), store="sqlite:again.sqlite").service.engine.store.close()
+    embed(arms(0), store="sqlite:again.sqlite").service.engine.store.close()
