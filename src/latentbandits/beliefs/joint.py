@@ -24,6 +24,7 @@ class JointBelief(NamedTuple):
 
 
 def prior(model: Model, n_sessions: int) -> JointBelief:
+    """Return the belief of sessions without rewards."""
     n = session_count(n_sessions, model.n_sessions)
     weights = np.broadcast_to(model.log_state_prior, (n, model.n_states))
     return JointBelief(weights, model.parameters(n))
@@ -32,8 +33,9 @@ def prior(model: Model, n_sessions: int) -> JointBelief:
 def condition(
     model: Model, belief: JointBelief, context: Context, action: IntArray, reward: FloatArray
 ) -> JointBelief:
+    """Return the belief after one more reward of each session; `belief` is unchanged."""
     log_predictive, parameters = model.condition(belief.parameters, context, action, reward)
-    log_weights = states.move(belief.log_weights + log_predictive, model.transition)
+    log_weights = states.condition(belief.log_weights, log_predictive, reward, model.transition)
     return JointBelief(log_weights, parameters)
 
 

@@ -18,6 +18,7 @@ class KnownBelief(NamedTuple):
 
 
 def prior(model: KnownModel, n_sessions: int) -> KnownBelief:
+    """Return the belief of sessions without rewards."""
     n = session_count(n_sessions, model.n_sessions)
     return KnownBelief(np.broadcast_to(model.log_state_prior, (n, model.n_states)))
 
@@ -25,5 +26,6 @@ def prior(model: KnownModel, n_sessions: int) -> KnownBelief:
 def condition(
     model: KnownModel, belief: KnownBelief, context: Context, action: IntArray, reward: FloatArray
 ) -> KnownBelief:
-    log_weights = belief.log_weights + model.log_likelihood(context, action, reward)
-    return KnownBelief(states.move(log_weights, model.transition))
+    """Return the belief after one more reward of each session; `belief` is unchanged."""
+    log_density = model.log_likelihood(context, action, reward)
+    return KnownBelief(states.condition(belief.log_weights, log_density, reward, model.transition))

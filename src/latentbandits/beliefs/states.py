@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.numerics import log_weights as weights
+from latentbandits.models.numerics import resampling
 
 
 def probabilities(log_weights: FloatArray) -> FloatArray:
-    """P(s) from unnormalised log weights, safe at any magnitude.
+    """Return P(s) from unnormalised log weights of any magnitude.
 
     >>> probabilities(np.array([[-1e6, -1e6]]))
     array([[0.5, 0.5]])
     """
     # The ufuncs' own reductions: for a session alone half the time of the methods max and sum.
-    weights = log_weights - np.maximum.reduce(log_weights, axis=-1, keepdims=True)
-    np.exp(weights, out=weights)
-    weights /= np.add.reduce(weights, axis=-1, keepdims=True)
-    return weights
+    shares = log_weights - np.maximum.reduce(log_weights, axis=-1, keepdims=True)
+    np.exp(shares, out=shares)
+    shares /= np.add.reduce(shares, axis=-1, keepdims=True)
+    return shares
 
 
 def log_total(log_weights: FloatArray) -> FloatArray:
-    """Log of the sum of the weights: a session's log evidence, `(n_sessions,)`.
+    """Return the log of the sum of the weights, a session's log evidence: `(n_sessions,)`.
 
     >>> log_total(np.log(np.array([[0.5, 0.25]]))).round(6)
     array([-0.287682])
     """
-    top = log_weights.max(axis=-1)
-    total: FloatArray = top + np.log(np.exp(log_weights - top[:, None]).sum(axis=-1))
-    return total
+    return weights.log_sum(log_weights)
+
+
+def condition(
+    log_weights: FloatArray,
+    log_density: FloatArray,
+    reward: FloatArray,
+    transition: FloatArray | None = None,
+) -> FloatArray:
+    """Condition on rewards whose log density under each state is `log_density`; then `move`.
+
+    ValueError if a reward is impossible in every state, or if its density is not a number: the
+    weights would never recover from it.
+
+    >>> condition(np.zeros((1, 2)), np.log([[0.2, 0.8]]), np.array([1.0])).round(3)
+    array([[-1.609, -0.223]])
+    """
+    updated = log_weights + log_density
+    # The sum is finite if all are; a state of probability zero needs the closer look.
+    if not math.isfinite(np.add.reduce(updated, axis=None)):
+        possible = np.isfinite(updated.max(axis=-1))
+        if not possible.all():
+            session = int(possible.argmin())
+            raise ValueError(
+                f"no state allows the reward {reward[session]:g} of session {session}: its log "
+                f"density under each state is {log_density[session].tolist()}"
+            )
+    return move(updated, transition)
 
 
 def move(log_weights: FloatArray, transition: FloatArray | None) -> FloatArray:
-    """Log weights of the next round's state: log sum_s exp(log_weights(s)) T(s, s').
+    """Return the log weights of the next round's state: log sum_s exp(log_weights(s)) T(s, s').
 
-    The predict step of a filter, after its condition step; None is a state that stands still.
+    This is the predict step of a hidden Markov model's filter. None is a state that never moves.
 
     >>> np.exp(move(np.log([[0.5, 0.5]]), np.array([[0.9, 0.1], [0.3, 0.7]])))
     array([[0.6, 0.4]])
@@ -42,31 +71,24 @@ def move(log_weights: FloatArray, transition: FloatArray | None) -> FloatArray:
     if transition is None:
         return log_weights
     top = log_weights.max(axis=-1, keepdims=True)
-    weights = np.exp(log_weights - top) @ transition
+    moved: FloatArray = np.exp(log_weights - top) @ transition
     with np.errstate(divide="ignore"):  # a state that cannot be reached has log weight -inf
-        moved: FloatArray = np.log(weights, out=weights)
+        np.log(moved, out=moved)
     moved += top
     return moved
 
 
 def sample(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """One state per session: `(n_sessions,)`.
-
-    The first of exponential clocks of rates w(s) to ring is s with probability w(s) / sum(w), and
-    that is the largest of log w(s) - log E(s): exact, without normalising.
-    """
-    clocks = rng.standard_exponential(log_weights.shape)
-    np.log(clocks, out=clocks)
-    state: IntArray = np.subtract(log_weights, clocks, out=clocks).argmax(axis=-1)
-    return state
+    """Draw one state per session: `(n_sessions,)`."""
+    return weights.sample(log_weights, rng)
 
 
 def sample_many(log_weights: FloatArray, n_draws: int, rng: np.random.Generator) -> IntArray:
-    """`n_draws` states per session, `(n_sessions, n_draws)`, sorted: systematic sampling.
+    """Draw `n_draws` states per session by systematic sampling: `(n_sessions, n_draws)`, sorted.
 
-    Each draw has the marginal P(s), and s is drawn n_draws * P(s) times to within one.
+    State s is drawn n_draws * P(s) times to within one, and that often on average.
     """
-    return systematic(log_weights, n_draws, rng.random((len(log_weights), 1)))
+    return systematic(log_weights, n_draws, rng.random(len(log_weights)))
 
 
 def systematic(log_weights: FloatArray, n_draws: int, uniform: FloatArray | float) -> IntArray:
@@ -75,9 +97,4 @@ def systematic(log_weights: FloatArray, n_draws: int, uniform: FloatArray | floa
     >>> systematic(np.log([[0.5, 0.25, 0.25]]), 4, 0.5)
     array([[0, 0, 1, 2]])
     """
-    upper = np.minimum(n_draws * probabilities(log_weights).cumsum(axis=-1), n_draws)
-    upper[:, -1] = n_draws  # whatever the rounding of the sum
-    below = np.ceil(upper - uniform).astype(np.int64)  # draws of states up to s
-    times = np.diff(below, axis=-1, prepend=0)
-    states = np.broadcast_to(np.arange(upper.shape[1]), upper.shape)
-    return np.repeat(states.ravel(), times.ravel()).reshape(-1, n_draws)
+    return resampling.systematic(probabilities(log_weights), n_draws, uniform)

@@ -15,6 +15,7 @@ __all__ = [
     "Extendable",
     "FromNormals",
     "HasLaws",
+    "Generative",
     "KnownModel",
     "Model",
     "Parameters",
@@ -128,13 +129,42 @@ class Model(KnownModel, Protocol):
 
 
 @runtime_checkable
+class Generative(Protocol):
+    """A model from which users and their rewards can be drawn.
+
+    `simulate` and `tune` play policies against such users, and `check_model` compares the draws
+    with the densities. `theta` stands for the parameters of n users: a tree of arrays, users
+    first, which only the model that made it reads.
+    """
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> Any:
+        """Draw theta_s from the prior for users whose states are `state` (n,).
+
+        If the model has `n_sessions` instances, user i has the i-th of them.
+        """
+
+    def mean_rewards(self, theta: Any, context: Context) -> FloatArray:
+        """Return mu(a, x, theta) of every action: `(n, n_actions)`."""
+
+    def draw_rewards(self, theta: Any, context: Context, rng: np.random.Generator) -> FloatArray:
+        """Draw a reward of every action: `(n, n_actions)`."""
+
+    def log_reward_density(
+        self, theta: Any, context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray:
+        """Return log p(r | a, x, theta): `(n,)` for `action` and `reward` (n,)."""
+
+
+@runtime_checkable
 class Selectable(Protocol):
     """A model of which single states can be taken: `Markov` needs it of an uncertain model."""
 
-    def select(self, session: IntArray, state: IntArray) -> Model:
-        """Return a model of one state with len(session) instances.
+    def select(self, session: IntArray | None, state: IntArray) -> Model:
+        """Return a model of one state.
 
-        Instance i is this model's `state[i]` in session `session[i]`.
+        It has len(session) instances: instance i is this model's `state[i]` in session
+        `session[i]`. With None it is one instance for all sessions, of the state `state` (1,);
+        this model must then be one instance for all sessions too.
         """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,6 +85,9 @@ class ActionProbabilities:
     kind: PropensityKind
 
 
+LARGEST_REWARD = 1e100
+
+
 def check_eligible(eligible: ArrayLike | None, n_sessions: int, n_actions: int) -> BoolArray | None:
     """`eligible` as a mask with at least one action per session; None where all are."""
     if eligible is None:
@@ -130,9 +132,15 @@ def check_outcome(
         raise ValueError(f"reward must be a number per session: {error}") from None
     if rewards.shape != (n_sessions,):
         raise ValueError(f"reward must be of shape ({n_sessions},); got {rewards.shape}")
-    if not math.isfinite(rewards.sum()) and not np.isfinite(rewards).all():
-        session = int((~np.isfinite(rewards)).argmax())
-        raise ValueError(f"reward must be finite; session {session} has {rewards[session]}")
+    # A sum of squares is small if all are, and NaN if one is: look closer only where it is not.
+    if not np.vdot(rewards, rewards) <= LARGEST_REWARD**2:
+        usable = np.abs(rewards) <= LARGEST_REWARD
+        if not usable.all():
+            session = int(usable.argmin())
+            raise ValueError(
+                f"reward must be finite and at most {LARGEST_REWARD:g} in size, so that squares "
+                f"of it do not overflow; session {session} has {rewards[session]}"
+            )
     return action, rewards
 
 

@@ -20,6 +20,7 @@ from latentbandits.models.numerics.laws import Component, Law, Normal
 from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
+from latentbandits.models.trees import map_leaves
 
 
 class ArmTotals(NamedTuple):
@@ -189,6 +190,25 @@ class ConjugateArms(StationaryModel, ABC):
         phi += parameters.totals[:, None]
         return self.sample_means(phi, rng)
 
+    def point_theta(self, state: IntArray) -> Any:
+        """Return the parameters that `log_likelihood` takes for users in `state` (n,)."""
+        return self.point(rows(self.prior_hyperparameters, state))
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> Any:
+        return self.sample(rows(self.prior_hyperparameters, state), rng)
+
+    def mean_rewards(self, theta: Any, context: Context) -> FloatArray:
+        return self.mean_reward(theta)
+
+    def draw_rewards(self, theta: Any, context: Context, rng: np.random.Generator) -> FloatArray:
+        return self.draw(theta, rng)
+
+    def log_reward_density(
+        self, theta: Any, context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray:
+        played = map_leaves(lambda leaf: leaf[np.arange(len(action)), action], theta)
+        return self.log_density(played, reward)
+
     def probability_best(
         self,
         parameters: ArmTotals,
@@ -199,7 +219,9 @@ class ConjugateArms(StationaryModel, ABC):
         """Beta and gamma distribution functions cost more than draws: those are counted."""
         return
 
-    def select(self, session: IntArray, state: IntArray) -> Self:
+    def select(self, session: IntArray | None, state: IntArray) -> Self:
+        if session is None:
+            return self._replace({name: a[state] for name, a in self._prior_arrays().items()})
         index = (0 if self.n_sessions is None else session), state
         return self._replace(
             {

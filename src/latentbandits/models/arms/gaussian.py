@@ -189,6 +189,29 @@ class GaussianArms(StationaryModel):
                 out[block] += rows(mean[block], state[block])
         return out
 
+    def point_theta(self, state: IntArray) -> FloatArray:
+        """Return the parameters that `log_likelihood` takes for users in `state` (n,)."""
+        return rows(self._means, state)
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> FloatArray:
+        theta = rng.standard_normal((len(state), self.n_actions))
+        theta *= np.sqrt(rows(self._variances, state))
+        theta += rows(self._means, state)
+        return theta
+
+    def mean_rewards(self, theta: FloatArray, context: Context) -> FloatArray:
+        return theta
+
+    def draw_rewards(
+        self, theta: FloatArray, context: Context, rng: np.random.Generator
+    ) -> FloatArray:
+        return theta + self.noise * rng.standard_normal(theta.shape)
+
+    def log_reward_density(
+        self, theta: FloatArray, context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray:
+        return log_normal_density(reward - theta[np.arange(len(action)), action], self.noise**2)
+
     def probability_best(
         self,
         parameters: ArmStatistics,
@@ -199,7 +222,9 @@ class GaussianArms(StationaryModel):
         mean, variance = self.posterior_rewards(parameters, context)
         return probability_largest(mean, np.sqrt(variance), eligible, weights)
 
-    def select(self, session: IntArray, state: IntArray) -> GaussianArms:
+    def select(self, session: IntArray | None, state: IntArray) -> GaussianArms:
+        if session is None:
+            return GaussianArms(self.means[state], self.noise, self.spread[state])
         chosen = (0 if self.n_sessions is None else session), state
         spread = np.sqrt(self._variances[chosen])
         return GaussianArms(self._means[chosen][:, None], self.noise, spread[:, None])

@@ -1,10 +1,10 @@
-"""Several models, one of which may be right: uncertainty without conjugacy (Section 3.4)."""
+"""Several models of which one is right: uncertainty without conjugacy (Section 3.4)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,8 +14,11 @@ from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.models.numerics.laws import Component
+from latentbandits.models.numerics.log_weights import log_sum, normalise, sample
+from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import (
     Context,
+    Generative,
     KnownModel,
     Model,
     Parameters,
@@ -26,7 +29,7 @@ from latentbandits.models.stationary import StationaryModel
 
 
 class EnsemblePosterior(NamedTuple):
-    """P(member | s, rewards), and what each member has learned."""
+    """P(member | s, rewards), and the parameters of each member."""
 
     log_weights: FloatArray  # (n_sessions, n_states, n_members), normalised over members
     members: tuple[Parameters, ...]
@@ -34,11 +37,17 @@ class EnsemblePosterior(NamedTuple):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Ensemble(StationaryModel):
-    """The posterior over (member, state), exact: the member is part of the uncertain parameters.
+    """A model whose uncertain parameters include which of its members is right.
 
-    `models` agree on states and actions; `weights` are their prior probabilities, None: equal.
-    `state_prior` is P1(s), None: the members' own, averaged. A member with a spread of its own is
-    conditioned, one without is taken as it is. Refits on bootstrap samples are such members.
+    The posterior over (member, state) is exact. Refits on bootstrap samples are such members. An
+    uncertain member is conditioned on rewards, a certain one is taken as it is.
+
+    Args:
+        models: the members, which agree on states and actions.
+        weights: their prior probabilities, `(n_members,)` or `(n_sessions, n_members)`; None is
+            equal.
+        state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is the weighted mean of
+            the members' own. P1(member | s) follows from the weights and the members' priors.
 
     >>> from latentbandits import GaussianArms
     >>> members = [GaussianArms([[0.9, 0.1]], noise=0.1), GaussianArms([[0.2, 0.8]], noise=0.1)]
@@ -72,13 +81,13 @@ class Ensemble(StationaryModel):
             if member.transition is not None:
                 raise ValueError(f"model {i} is a Markov model: give Markov the Ensemble instead")
         object.__setattr__(self, "models", members)
-        shares = checks.state_prior(weights, np.empty((len(members), 1)), "weights")
+        lead = () if members[0].n_sessions is None else (members[0].n_sessions,)
+        shares = checks.state_prior(weights, np.empty((*lead, len(members), 1)), "weights")
         if state_prior is None:
-            priors = np.stack([np.exp(m.log_state_prior) for m in members])
-            prior = np.tensordot(shares, priors, axes=1)
-            prior = prior if members[0].n_sessions is not None else prior[0]
+            priors = np.stack([np.exp(m.log_state_prior) for m in members], axis=-1)
+            prior = (priors @ shares[..., None])[..., 0]
+            prior = prior if lead else prior[0]
         else:
-            lead = () if members[0].n_sessions is None else (members[0].n_sessions,)
             prior = checks.state_prior(state_prior, np.empty((*lead, members[0].n_states, 1)))
         checks.set_fields(self, weights=shares, state_prior=prior)
 
@@ -110,13 +119,15 @@ class Ensemble(StationaryModel):
 
     @cached_property
     def spread_bound(self) -> float:
-        """Of members without context: how far they differ, and what each adds of its own."""
-        own = max(member.spread_bound for member in self._members)
+        """The members' largest, and without context the spread between members in addition."""
+        within = max(member.spread_bound for member in self._members)
         if self.n_actions is None:
-            return own
-        means = np.stack([member.expected_rewards(None) for member in self.models])
-        between = self._mix(means**2) - self._mix(means) ** 2
-        return float(np.sqrt(own**2 + max(between.max(), 0.0)))
+            return within
+        means = np.stack([member.expected_rewards(None) for member in self.models], axis=-1)
+        share = np.exp(self._log_weights)[:, :, None]
+        mean = (share * means).sum(axis=-1, keepdims=True)
+        between = (share * (means - mean) ** 2).sum(axis=-1)
+        return float(np.sqrt(within**2 + between.max()))
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
         checked: Context = None
@@ -129,13 +140,17 @@ class Ensemble(StationaryModel):
             member.check_reward(reward)
 
     def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
-        return self._mix(np.stack([m.expected_rewards(context, state) for m in self.models]))
+        means = np.stack([m.expected_rewards(context, state) for m in self.models], axis=-1)
+        share = np.exp(self._log_weights)
+        if state is not None:
+            share = rows(share, state)
+        mixed: FloatArray = (share[..., None, :] * means).sum(axis=-1)
+        return mixed
 
     def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
-        """Of the mixture, as if every round drew its member anew; `condition` tells them apart."""
+        """Return the log density of the mixture over members, as if each round drew a new one."""
         densities = [m.log_likelihood(context, action, reward) for m in self.models]
-        mixture, _ = _log_mean(np.stack(densities, axis=-1), self._log_weights)
-        return mixture
+        return log_sum(np.stack(densities, axis=-1) + self._log_weights)
 
     def parameters(self, n_sessions: int) -> EnsemblePosterior:
         n = checks.session_count(n_sessions, self.n_sessions)
@@ -145,22 +160,22 @@ class Ensemble(StationaryModel):
     def condition(
         self, parameters: EnsemblePosterior, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, EnsemblePosterior]:
-        found = [
+        outcomes = [
             member.condition(learned, context, action, reward)
             for member, learned in zip(self._members, parameters.members, strict=True)
         ]
-        densities = np.stack([density for density, _ in found], axis=-1)
-        log_predictive, log_weights = _log_mean(densities, parameters.log_weights)
-        return log_predictive, EnsemblePosterior(log_weights, tuple(p for _, p in found))
+        joint = np.stack([density for density, _ in outcomes], axis=-1) + parameters.log_weights
+        log_predictive, log_weights = normalise(joint, parameters.log_weights)
+        return log_predictive, EnsemblePosterior(log_weights, tuple(p for _, p in outcomes))
 
     def member_probabilities(self, parameters: EnsemblePosterior) -> FloatArray:
-        """P(member | s, rewards): `(n_sessions, n_states, n_members)`."""
+        """Return P(member | s, rewards): `(n_sessions, n_states, n_members)`."""
         return np.exp(parameters.log_weights)
 
     def posterior_rewards(
         self, parameters: EnsemblePosterior, context: Context
     ) -> tuple[FloatArray, FloatArray]:
-        """The law of total variance over members."""
+        """Return mean and variance by the law of total variance over members."""
         weights = self.member_probabilities(parameters)
         moments = [
             member.posterior_rewards(learned, context)
@@ -189,18 +204,43 @@ class Ensemble(StationaryModel):
         rng: np.random.Generator,
     ) -> FloatArray:
         session = np.arange(len(state))[:, None]
-        log_weights = parameters.log_weights[session, state]  # (n, m, n_members)
-        clocks = rng.standard_exponential(log_weights.shape)
-        drawn = (log_weights - np.log(clocks)).argmax(axis=-1)
-        rewards: FloatArray | None = None
-        for i in np.unique(drawn):
-            own = self._members[i].sample_rewards(parameters.members[i], context, state, rng)
-            if rewards is None:
-                rewards = np.array(own)
-            else:
-                np.copyto(rewards, own, where=(drawn == i)[..., None])
-        assert rewards is not None
-        return rewards
+        member = sample(parameters.log_weights[session, state], rng)  # (n, m)
+        draws = {
+            i: self._members[i].sample_rewards(parameters.members[i], context, state, rng)
+            for i in np.unique(member).tolist()
+        }
+        return _choose(member, draws)
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> tuple[Any, ...]:
+        """Draw the member of each user, and parameters of every member."""
+        member = sample(rows(self._log_weights, state), rng)
+        return member, *(generative(m).draw_theta(state, rng) for m in self.models)
+
+    def mean_rewards(self, theta: tuple[Any, ...], context: Context) -> FloatArray:
+        means = [
+            generative(m).mean_rewards(t, context)
+            for m, t in zip(self.models, theta[1:], strict=True)
+        ]
+        return _choose(theta[0], dict(enumerate(means)))
+
+    def draw_rewards(
+        self, theta: tuple[Any, ...], context: Context, rng: np.random.Generator
+    ) -> FloatArray:
+        draws = [
+            generative(m).draw_rewards(t, context, rng)
+            for m, t in zip(self.models, theta[1:], strict=True)
+        ]
+        return _choose(theta[0], dict(enumerate(draws)))
+
+    def log_reward_density(
+        self, theta: tuple[Any, ...], context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray:
+        densities = [
+            generative(m).log_reward_density(t, context, action, reward)
+            for m, t in zip(self.models, theta[1:], strict=True)
+        ]
+        chosen: FloatArray = np.stack(densities)[theta[0], np.arange(len(action))]
+        return chosen
 
     def probability_best(
         self,
@@ -210,34 +250,35 @@ class Ensemble(StationaryModel):
         weights: FloatArray,
     ) -> FloatArray | None:
         shares = self.member_probabilities(parameters)
-        total: FloatArray | None = None
+        total: FloatArray | float = 0.0
         for i, (member, learned) in enumerate(zip(self._members, parameters.members, strict=True)):
-            own = member.probability_best(learned, context, eligible, weights * shares[:, :, i])
-            if own is None:
+            share = shares[:, :, i]
+            best = member.probability_best(learned, context, eligible, weights * share)
+            if best is None:
                 return None
-            part = shares[:, :, i, None] * own
-            total = part if total is None else total + part
-        return total
+            total = total + share[..., None] * best
+        return np.asarray(total)
 
-    def select(self, session: IntArray, state: IntArray) -> Ensemble:
+    def select(self, session: IntArray | None, state: IntArray) -> Ensemble:
+        """Return the Ensemble of the members' single states, with P1(member | s) as weights."""
         parts = []
         for i, member in enumerate(self.models):
             if not isinstance(member, Selectable):
-                raise TypeError(f"model {i}, a {type(member).__name__}, cannot be taken apart")
+                raise TypeError(
+                    f"model {i}, a {type(member).__name__}, has no method to select one state"
+                )
             parts.append(member.select(session, state))
-        return Ensemble(parts, self.weights)
-
-    def _mix(self, arrays: FloatArray) -> FloatArray:
-        mixed: FloatArray = np.tensordot(self.weights, arrays, axes=1)
-        return mixed
+        weights = np.exp(self._log_weights)
+        if session is None:
+            return Ensemble(parts, weights[0, state[0]])
+        return Ensemble(parts, weights[(0 if self.n_sessions is None else session), state])
 
     @cached_property
     def _log_weights(self) -> FloatArray:
         """Log P1(member | s), `(1 or n_sessions, n_states, n_members)`."""
         priors = np.stack([member.log_state_prior for member in self.models], axis=-1)
-        joint = priors + checks.log_prior(self.weights)
-        equal = np.full(len(self.models), -np.log(len(self.models)))
-        return _log_mean(joint, equal)[1]
+        log_weights = checks.log_prior(self.weights)[:, None]
+        return normalise(priors + log_weights, log_weights)[1]
 
     @cached_property
     def _members(self) -> tuple[Model, ...]:
@@ -249,12 +290,17 @@ def _as_model(member: KnownModel) -> Model:
     return Known(member) if member.is_certain else cast(Model, member)
 
 
-def _log_mean(log_values: FloatArray, log_weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Log of the weighted mean over the last axis, and the log weights given it."""
-    terms = log_values + log_weights
-    top = terms.max(axis=-1, keepdims=True)
-    np.copyto(top, 0.0, where=np.isneginf(top))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        total = top + np.log(np.exp(terms - top).sum(axis=-1, keepdims=True))
-        posterior: FloatArray = np.where(np.isneginf(total), log_weights, terms - total)
-    return total[..., 0], posterior
+def generative(member: KnownModel) -> Generative:
+    """Return `member`; TypeError if users cannot be drawn from it."""
+    if not isinstance(member, Generative):
+        raise TypeError(f"users cannot be drawn from a {type(member).__name__}")
+    return member
+
+
+def _choose(member: IntArray, draws: Mapping[int, FloatArray]) -> FloatArray:
+    """Return the rows (..., n_actions) of the array that belongs to each entry of `member`."""
+    first = next(iter(draws.values()))
+    chosen = np.empty(np.broadcast_shapes(first.shape, (*member.shape, 1)))
+    for i, rewards in draws.items():
+        np.copyto(chosen, rewards, where=(member == i)[..., None])
+    return chosen

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.composed.known import CertainModel
+from latentbandits.models.composed.known import CertainModel, OneState
 from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
@@ -153,6 +153,35 @@ class FunctionModel(CertainModel, StationaryModel):
                 f"action {action[session]}, state {state}, reward {reward[session]:g}"
             )
         return density
+
+    def point_theta(self, state: IntArray) -> IntArray:
+        """Return the parameters of users in `state` (n,): the states themselves."""
+        return state
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> IntArray:
+        return state
+
+    def mean_rewards(self, theta: IntArray, context: Context) -> FloatArray:
+        return self.expected_rewards(context, theta)
+
+    def draw_rewards(
+        self, theta: IntArray, context: Context, rng: np.random.Generator
+    ) -> FloatArray:
+        if self.log_density is not None:
+            raise TypeError("a FunctionModel with a log_density has no sampler of rewards")
+        means = self.mean_rewards(theta, context)
+        return means + self.noise * rng.standard_normal(means.shape)
+
+    def log_reward_density(
+        self, theta: IntArray, context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray:
+        densities = self.log_likelihood(context, action, reward)
+        return densities[np.arange(len(theta)), theta]
+
+    def select(self, session: IntArray | None, state: IntArray) -> OneState:
+        if session is not None:
+            raise TypeError("a FunctionModel is one instance for all sessions")
+        return OneState(self, int(state[0]))
 
     def _means(self, context: Context, action: IntArray) -> FloatArray:
         n, m = action.shape

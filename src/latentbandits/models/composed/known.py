@@ -93,6 +93,34 @@ class CertainModel(ABC):
         return shares
 
 
+class OneState(Wrapping, CertainModel):
+    """A single state of a certain model, which all sessions share."""
+
+    def __init__(self, model: KnownModel, state: int) -> None:
+        self.model = model
+        self._state = state
+
+    @property
+    def n_states(self) -> int:
+        return 1
+
+    @property
+    def log_state_prior(self) -> FloatArray:
+        return np.zeros((1, 1))
+
+    @property
+    def transition(self) -> None:
+        return None
+
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
+        if state is not None:
+            return self.model.expected_rewards(context, np.full(len(state), self._state))
+        return self.model.expected_rewards(context)[:, [self._state]]
+
+    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
+        return self.model.log_likelihood(context, action, reward)[:, [self._state]]
+
+
 class Known(Wrapping, CertainModel):
     """A model whose point estimates are taken as true: its uncertainty is ignored."""
 

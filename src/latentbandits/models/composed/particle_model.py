@@ -24,6 +24,8 @@ from latentbandits.models import checks, history
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.history import Keys
 from latentbandits.models.numerics.laws import Component, Points
+from latentbandits.models.numerics.log_weights import normalise
+from latentbandits.models.numerics.resampling import systematic
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
 
@@ -132,7 +134,9 @@ class ParticleModel(StationaryModel, ABC):
         density = self._log_density(flat, x, reward[:, None])[:, :, 0]
         density = density.reshape(parameters.log_weights.shape)
         _check_density(density, reward)
-        log_predictive, log_weights, size = _reweigh(parameters.log_weights, density)
+        log_predictive, log_weights = normalise(
+            parameters.log_weights + density, parameters.log_weights
+        )
         before = parameters.features.reshape(n, -1, x.shape[2])
         updated = ParticlePosterior(
             log_weights,
@@ -142,12 +146,14 @@ class ParticleModel(StationaryModel, ABC):
             np.concatenate([parameters.rewards, reward[:, None]], axis=1),
             history.advance(parameters.keys, action, reward),
         )
+        size = self.effective_sample_size(updated)
         self._warn(size, parameters.theta.shape[-1])
         return log_predictive, self._rejuvenate(updated, size < _TIRED * self.n_particles)
 
     def effective_sample_size(self, parameters: ParticlePosterior) -> FloatArray:
-        """1 / sum of squared weights: how many particles still count, `(n_sessions, n_states)`."""
-        size: FloatArray = 1 / np.square(np.exp(parameters.log_weights)).sum(axis=-1)
+        """Return 1 / sum of squared weights, `(n_sessions, n_states)`."""
+        weights = np.exp(parameters.log_weights)
+        size: FloatArray = 1 / np.einsum("nsp,nsp->ns", weights, weights)
         return size
 
     def posterior_rewards(
@@ -188,6 +194,29 @@ class ParticleModel(StationaryModel, ABC):
         theta = parameters.theta[session[:, None], state, chosen]
         return self._mean_rewards(theta, self._features(context, len(state)))
 
+    def point_theta(self, state: IntArray) -> FloatArray:
+        """Return the parameters that `log_likelihood` takes for users in `state` (n,)."""
+        return self._point[state]
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> FloatArray:
+        n = len(state)
+        theta: FloatArray = self._draw_prior(n, rng)[state, np.arange(n)]
+        return theta
+
+    def mean_rewards(self, theta: FloatArray, context: Context) -> FloatArray:
+        return self._mean_rewards(theta[:, None], self._features(context, len(theta)))[:, 0]
+
+    def draw_rewards(
+        self, theta: FloatArray, context: Context, rng: np.random.Generator
+    ) -> FloatArray:
+        raise TypeError(f"a {type(self).__name__} has no sampler of rewards")
+
+    def log_reward_density(
+        self, theta: FloatArray, context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray:
+        features = checks.played(self._features(context, len(action)), action)[:, None]
+        return self._log_density(theta[:, None], features, reward[:, None])[:, 0, 0]
+
     def probability_best(
         self,
         parameters: ParticlePosterior,
@@ -220,7 +249,8 @@ class ParticleModel(StationaryModel, ABC):
         for i in np.flatnonzero(tired.any(axis=1)):
             states = np.flatnonzero(tired[i])
             rng = history.generator(parameters.keys[i])
-            kept = _systematic(np.exp(log_weights[i, states]), rng)
+            weights = np.exp(log_weights[i, states])
+            kept = systematic(weights, self.n_particles, rng.random(len(states)))
             rows = states[:, None]
             theta[i, states], likelihoods[i, states] = self._move(
                 theta[i, rows, kept],
@@ -302,39 +332,6 @@ class ParticleModel(StationaryModel, ABC):
         values, vectors = np.linalg.eigh(covariance)
         factors: FloatArray = np.sqrt(np.maximum(values, 0.0))[:, :, None] * vectors.swapaxes(1, 2)
         return factors
-
-
-def _reweigh(
-    log_weights: FloatArray, density: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The log predictive density, the weights given the reward, and their effective size.
-
-    Where no particle allows the reward, the density is zero and the weights stay.
-    """
-    joint = log_weights + density
-    top = joint.max(axis=-1, keepdims=True)
-    impossible = np.isneginf(top)
-    if impossible.any():
-        joint = np.where(impossible, log_weights, joint)
-        top = joint.max(axis=-1, keepdims=True)
-    weights = np.exp(joint - top)
-    total = weights.sum(axis=-1, keepdims=True)
-    size = total[..., 0] ** 2 / np.einsum("nsp,nsp->ns", weights, weights)
-    log_total = top + np.log(total)
-    joint -= log_total
-    return np.where(impossible, -np.inf, log_total)[..., 0], joint, size
-
-
-def _systematic(weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Indices of resampled particles, `(k, m)` for weights (k, m)."""
-    k, m = weights.shape
-    upper = weights.cumsum(axis=1)
-    upper *= m / upper[:, -1:]
-    below = np.ceil(upper - rng.random((k, 1))).astype(np.int64)
-    below[:, -1] = m
-    times = np.diff(below, axis=1, prepend=0)
-    index = np.broadcast_to(np.arange(m), (k, m))
-    return np.repeat(index.ravel(), times.ravel()).reshape(k, m)
 
 
 def _check_density(density: FloatArray, reward: FloatArray) -> None:

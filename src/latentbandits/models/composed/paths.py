@@ -1,10 +1,10 @@
 """Uncertain parameters of a state that moves: a filter over paths of states.
 
-A reward teaches theta of the state that was current when it came, so what is known of theta
-depends on the path of states. Given a path it is the model's own conjugate posterior. Every path
-is followed as long as there are few: then the filter is exact. Later the weighted paths are
-thinned without bias, `n_paths` for every state that may be current (a Rao-Blackwellised particle
-filter: paths are sampled, parameters never are).
+A reward tells about theta of the state that was current in its round, so P(theta) depends on the
+path of states. Given a path it is the model's own conjugate posterior. Every path is followed
+while there are few: then the filter is exact. Later the weighted paths are thinned without bias
+to `n_paths` for every current state. This is a Rao-Blackwellised particle filter: paths are
+sampled, parameters are not.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.models import history
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
+from latentbandits.models import checks, history
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.history import Keys
-from latentbandits.models.numerics.laws import Component
+from latentbandits.models.numerics.laws import Component, join_states
+from latentbandits.models.numerics.log_weights import log_sum, normalise, sample
 from latentbandits.models.numerics.resampling import thin
 from latentbandits.models.protocol import Context, Model, Parameters, Selectable, reward_laws
 from latentbandits.models.trees import map_leaves
 
 
 class Paths(NamedTuple):
-    """Paths of states by the state that they have reached, and what each has learned.
+    """Weighted paths of states, grouped by their current state, and their parameters.
 
-    `learned` holds for every path the parameters of each of its states: `(n_sessions, n_states,
-    n_paths, n_states, ...)`, where the last n_states are those whose parameters they are.
+    The leaves of `learned` are `(n_sessions, n_states, n_paths, n_states, ...)`: for every current
+    state and path, the parameters of each state.
     """
 
     log_weights: FloatArray  # (n_sessions, n_states, n_paths): log P(path, next state | rewards)
@@ -35,7 +36,7 @@ class Paths(NamedTuple):
 
 
 class PathFilter:
-    """P(theta | s) for the current state s of a Markov chain, from a model that stands still."""
+    """P(theta | s) for the current state s of a Markov chain over the states of `model`."""
 
     def __init__(self, model: Model, transition: FloatArray, n_paths: int) -> None:
         if not isinstance(model, Selectable):
@@ -43,50 +44,56 @@ class PathFilter:
                 f"Markov cannot follow the uncertain parameters of a {type(model).__name__}: "
                 "give it a conjugate model, or one whose parameters are certain"
             )
-        self.model = model
-        self.n_paths = n_paths
+        self._model: Selectable = model
+        self._log_state_prior = model.log_state_prior
+        self._n_sessions = model.n_sessions
+        self._has_features = model.n_features is not None
+        self._shared: tuple[Model, ...] = ()
+        if model.n_sessions is None:
+            self._shared = tuple(model.select(None, np.array([s])) for s in range(model.n_states))
+        self._n_paths = n_paths
         with np.errstate(divide="ignore"):
             self._log_transition = np.log(transition)
-        self._states = model.n_states
-        self._last: tuple[int, Model] | None = None
 
     def parameters(self, n_sessions: int) -> Paths:
-        n, s, h = session_count(n_sessions, self.model.n_sessions), self._states, self.n_paths
+        n = checks.session_count(n_sessions, self._n_sessions)
+        s, h = len(self._log_transition), self._n_paths
         log_weights = np.full((n, s, h), -np.inf)
-        log_weights[:, :, 0] = self.model.log_state_prior
-        fresh = self._one(n).parameters(n * s)
+        log_weights[:, :, 0] = self._log_state_prior
+        priors = [self._given(state, np.arange(n)).parameters(n) for state in range(s)]
 
-        def spread(leaf: FloatArray) -> FloatArray:
-            rest = leaf.shape[1:]
-            return np.broadcast_to(leaf.reshape(n, 1, 1, s, *rest), (n, s, h, s, *rest))
+        def repeated(*leaves: FloatArray) -> FloatArray:
+            leaf = np.stack(leaves, axis=1)[:, None, None]
+            return np.broadcast_to(leaf, (n, s, h, *leaf.shape[3:]))
 
-        return Paths(log_weights, map_leaves(spread, fresh), history.start(n))
+        return Paths(log_weights, map_leaves(repeated, *priors), history.start(n))
 
     def condition(
         self, parameters: Paths, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, Paths]:
         n, s, h = parameters.log_weights.shape
-        one = self._one(n)
-        if context is not None:  # only the features of the action that was played
-            context = np.repeat(context[np.arange(n), action][:, None], s, axis=0)
-            played = np.zeros(n * s, np.int64)
-        else:
-            played = np.repeat(action, s)
-        rewards = np.repeat(reward, s)
-        current = [
-            one.condition(self._current(parameters, path), context, played, rewards)
-            for path in range(h)
+        played, features = action, context
+        if context is not None and self._has_features:  # only those of the action that was played
+            played, features = np.zeros(n, np.int64), checks.played(context, action)[:, None]
+        wide = None if features is None else np.repeat(features, h, axis=0)
+        outcomes = [
+            self._given(state, np.repeat(np.arange(n), h)).condition(
+                _flat(parameters.learned, state), wide, np.repeat(played, h), np.repeat(reward, h)
+            )
+            for state in range(s)
         ]
-        log_density = np.stack([density.reshape(n, s) for density, _ in current], axis=-1)
+        log_density = np.stack([density.reshape(n, h) for density, _ in outcomes], axis=1)
         joint = parameters.log_weights + log_density
-        log_predictive = _log_sum(joint) - _log_sum(parameters.log_weights)
-        log_predictive[np.isnan(log_predictive)] = 0.0  # a state that cannot be: nothing to say
+        before, after = log_sum(parameters.log_weights), log_sum(joint)
+        # A state that cannot be current has no predictive density: any number will do.
+        log_predictive = after - np.where(np.isneginf(before), 0.0, before)
+        log_predictive[np.isneginf(before)] = 0.0
         keys = history.advance(parameters.keys, action, reward)
         ancestor, log_weights = self._move(joint, keys)
         learned = map_leaves(
-            lambda old, *new: _follow(old, np.stack(new, axis=1), ancestor, (n, s, h)),
+            lambda old, *new: _follow(old, np.stack(new, axis=1), ancestor),
             parameters.learned,
-            *(taught for _, taught in current),
+            *(map_leaves(lambda leaf: leaf.reshape(n, h, *leaf.shape[1:]), p) for _, p in outcomes),
         )
         return log_predictive, Paths(log_weights, learned, keys)
 
@@ -94,31 +101,42 @@ class PathFilter:
         self, parameters: Paths, context: Context
     ) -> tuple[FloatArray, FloatArray]:
         n, s, h = parameters.log_weights.shape
-        shares = self._shares(parameters)
-        wide = None if context is None else np.repeat(context, s, axis=0)
+        wide = None if context is None else np.repeat(context, h, axis=0)
         moments = [
-            self._one(n).posterior_rewards(self._current(parameters, path), wide)
-            for path in range(h)
+            self._given(state, np.repeat(np.arange(n), h)).posterior_rewards(
+                _flat(parameters.learned, state), wide
+            )
+            for state in range(s)
         ]
-        means = np.stack([mean.reshape(n, s, -1) for mean, _ in moments], axis=-1)
-        variances = np.stack([variance.reshape(n, s, -1) for _, variance in moments], axis=-1)
-        mean = (shares[:, :, None] * means).sum(axis=-1)
-        variance = shares[:, :, None] * (variances + (means - mean[..., None]) ** 2)
-        return mean, variance.sum(axis=-1)
+        means = np.stack([mean.reshape(n, h, -1) for mean, _ in moments], axis=1)
+        variances = np.stack([variance.reshape(n, h, -1) for _, variance in moments], axis=1)
+        share = np.exp(self._log_shares(parameters))[..., None]
+        mean = (share * means).sum(axis=2)
+        return mean, (share * (variances + (means - mean[:, :, None]) ** 2)).sum(axis=2)
 
     def reward_laws(self, parameters: Paths, context: Context) -> tuple[Component, ...]:
         """Return the laws of every path, each with the path's probability given the state."""
         n, s, h = parameters.log_weights.shape
-        shares = self._shares(parameters)
-        wide = None if context is None else np.repeat(context, s, axis=0)
-        return tuple(
-            Component(
-                shares[:, :, path] if share is None else shares[:, :, path] * share.reshape(n, s),
-                law.reshaped(n, s),
-            )
-            for path in range(h)
-            for share, law in reward_laws(self._one(n), self._current(parameters, path), wide)
-        )
+        wide = None if context is None else np.repeat(context, h, axis=0)
+        session = np.repeat(np.arange(n), h)
+        given = [
+            reward_laws(self._given(state, session), _flat(parameters.learned, state), wide)
+            for state in range(s)
+        ]
+        path_shares = np.exp(self._log_shares(parameters))
+        components = []
+        for path in range(h):
+            rows = np.arange(path, n * h, h)
+            for parts in zip(*given, strict=True):
+                shares = [1.0 if part.share is None else part.share for part in parts]
+                share = [np.broadcast_to(one, (n * h, 1))[rows] for one in shares]
+                components.append(
+                    Component(
+                        path_shares[:, :, path] * np.concatenate(share, axis=1),
+                        join_states([part.law for part in parts], rows, n * h),
+                    )
+                )
+        return tuple(components)
 
     def sample_rewards(
         self,
@@ -127,17 +145,24 @@ class PathFilter:
         state: IntArray,
         rng: np.random.Generator,
     ) -> FloatArray:
-        n, s, _ = parameters.log_weights.shape
-        session = np.arange(n)
-        wide = None if context is None else np.repeat(context, s, axis=0)
-        upper = self._shares(parameters).cumsum(axis=-1)
-        draws = []
-        for column in state.T:
-            path = (rng.random((n, s, 1)) >= upper[:, :, :-1]).sum(axis=-1)
-            taught = self._current(parameters, path.ravel())
-            means = self._one(n).sample_rewards(taught, wide, np.zeros((n * s, 1), np.int64), rng)
-            draws.append(means.reshape(n, s, -1)[session, column])
-        return np.stack(draws, axis=1)
+        session = np.broadcast_to(np.arange(len(state))[:, None], state.shape)
+        path = sample(self._log_shares(parameters)[session, state], rng)
+        taught = map_leaves(lambda leaf: leaf[session, state, path, state], parameters.learned)
+        parts: list[tuple[BoolArray, FloatArray]] = []
+        for current in np.unique(state):
+            chosen = state == current
+            rows = session[chosen]
+            draws = self._given(int(current), rows).sample_rewards(
+                map_leaves(lambda leaf, chosen=chosen: leaf[chosen], taught),
+                None if context is None else context[rows],
+                np.zeros((len(rows), 1), np.int64),
+                rng,
+            )
+            parts.append((chosen, draws[:, 0]))
+        rewards = np.empty((*state.shape, parts[0][1].shape[1]))
+        for chosen, draws in parts:
+            rewards[chosen] = draws
+        return rewards
 
     def probability_best(
         self,
@@ -146,64 +171,53 @@ class PathFilter:
         eligible: BoolArray | None,
         weights: FloatArray,
     ) -> None:
-        """A mixture over paths: its draws are counted."""
+        """Return None: a mixture over paths has no formula, so draws are counted."""
         return
 
-    def _one(self, n_sessions: int) -> Model:
-        """Sessions (i, s), each with the one state s of session i; the last one is kept."""
-        if self._last is None or self._last[0] != n_sessions:
-            assert isinstance(self.model, Selectable)
-            session = np.repeat(np.arange(n_sessions), self._states)
-            state = np.tile(np.arange(self._states), n_sessions)
-            self._last = n_sessions, self.model.select(session, state)
-        return self._last[1]
+    def _given(self, state: int, session: IntArray) -> Model:
+        """Return the model of one state whose i-th instance is that of `session[i]`."""
+        if self._shared:
+            return self._shared[state]
+        return self._model.select(session, np.full(len(session), state))
 
-    def _current(self, parameters: Paths, path: int | IntArray) -> Any:
-        """The parameters of the state that a path has reached, for sessions (i, s)."""
-        n, s, _ = parameters.log_weights.shape
-        session, state = np.repeat(np.arange(n), s), np.tile(np.arange(s), n)
-        return map_leaves(lambda leaf: leaf[session, state, path, state], parameters.learned)
-
-    def _shares(self, parameters: Paths) -> FloatArray:
-        """P(path | s), `(n_sessions, n_states, n_paths)`; any path where s cannot be."""
-        top = parameters.log_weights.max(axis=-1, keepdims=True)
-        weights = np.exp(parameters.log_weights - np.where(np.isneginf(top), 0.0, top))
-        total = weights.sum(axis=-1, keepdims=True)
-        equal = np.full_like(weights, 1 / weights.shape[-1])
-        shares: FloatArray = np.divide(weights, total, out=equal, where=total > 0)
-        return shares
+    def _log_shares(self, parameters: Paths) -> FloatArray:
+        """Log P(path | s), `(n_sessions, n_states, n_paths)`; equal where s cannot be current."""
+        equal = np.full(parameters.log_weights.shape[-1], -np.log(self._n_paths))
+        return normalise(parameters.log_weights, equal)[1]
 
     def _move(self, joint: FloatArray, keys: Keys) -> tuple[IntArray, FloatArray]:
-        """The paths that reach each state in the next round: (n, s, h) indices into (s, h)."""
+        """Choose the paths that reach each state in the next round.
+
+        Returns their ancestors, (n, s, h) indices into (s, h), and their log weights.
+        """
         n, s, h = joint.shape
-        joint = joint - joint.max(axis=(1, 2), keepdims=True)
+        top = joint.max(axis=(1, 2), keepdims=True)
+        joint = joint - np.where(np.isneginf(top), 0.0, top)
         candidates = joint[:, None] + self._log_transition.T[:, :, None]
         uniform = history.uniforms(keys, s)
         ancestor, log_weights = thin(candidates.reshape(n * s, s * h), h, uniform.ravel())
         return ancestor.reshape(n, s, h), log_weights.reshape(n, s, h)
 
 
-def _follow(
-    old: FloatArray, new: FloatArray, ancestor: IntArray, shape: tuple[int, int, int]
-) -> FloatArray:
-    """What the next round's paths know: their ancestors', with the state then current updated.
+def _flat(learned: Any, state: int) -> Any:
+    """Return the parameters of `state` on all paths that are in it, sessions and paths as rows."""
+    return map_leaves(
+        lambda leaf: leaf[:, state, :, state].reshape(
+            leaf.shape[0] * leaf.shape[2], *leaf.shape[4:]
+        ),
+        learned,
+    )
 
-    `old` is (n, s, h, s, ...), `new` (n * s, h, ...) for the current states.
+
+def _follow(old: FloatArray, new: FloatArray, ancestor: IntArray) -> FloatArray:
+    """Advance each path's parameters: copy the ancestor's, with those of its state conditioned.
+
+    `old` is (n, s, h, s, ...), `new` (n, s, h, ...) and `ancestor` (n, s, h) indices into (s, h).
     """
-    n, s, h = shape
+    n, s, h = ancestor.shape
     rest = old.shape[4:]
     session = np.arange(n)[:, None]
     before = ancestor.reshape(n, s * h)
     followed = old.reshape(n, s * h, s, *rest)[session, before]
-    was = before // h
-    place = np.arange(s * h)[None, :]
-    followed[session, place, was] = new.reshape(n, s * h, *rest)[session, before]
+    followed[session, np.arange(s * h), before // h] = new.reshape(n, s * h, *rest)[session, before]
     return followed.reshape(n, s, h, s, *rest)
-
-
-def _log_sum(log_values: FloatArray) -> FloatArray:
-    top = log_values.max(axis=-1, keepdims=True)
-    safe = np.where(np.isneginf(top), 0.0, top)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        total: FloatArray = np.log(np.exp(log_values - safe).sum(axis=-1)) + safe[..., 0]
-    return total

@@ -191,6 +191,32 @@ class LinearGaussian(StationaryModel):
                     np.copyto(theta[block], given_s, where=(state[block] == s)[..., None])
         return theta @ checks.required(context).swapaxes(1, 2)
 
+    def point_theta(self, state: IntArray) -> FloatArray:
+        """Return the weights that `log_likelihood` takes for users in `state` (n,)."""
+        return rows(self._weights, state)
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> FloatArray:
+        draws = rng.standard_normal((len(state), self.n_features))
+        theta = (rows(self._factors, state) @ draws[:, :, None])[:, :, 0]
+        theta += rows(self._weights, state)
+        return theta
+
+    def mean_rewards(self, theta: FloatArray, context: Context) -> FloatArray:
+        means: FloatArray = (checks.required(context) @ theta[:, :, None])[:, :, 0]
+        return means
+
+    def draw_rewards(
+        self, theta: FloatArray, context: Context, rng: np.random.Generator
+    ) -> FloatArray:
+        means = self.mean_rewards(theta, context)
+        return means + self.noise * rng.standard_normal(means.shape)
+
+    def log_reward_density(
+        self, theta: FloatArray, context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray:
+        means = np.einsum("nd,nd->n", checks.played(context, action), theta)
+        return log_normal_density(reward - means, self.noise**2)
+
     def probability_best(
         self,
         parameters: LinearPosterior,
@@ -200,7 +226,9 @@ class LinearGaussian(StationaryModel):
     ) -> None:
         """Rewards that share theta have no one-dimensional form: their draws must be counted."""
 
-    def select(self, session: IntArray, state: IntArray) -> LinearGaussian:
+    def select(self, session: IntArray | None, state: IntArray) -> LinearGaussian:
+        if session is None:
+            return LinearGaussian(self.weights[state], self.noise, self.covariances[state])
         chosen = (0 if self.n_sessions is None else session), state
         covariances = self.covariances.reshape(*self._weights.shape, self.n_features)[chosen]
         return LinearGaussian(self._weights[chosen][:, None], self.noise, covariances[:, None])

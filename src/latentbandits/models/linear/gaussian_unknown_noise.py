@@ -15,6 +15,7 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.numerics.laws import Component, Student
 from latentbandits.models.numerics.normal import log_normal_density
+from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
 
@@ -30,6 +31,13 @@ class LinearNoisePosterior(NamedTuple):
     @property
     def linear(self) -> LinearPosterior:
         return LinearPosterior(self.mean, self.factor)
+
+
+class WeightsAndNoise(NamedTuple):
+    """The parameters of n users."""
+
+    weights: FloatArray  # (n, n_features)
+    noise: FloatArray  # (n,), standard deviations
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -174,6 +182,35 @@ class LinearGaussianUnknownNoise(StationaryModel):
         draws += mean
         return draws
 
+    def point_theta(self, state: IntArray) -> WeightsAndNoise:
+        """Return the parameters that `log_likelihood` takes for users in `state` (n,)."""
+        variance = rows(self._mean_variance[..., None], state)[:, 0]
+        return WeightsAndNoise(self._unit.point_theta(state), np.sqrt(variance))
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> WeightsAndNoise:
+        shape = (-1, self.n_states, 1)
+        scale = rows(self.noise_scale.reshape(shape), state)[:, 0]
+        count = rows(self.noise_count.reshape(shape), state)[:, 0]
+        noise = scale * np.sqrt(count / rng.chisquare(count))
+        centre = self._unit.point_theta(state)
+        offset = self._unit.draw_theta(state, rng) - centre
+        return WeightsAndNoise(centre + noise[:, None] * offset, noise)
+
+    def mean_rewards(self, theta: WeightsAndNoise, context: Context) -> FloatArray:
+        return self._unit.mean_rewards(theta.weights, context)
+
+    def draw_rewards(
+        self, theta: WeightsAndNoise, context: Context, rng: np.random.Generator
+    ) -> FloatArray:
+        means = self.mean_rewards(theta, context)
+        return means + theta.noise[:, None] * rng.standard_normal(means.shape)
+
+    def log_reward_density(
+        self, theta: WeightsAndNoise, context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray:
+        means = np.einsum("nd,nd->n", checks.played(context, action), theta.weights)
+        return log_normal_density(reward - means, theta.noise**2)
+
     def probability_best(
         self,
         parameters: LinearNoisePosterior,
@@ -184,16 +221,15 @@ class LinearGaussianUnknownNoise(StationaryModel):
         """Rewards that share theta have no one-dimensional form: their draws must be counted."""
         return
 
-    def select(self, session: IntArray, state: IntArray) -> LinearGaussianUnknownNoise:
+    def select(self, session: IntArray | None, state: IntArray) -> LinearGaussianUnknownNoise:
         unit = self._unit.select(session, state)
-        chosen = (0 if self.n_sessions is None else session), state
-        lead = (-1, self.n_states)
-        return LinearGaussianUnknownNoise(
-            unit.weights,
-            unit.covariances,
-            self.noise_scale.reshape(lead)[chosen][:, None],
-            self.noise_count.reshape(lead)[chosen][:, None],
-        )
+        scale, count = self.noise_scale, self.noise_count
+        if session is None:
+            scale, count = scale[state], count[state]
+        else:
+            chosen = (0 if self.n_sessions is None else session), state
+            scale, count = (a.reshape(-1, self.n_states)[chosen][:, None] for a in (scale, count))
+        return LinearGaussianUnknownNoise(unit.weights, unit.covariances, scale, count)
 
     def vague(self) -> LinearGaussianUnknownNoise:
         """The covariance of weights over states, and their own, in one state of mean noise."""

@@ -101,6 +101,12 @@ class LogisticLinear(ParticleModel):
             checks.extended_prior(self.state_prior, probability),
         )
 
+    def draw_rewards(
+        self, theta: FloatArray, context: Context, rng: np.random.Generator
+    ) -> FloatArray:
+        means = self.mean_rewards(theta, context)
+        return (rng.random(means.shape) < means).astype(np.float64)
+
     @property
     def _point(self) -> FloatArray:
         return self.weights

@@ -7,7 +7,7 @@ of shape `(n_cases, 1)`. scipy is imported where it is used.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple, Self
 
@@ -46,14 +46,26 @@ class Law(ABC):
         """Return the laws of some cases, after `take`."""
         return self._each(lambda value: value[keep])
 
-    def reshaped(self, n_sessions: int, n_states: int) -> Self:
-        """Return laws of one state each, `(n_sessions * n_states, 1, ...)`, with states apart."""
-        return self._each(lambda value: value.reshape(n_sessions, n_states, *value.shape[2:]))
-
     def _each(self, change: Callable[[FloatArray], FloatArray]) -> Self:
         values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
         made = (change(value) if isinstance(value, np.ndarray) else value for value in values)
         return type(self)(*made)
+
+
+def join_states(laws: Sequence[Law], rows: IntArray, n_rows: int) -> Law:
+    """Return one law of several states from laws of one state each.
+
+    The arrays of `laws` are `(1 or n_rows, 1, ...)`, and `rows` are those to take.
+    """
+
+    def join(*values: FloatArray | float) -> FloatArray | float:
+        if not isinstance(values[0], np.ndarray):
+            return values[0]
+        wide = [np.broadcast_to(v, (n_rows, *np.shape(v)[1:]))[rows] for v in values]
+        return np.concatenate(wide, axis=1)
+
+    names = [field.name for field in fields(laws[0])]  # type: ignore[arg-type]
+    return type(laws[0])(*(join(*(getattr(law, name) for law in laws)) for name in names))
 
 
 class Component(NamedTuple):

@@ -1,4 +1,4 @@
-"""Fewer weighted hypotheses instead of many, without bias."""
+"""Resampling of weighted hypotheses without bias."""
 
 from __future__ import annotations
 
@@ -7,14 +7,34 @@ import numpy as np
 from latentbandits.models.checks import FloatArray, IntArray
 
 
-def thin(log_weights: FloatArray, n_kept: int, uniform: FloatArray) -> tuple[IntArray, FloatArray]:
-    """`n_kept` of each row's hypotheses and their log weights, both `(n_rows, n_kept)`.
+def systematic(weights: FloatArray, n_draws: int, uniform: FloatArray | float) -> IntArray:
+    """Draw `n_draws` indices of each row of `weights` (k, m), sorted: `(k, n_draws)`.
 
-    Fearnhead & Clifford (2003): with c such that sum_i min(w_i / c, 1) = n_kept, weights above c
-    stay as they are and the others survive, by systematic sampling, with probability w_i / c and
-    then have weight c. Every expected weight is what it was, none is kept twice, and rows with
-    no more than `n_kept` positive weights stay as they are.
-    `uniform` is one number in [0, 1) per row.
+    Index i is drawn n_draws * w_i / sum(w) times to within one, and that often on average.
+    `uniform` is a number in [0, 1) per row, (k,), or one for all.
+
+    >>> systematic(np.array([[0.5, 0.25, 0.25]]), 4, np.array([0.5]))
+    array([[0, 0, 1, 2]])
+    """
+    upper = weights.cumsum(axis=1)
+    upper *= n_draws / upper[:, -1:]
+    offset = np.reshape(uniform, (-1, 1))
+    below = np.ceil(upper - offset).astype(np.int64)  # draws of indices up to this one
+    below[:, -1] = n_draws  # whatever the rounding of the sum
+    np.minimum(below, n_draws, out=below)
+    times = np.diff(below, axis=1, prepend=0)
+    index = np.broadcast_to(np.arange(weights.shape[1]), weights.shape)
+    return np.repeat(index.ravel(), times.ravel()).reshape(-1, n_draws)
+
+
+def thin(log_weights: FloatArray, n_kept: int, uniform: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Keep `n_kept` hypotheses of each row: their indices and log weights, both `(k, n_kept)`.
+
+    Optimal resampling of Fearnhead & Clifford (2003). With c such that sum_i min(w_i / c, 1) =
+    n_kept, weights above c are kept unchanged. The others survive with probability w_i / c, by
+    systematic sampling, and then have weight c. Every weight keeps its expectation, none is kept
+    twice, and a row with at most `n_kept` positive weights keeps them all.
+    `log_weights` is (k, m); `uniform` (k,) is one number in [0, 1) per row.
 
     >>> index, log_kept = thin(np.log([[0.6, 0.3, 0.1]]), 2, np.array([0.5]))
     >>> index, np.exp(log_kept)
