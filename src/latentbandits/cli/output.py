@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from latentbandits.replacing import adding_files
+
 
 class OutputFolder:
     """A folder that exists and can be written, or ValueError."""
@@ -24,8 +26,6 @@ class OutputFolder:
 
     @contextmanager
     def replacing(self) -> Iterator[Path]:
-        """A scratch folder whose files move here when the block ends well, and vanish otherwise."""
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=self.path) as scratch:
-            yield Path(scratch)
-            for made in sorted(Path(scratch).iterdir()):
-                made.replace(self.path / made.name)
+        """Yield a folder whose files move here if the block ends without an error."""
+        with adding_files(self.path) as scratch:
+            yield scratch

@@ -32,8 +32,8 @@ class TransitionFit:
     log_likelihoods: tuple[float, ...]
 
     def markov(self, model: KnownModel, n_paths: int = 16) -> Markov:
-        """`model` with its state moving as found."""
-        return Markov(model, self.transition, n_paths)
+        """Return `model` with the learned transition and first-state distribution."""
+        return Markov(model, self.transition, n_paths, self.state_prior)
 
 
 def fit_transition(

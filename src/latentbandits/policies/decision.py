@@ -137,10 +137,9 @@ def check_outcome(
         usable = np.abs(rewards) <= LARGEST_REWARD
         if not usable.all():
             session = int(usable.argmin())
-            raise ValueError(
-                f"reward must be finite and at most {LARGEST_REWARD:g} in size, so that squares "
-                f"of it do not overflow; session {session} has {rewards[session]}"
-            )
+            bound = f"at most {LARGEST_REWARD:g} in size, so that its square does not overflow"
+            limit = bound if np.isfinite(rewards[session]) else "finite"
+            raise ValueError(f"reward must be {limit}; session {session} has {rewards[session]}")
     return action, rewards
 
 

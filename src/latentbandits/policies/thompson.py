@@ -180,7 +180,7 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         return ActionProbabilities(choice.shares(choice.best(restricted)).mean(axis=1), "counted")
 
 
-_EXTENDED = "_has_catch_all_state"
+_NOT_EXTENDED = "_without_the_catch_all_of_a_policy"
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,11 +205,13 @@ class mmTS(JointThompson):
         checks.count("propensity_draws", self.propensity_draws)
         if not isinstance(self.catch_all, bool):
             raise ValueError(f"catch_all must be True or False; got {self.catch_all!r}")
-        # dataclasses.replace passes the extended model on: it must not be extended again.
-        if self.catch_all and not getattr(self.model, _EXTENDED, False):
-            extended = with_catch_all(self.model)
-            object.__setattr__(extended, _EXTENDED, True)
-            object.__setattr__(self, "model", extended)
+        # dataclasses.replace passes the extended model on: start again from the one before it.
+        given: Model = getattr(self.model, _NOT_EXTENDED, self.model)
+        model = given
+        if self.catch_all:
+            model = with_catch_all(given)
+            object.__setattr__(model, _NOT_EXTENDED, given)
+        object.__setattr__(self, "model", model)
 
 
 @dataclass(frozen=True, eq=False)

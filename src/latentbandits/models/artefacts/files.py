@@ -9,20 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors.numpy
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from latentbandits.models.artefacts.arrays import from_arrays, to_arrays
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.protocol import KnownModel, Model
 from latentbandits.models.registry import find
+from latentbandits.replacing import interrupted, replacing_folder
 
 SCHEMA_VERSION = 1
 FORMAT = "latentbandits-model"
@@ -58,18 +58,15 @@ def save(
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new folder to write a model to, which takes the place of `path` if the block ends well."""
+    """Yield an empty folder for a model, which takes the place of `path` if the block ends well.
+
+    FileExistsError if there is something at `path` that is not a saved model.
+    """
     target = Path(path)
     if target.exists() and not (target / MANIFEST_FILE).is_file():
         raise FileExistsError(f"{target} exists and is not a saved model: choose another path")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
-        fresh = Path(scratch) / "fresh"
-        fresh.mkdir()
+    with replacing_folder(target) as fresh:
         yield fresh
-        if target.exists():
-            target.rename(Path(scratch) / "old")
-        fresh.rename(target)
 
 
 def write(
@@ -122,6 +119,7 @@ def load_notes(path: str | os.PathLike[str]) -> dict[str, Any]:
 def load_catalogue(path: str | os.PathLike[str]) -> Catalogue | None:
     """The catalogue that was saved with a model; None if there was none.
 
+    >>> import tempfile
     >>> from latentbandits import GaussianArms
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model = GaussianArms([[0.9, 0.1]], noise=0.5)
@@ -137,9 +135,28 @@ def load_catalogue(path: str | os.PathLike[str]) -> Catalogue | None:
         raise ArtefactError(f"{path} does not hold a catalogue: {error}") from None
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[Any]]]]:
-    """The manifest, and the arrays that it vouches for."""
-    manifest = _read_manifest(folder)
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the manifest and the arrays that it vouches for."""
+    while True:
+        before = _identity(folder)
+        try:
+            manifest = _read_manifest(folder)
+            return manifest, _read_arrays(folder, manifest)
+        except ArtefactError:
+            if _identity(folder) == before:  # else it was replaced meanwhile: read the new one
+                raise
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return numbers that differ between a folder and the one that replaces it."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
+
+
+def _read_arrays(folder: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     try:
         data = (folder / ARRAYS_FILE).read_bytes()
     except OSError as error:
@@ -150,7 +167,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dt
             "manifest's): it was truncated or altered; save the model again"
         )
     try:
-        return manifest, safetensors.numpy.load(data)
+        return safetensors.numpy.load(data)
     except SafetensorError as error:
         raise ArtefactError(f"{folder} does not hold a {manifest['kind']}: {error}") from None
 
@@ -158,7 +175,9 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dt
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST_FILE
     if not path.is_file():
-        raise ArtefactError(f"{folder} is not a saved model: it has no {MANIFEST_FILE}")
+        before = interrupted(folder)
+        hint = f"; the model before an interrupted save is {before}: move it back" if before else ""
+        raise ArtefactError(f"{folder} is not a saved model: it has no {MANIFEST_FILE}{hint}")
     try:
         manifest = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

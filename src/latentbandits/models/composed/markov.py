@@ -20,11 +20,18 @@ from latentbandits.models.protocol import Context, KnownModel, Model, Parameters
 
 @dataclass(frozen=True, eq=False, init=False)
 class Markov(Wrapping):
-    """`model`, whose state moves after every round: P(s' | s) = transition[s, s'].
+    """A model whose state moves after every round: P(s' | s) = transition[s, s'].
 
-    The belief about the next round's state is the filter's, condition then predict. Parameters
-    that are uncertain stay what they are while the state comes and goes; they are followed along
-    `n_paths` paths of states for each current state, exactly as long as there are so few.
+    The belief is that of a hidden Markov model's filter: condition on the reward, then predict the
+    next round's state. Uncertain parameters do not change while the state moves. They are followed
+    along `n_paths` paths of states for each current state, which is exact while there are so few.
+
+    Args:
+        model: what the rewards of each state are.
+        transition: P(s' | s), `(n_states, n_states)`; rows sum to one.
+        n_paths: paths of states per current state, where parameters are uncertain.
+        state_prior: P1(s) of the first round, `(n_states,)` or `(n_sessions, n_states)`; None is
+            that of `model`.
 
     >>> from latentbandits import GaussianArms, mTS
     >>> model = Markov(GaussianArms([[1.0], [0.0]], noise=0.1), [[0.9, 0.1], [0.3, 0.7]])
@@ -37,13 +44,26 @@ class Markov(Wrapping):
     model: KnownModel
     transition: FloatArray
     n_paths: int
+    state_prior: FloatArray | None
 
-    def __init__(self, model: KnownModel, transition: ArrayLike, n_paths: int = 16) -> None:
+    def __init__(
+        self,
+        model: KnownModel,
+        transition: ArrayLike,
+        n_paths: int = 16,
+        state_prior: ArrayLike | None = None,
+    ) -> None:
         if model.transition is not None:
             raise ValueError("this model moves already: give Markov the model that it was made of")
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "n_paths", checks.positive_count("n_paths", n_paths))
         checks.set_fields(self, transition=checks.transition_matrix(transition, model.n_states))
+        prior = None
+        if state_prior is not None:
+            lead = () if model.n_sessions is None else (model.n_sessions,)
+            prior = checks.state_prior(state_prior, np.empty((*lead, model.n_states, 1)))
+            checks.frozen(prior)
+        object.__setattr__(self, "state_prior", prior)
         _ = self._learner  # raises now, not at the first decision, if the model is not Selectable
 
     @classmethod
@@ -75,6 +95,12 @@ class Markov(Wrapping):
             raise ValueError("restarting needs a state_prior that all sessions share")
         again = _probability(probability)
         return cls(model, (1 - again) * np.eye(model.n_states) + again * prior[0], n_paths)
+
+    @cached_property
+    def log_state_prior(self) -> FloatArray:
+        if self.state_prior is None:
+            return self.model.log_state_prior
+        return checks.log_prior(self.state_prior)
 
     @property
     def is_certain(self) -> bool:
@@ -117,7 +143,9 @@ class Markov(Wrapping):
         """The filter over parameters; a certain model needs none."""
         if self.model.is_certain:
             return Known(self.model)
-        return PathFilter(cast(Model, self.model), self.transition, self.n_paths)
+        return PathFilter(
+            cast(Model, self.model), self.transition, self.n_paths, self.log_state_prior
+        )
 
 
 def _probability(value: float) -> float:

@@ -38,14 +38,16 @@ class Paths(NamedTuple):
 class PathFilter:
     """P(theta | s) for the current state s of a Markov chain over the states of `model`."""
 
-    def __init__(self, model: Model, transition: FloatArray, n_paths: int) -> None:
+    def __init__(
+        self, model: Model, transition: FloatArray, n_paths: int, log_state_prior: FloatArray
+    ) -> None:
         if not isinstance(model, Selectable):
             raise TypeError(
                 f"Markov cannot follow the uncertain parameters of a {type(model).__name__}: "
                 "give it a conjugate model, or one whose parameters are certain"
             )
         self._model: Selectable = model
-        self._log_state_prior = model.log_state_prior
+        self._log_state_prior = log_state_prior
         self._n_sessions = model.n_sessions
         self._has_features = model.n_features is not None
         self._shared: tuple[Model, ...] = ()

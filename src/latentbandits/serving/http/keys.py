@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import os
 import secrets
-import stat
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
+
+from latentbandits.replacing import replace_file
 
 Scope = Literal["decide", "reward", "read", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)
@@ -172,24 +170,11 @@ def add_key(
     if rate is not None:
         entry += f"rate = {float(rate)!r}\n"
     text = target.read_text() + "\n" if target.exists() else ""
-    try:  # beside it first: the keys that are there must not be lost half-way
-        descriptor, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(descriptor, "w") as file:
-            if target.exists():
-                _copy_access(target, descriptor)
-            file.write(text + entry)
-        os.replace(scratch, target)
+    try:
+        replace_file(target, (text + entry).encode())
     except OSError as error:
         raise ValueError(f"cannot write the keys file {path}: {error.strerror}") from None
     return key
-
-
-def _copy_access(existing: Path, descriptor: int) -> None:
-    """Give the new file the group and the permissions of the one that it replaces."""
-    status = existing.stat()
-    with suppress(OSError):  # the group is one that this user is not in
-        os.fchown(descriptor, -1, status.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
 
 
 def _read(path: Path) -> dict[str, Key]:
