@@ -77,7 +77,7 @@ def posteriors(
         chance = joint.sum(axis=3)
         posterior = joint / np.where(chance > 0, chance, 1.0)[..., None]
         return chance, posterior
-    nodes, node_weights = _hermite(n_nodes)
+    nodes, node_weights = hermite(n_nodes)
     rewards = (means[..., None] + noise * nodes).reshape(n, means.shape[1], -1)  # (n, J, S m)
     chance = np.repeat(weights, n_nodes, axis=1) * np.tile(node_weights, n_states)
     z = (rewards[..., None] - means[:, :, None, :]) / noise
@@ -91,7 +91,7 @@ def posteriors(
 
 
 @cache
-def _hermite(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+def hermite(n_nodes: int) -> tuple[FloatArray, FloatArray]:
     """Return nodes and weights for the expectation of a standard normal variable."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     return nodes, weights / weights.sum()

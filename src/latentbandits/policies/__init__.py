@@ -8,7 +8,9 @@ from latentbandits.policies.exploring import Exploring
 from latentbandits.policies.forgetting import Discounted, SlidingWindow
 from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.information import mIDS, mmIDS
+from latentbandits.policies.knowledge_gradient import mKG, mmKG
 from latentbandits.policies.latent_ucb import mmUCB, mUCB
+from latentbandits.policies.lookahead import mLookahead
 from latentbandits.policies.popularity import Popularity, Uniform
 from latentbandits.policies.protocol import AnyPolicy, Policy
 from latentbandits.policies.thompson import TS, LinTS, mmTS, mTS
@@ -32,11 +34,14 @@ __all__ = [
     "Uniform",
     "mBayesUCB",
     "mIDS",
+    "mKG",
+    "mLookahead",
     "mTS",
     "mUCB",
     "mmBayesUCB",
     "mmGreedy",
     "mmIDS",
+    "mmKG",
     "mmTS",
     "mmUCB",
 ]

@@ -26,6 +26,7 @@ from latentbandits.models.protocol import (
     reward_laws,
 )
 from latentbandits.models.stationary import StationaryModel
+from latentbandits.models.support import REALS, Support
 
 
 class EnsemblePosterior(NamedTuple):
@@ -112,6 +113,12 @@ class Ensemble(StationaryModel):
     def is_certain(self) -> bool:
         """A single certain member is certain; of several the right one is unknown."""
         return len(self.models) == 1 and self.models[0].is_certain
+
+    @property
+    def support(self) -> Support:
+        """The rewards that the first member allows; `check_reward` asks all of them."""
+        support: Support = getattr(self.models[0], "support", REALS)
+        return support
 
     @property
     def noise(self) -> float:

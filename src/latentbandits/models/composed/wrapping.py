@@ -6,6 +6,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.models.support import REALS, Support
 
 
 class Wrapping:
@@ -28,6 +29,12 @@ class Wrapping:
     @property
     def n_sessions(self) -> int | None:
         return self.model.n_sessions
+
+    @property
+    def support(self) -> Support:
+        """The rewards that the wrapped model allows."""
+        support: Support = getattr(self.model, "support", REALS)
+        return support
 
     @property
     def noise(self) -> float:

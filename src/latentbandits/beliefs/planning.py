@@ -1,0 +1,220 @@
+"""Values of actions when a few more rewards may be learned from, then no more.
+
+With R rounds left, m(a) the posterior mean reward of an action and r its reward,
+
+    V_0 = R max_b m(b)                                      no more learning
+    Q_k(a) = m(a) + E_r[ V_{k-1} after (a, r), R - 1 left ]    k more rewards are learned from
+    V_k = max_a Q_k(a)
+
+Q_1 is the knowledge gradient with the remaining horizon (Frazier, Powell & Dayanik 2008; for
+bandits Ryzhov, Powell & Frazier 2012). Rewards with few values are enumerated. Other rewards are
+summed over Gauss-Hermite nodes of their predictive distribution in every state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from latentbandits.beliefs import joint, states
+from latentbandits.beliefs.joint import JointBelief
+from latentbandits.beliefs.lookahead import hermite
+from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.protocol import Context, Model
+from latentbandits.models.support import REALS, Counts, OneOf
+from latentbandits.models.trees import map_leaves
+
+MOST_BELIEFS = 20_000
+"""The largest number of beliefs that one decision may look at."""
+
+_NODES = 5  # Gauss-Hermite nodes for each state
+_REACH = 6.0  # standard deviations that counts of rewards are enumerated to
+_MOST_COUNTS = 60
+
+
+class Outcomes(NamedTuple):
+    """Possible rewards of every action and their probabilities, `(n, n_actions, n_outcomes)`.
+
+    Without probabilities, each reward has its predictive density, normalised over the outcomes.
+    """
+
+    reward: FloatArray
+    chance: FloatArray | None
+
+
+def check_size(model: Model, n_actions: int, steps: int, policy: str) -> None:
+    """Raise ValueError if a decision would look at more than `MOST_BELIEFS` beliefs."""
+    n_outcomes = count_outcomes(model)
+    beliefs = (n_actions * n_outcomes) ** steps
+    if beliefs > MOST_BELIEFS:
+        raise ValueError(
+            f"{policy} would look at ({n_actions} actions x {n_outcomes} outcomes) ^ {steps} steps "
+            f"= {beliefs:,} beliefs per decision; the limit is {MOST_BELIEFS:,}: use fewer "
+            "actions or steps, or mmBayesUCB, which has no such limit"
+        )
+
+
+def count_outcomes(model: Model) -> int:
+    """Return the largest number of rewards that an action is expected over."""
+    support = getattr(model, "support", REALS)
+    if isinstance(support, OneOf):
+        return len(support.values)
+    return _MOST_COUNTS if isinstance(support, Counts) else _NODES * model.n_states
+
+
+def action_values(
+    model: Model,
+    belief: JointBelief,
+    context: Context,
+    remaining: FloatArray,
+    steps: int,
+    eligible: BoolArray | None = None,
+) -> FloatArray:
+    """Return Q_k(a) for k = `steps` and `remaining` rounds `(n,)`, this one included: `(n, K)`.
+
+    Later rounds have the same context and the same eligible actions.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> model = GaussianArms([[0.9, 0.5], [0.0, 0.5]], noise=0.1)
+    >>> belief = joint.prior(model, 1)
+    >>> action_values(model, belief, None, np.array([10.0]), steps=1).round(2)
+    array([[6.75, 5.  ]])
+    """
+    if steps == 0:
+        return _means(model, belief, context) * np.maximum(remaining, 0.0)[:, None]
+    if model.n_sessions is not None:
+        return _values_in_turn(model, belief, context, remaining, steps, eligible)
+    n = len(belief.log_weights)
+    parts = []
+    n_actions = model.n_actions if context is None else context.shape[1]
+    width = (n_actions or 1) ** 2 * count_outcomes(model) * model.n_states
+    for block in blocks(n, width):
+        some = map_leaves(lambda leaf, block=block: leaf[block], belief)
+        parts.append(
+            _values_together(
+                model,
+                some,
+                None if context is None else context[block],
+                remaining[block],
+                steps,
+                None if eligible is None else eligible[block],
+            )
+        )
+    return np.concatenate(parts)
+
+
+def best_value(values: FloatArray, eligible: BoolArray | None) -> FloatArray:
+    """Return the largest value among the eligible actions, `(n,)`."""
+    if eligible is not None:
+        values = np.where(eligible, values, -np.inf)
+    best: FloatArray = values.max(axis=1)
+    return best
+
+
+def _values_together(
+    model: Model,
+    belief: JointBelief,
+    context: Context,
+    remaining: FloatArray,
+    steps: int,
+    eligible: BoolArray | None,
+) -> FloatArray:
+    """Condition one copy of every session for each action and outcome, in one batch."""
+    means = _means(model, belief, context)
+    outcomes = _outcomes(model, belief, context)
+    n, n_actions, n_outcomes = outcomes.reward.shape
+    copies = n_actions * n_outcomes
+    many = map_leaves(lambda leaf: np.repeat(leaf, copies, axis=0), belief)
+    wide = None if context is None else np.repeat(context, copies, axis=0)
+    action = np.tile(np.repeat(np.arange(n_actions), n_outcomes), n)
+    after = joint.condition(model, many, wide, action, outcomes.reward.ravel())
+    chance = _chances(outcomes, many, after)
+    left = np.repeat(remaining, copies) - 1
+    mask = None if eligible is None else np.repeat(eligible, copies, axis=0)
+    values = action_values(model, after, wide, left, steps - 1, mask)
+    best = np.where(left > 0, best_value(values, mask), 0.0).reshape(n, n_actions, n_outcomes)
+    expected: FloatArray = means + (chance * best).sum(axis=2)
+    return expected
+
+
+def _values_in_turn(
+    model: Model,
+    belief: JointBelief,
+    context: Context,
+    remaining: FloatArray,
+    steps: int,
+    eligible: BoolArray | None,
+) -> FloatArray:
+    """Condition all sessions on one action and outcome at a time: instances cannot be copied."""
+    means = _means(model, belief, context)
+    outcomes = _outcomes(model, belief, context)
+    n, n_actions, n_outcomes = outcomes.reward.shape
+    log_chance, best = np.empty(outcomes.reward.shape), np.empty(outcomes.reward.shape)
+    total = states.log_total(belief.log_weights)
+    for a in range(n_actions):
+        action = np.full(n, a)
+        for o in range(n_outcomes):
+            after = joint.condition(model, belief, context, action, outcomes.reward[:, a, o])
+            log_chance[:, a, o] = states.log_total(after.log_weights) - total
+            values = action_values(model, after, context, remaining - 1, steps - 1, eligible)
+            best[:, a, o] = np.where(remaining > 1, best_value(values, eligible), 0.0)
+    chance = _normalised(log_chance) if outcomes.chance is None else outcomes.chance
+    expected: FloatArray = means + (chance * best).sum(axis=2)
+    return expected
+
+
+def _means(model: Model, belief: JointBelief, context: Context) -> FloatArray:
+    """Return the posterior mean reward of every action, `(n, n_actions)`."""
+    mean, _ = model.posterior_rewards(belief.parameters, context)
+    weights = states.probabilities(belief.log_weights)
+    total: FloatArray = (weights[:, None] @ mean)[:, 0]
+    return total
+
+
+def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:
+    """Return the rewards that every action is expected over."""
+    mean, variance = model.posterior_rewards(belief.parameters, context)
+    n, n_states, n_actions = mean.shape
+    support = getattr(model, "support", REALS)
+    if isinstance(support, OneOf):
+        values = np.array(support.values)
+        return Outcomes(np.broadcast_to(values, (n, n_actions, len(values))), None)
+    if isinstance(support, Counts):
+        top = (mean + _REACH * np.sqrt(mean + variance)).max()
+        counts = np.arange(min(int(np.ceil(top)) + 1, _MOST_COUNTS), dtype=np.float64)
+        return Outcomes(np.broadcast_to(counts, (n, n_actions, len(counts))), None)
+    nodes, shares = hermite(_NODES)
+    deviation = np.sqrt(variance + model.noise**2)
+    rewards = mean[..., None] + deviation[..., None] * nodes  # (n, S, K, nodes)
+    low = support.bounds[0] if support.bounds is not None else getattr(support, "low", -np.inf)
+    rewards = np.maximum(rewards, low).swapaxes(1, 2).reshape(n, n_actions, -1)
+    weights = states.probabilities(belief.log_weights)
+    chance = np.repeat(weights, _NODES, axis=1) * np.tile(shares, n_states)
+    return Outcomes(rewards, np.broadcast_to(chance[:, None], rewards.shape))
+
+
+def _chances(outcomes: Outcomes, before: JointBelief, after: JointBelief) -> FloatArray:
+    """Return the probabilities of the outcomes, which sum to one for every action."""
+    if outcomes.chance is not None:
+        return outcomes.chance
+    log_chance = states.log_total(after.log_weights) - states.log_total(before.log_weights)
+    return _normalised(log_chance.reshape(outcomes.reward.shape))
+
+
+def _normalised(log_chance: FloatArray) -> FloatArray:
+    chance = np.exp(log_chance)
+    chance /= chance.sum(axis=2, keepdims=True)
+    return chance
+
+
+def resolve_ties(values: FloatArray) -> FloatArray:
+    """Return `values` with those that differ from the largest by rounding alone made equal to it.
+
+    >>> resolve_ties(np.array([[0.3, 0.1 + 0.2, 0.1]]))[0, :2]
+    array([0.3, 0.3])
+    """
+    top: Any = values.max(axis=1, keepdims=True)
+    near = values >= top - 1e-11 * np.abs(top)
+    return np.where(near, top, values)

@@ -1,0 +1,147 @@
+"""Policies that plan: the knowledge gradient, and optimal play for a few more observations."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.beliefs import joint, planning
+from latentbandits.beliefs.joint import JointBelief
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
+from latentbandits.models.composed.known import Known
+from latentbandits.models.protocol import Context, KnownModel, Model, Parameters
+from latentbandits.policies.checked import Choice, best_probabilities, choose_best
+from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.latent import PosteriorPolicy, check_context
+
+
+class PlanningBelief(NamedTuple):
+    """The joint belief of mmTS, and the number of rewards so far."""
+
+    log_weights: FloatArray  # (n_sessions, n_states)
+    parameters: Parameters
+    rounds: FloatArray  # (n_sessions,)
+
+
+class Planning(PosteriorPolicy[PlanningBelief], ABC):
+    """Play the action of the largest Q_k (`beliefs/planning.py`); a subclass states k and horizon.
+
+    Rounds are counted by rewards. After the horizon the policy is greedy.
+    """
+
+    horizon: int
+    _steps: int
+    _belief_model: Model
+
+    def _check(self) -> None:
+        """Raise ValueError for a horizon that is none, and for problems that are too large."""
+        positive_count("horizon", self.horizon)
+        if self.model.n_actions is not None:
+            self._check_size(self.model.n_actions)
+
+    def _check_size(self, n_actions: int) -> None:
+        planning.check_size(self._belief_model, n_actions, self._steps, self.name)
+
+    def init(self, n_sessions: int = 1) -> PlanningBelief:
+        prior = joint.prior(self._belief_model, n_sessions)
+        return PlanningBelief(*prior, np.zeros(len(prior.log_weights)))
+
+    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+        features, n_actions = check_context(self.model, context, n_sessions)
+        if self.model.n_actions is None:
+            self._check_size(n_actions)
+        return features, n_actions
+
+    def _learn(
+        self,
+        belief: PlanningBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> PlanningBelief:
+        before = JointBelief(belief.log_weights, belief.parameters)
+        after = joint.condition(self._belief_model, before, context, action, reward)
+        return PlanningBelief(*after, belief.rounds + 1)
+
+    def _scores(
+        self, belief: PlanningBelief, context: Context, eligible: BoolArray | None
+    ) -> FloatArray:
+        values = planning.action_values(
+            self._belief_model,
+            JointBelief(belief.log_weights, belief.parameters),
+            context,
+            np.maximum(self.horizon - belief.rounds, 1.0),
+            self._steps,
+            eligible,
+        )
+        if eligible is not None:
+            values = np.where(eligible, values, -np.inf)
+        return planning.resolve_ties(values)
+
+    def _choose(
+        self,
+        belief: PlanningBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        scores = self._scores(belief, context, eligible)
+        return choose_best(scores, eligible, rng, propensity, belief.log_weights.argmax(axis=1))
+
+    def _probabilities(
+        self,
+        belief: PlanningBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        return best_probabilities(self._scores(belief, context, eligible), eligible)
+
+
+@dataclass(frozen=True, eq=False)
+class mKG(Planning):
+    """Knowledge gradient with a known model: one more reward is learned from.
+
+    Q(a) = m(a) + (R - 1) E_r[max_b m(b | a, r)] with R rounds left of `horizon`.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> model = GaussianArms([[0.9, 0.5], [0.0, 0.5]], noise=0.1)  # 0.45 on average, or 0.5
+    >>> policy = mKG(model, horizon=10)
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).action
+    array([0])
+    """
+
+    model: KnownModel
+    horizon: int
+    _steps: int = field(default=1, init=False, repr=False)
+    _belief_model: Model = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_belief_model", Known(self.model))
+        self._check()
+
+
+@dataclass(frozen=True, eq=False)
+class mmKG(Planning):
+    """Knowledge gradient with an uncertain model: mKG on the joint belief of mmTS.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> policy = mmKG(GaussianArms([[0.5, 0.4]], noise=0.5, spread=[[0.01, 0.3]]), horizon=50)
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).action
+    array([1])
+    """
+
+    model: Model
+    horizon: int
+    _steps: int = field(default=1, init=False, repr=False)
+    _belief_model: Model = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_belief_model", self.model)
+        self._check()

@@ -1,0 +1,148 @@
+"""Knowledge gradient and lookahead: against recursion by hand, quadrature, and their limits."""
+
+import numpy as np
+import pytest
+
+from latentbandits import (
+    BernoulliArms,
+    CategoricalArms,
+    Decision,
+    ExponentialArms,
+    GaussianArms,
+    LinearGaussian,
+    PoissonArms,
+    mKG,
+    mLookahead,
+    mmGreedy,
+    mmKG,
+)
+from latentbandits.beliefs import joint, planning
+from latentbandits.models.composed.known import Known
+from latentbandits.testing import check_policy
+from tests.reference import planning as slow
+
+RNG = np.random.default_rng(4)
+
+
+def clicks(n, rng):
+    return rng.integers(0, 2, n).astype(float)
+
+
+def features(n, rng):
+    return rng.normal(size=(n, 4, 2))
+
+
+def problem(seed, n_states=2, n_actions=3):
+    rng = np.random.default_rng(seed)
+    return BernoulliArms.from_means(
+        0.1 + 0.8 * rng.random((n_states, n_actions)), 0.15, rng.dirichlet(np.ones(n_states))
+    )
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(("steps", "remaining"), [(1, 1), (1, 7), (2, 1), (2, 2), (2, 9), (3, 5)])
+def test_values_by_recursion(known, steps, remaining):
+    """After some rewards, for models that sessions share and that have instances."""
+    shared = problem(1)
+    own = BernoulliArms(
+        np.stack([shared.alpha, shared.alpha[::-1]]), np.stack([shared.beta, shared.beta[::-1]])
+    )
+    for model in (shared, own):
+        n = 2
+        planned = Known(model) if known else model
+        belief = joint.prior(planned, n)
+        history = [(0, 1), (2, 0), (0, 1)]
+        for action, reward in history:
+            belief = joint.condition(
+                planned, belief, None, np.full(n, action), np.full(n, float(reward))
+            )
+        left = np.full(n, float(remaining))
+        found = planning.action_values(planned, belief, None, left, steps)
+        for i in range(n):
+            alpha, beta = (
+                (a if a.ndim == 2 else a[i]) for a in (model.alpha.copy(), model.beta.copy())
+            )
+            start = (alpha / (alpha + beta), None) if known else (alpha, beta)
+            after = (*start, np.exp(model.log_state_prior[0]))
+            for action, reward in history:
+                after, _ = slow.condition(*after, action, reward)
+            np.testing.assert_allclose(found[i], slow.values(*after, remaining, steps), rtol=1e-12)
+
+
+def test_gaussian_knowledge_gradient_by_hand():
+    """One state, one uncertain arm against a sure one: E[max(c, X)] of a normal X is known."""
+    from scipy.stats import norm
+
+    model = GaussianArms([[0.5, 0.4]], noise=0.5, spread=[[0.0, 0.3]])
+    deviation = 0.3**2 / np.sqrt(0.3**2 + 0.5**2)  # of the posterior mean after one reward
+    z = (0.4 - 0.5) / deviation
+    expected = 0.5 + deviation * (z * norm.cdf(z) + norm.pdf(z))
+    found = planning.action_values(model, joint.prior(model, 1), None, np.array([21.0]), 1)[0]
+    assert found[0] == pytest.approx(0.5 + 20 * 0.5, rel=1e-12)
+    assert found[1] == pytest.approx(0.4 + 20 * expected, rel=0.01)  # five nodes of a kink
+
+
+MODELS = {
+    "gaussian": (GaussianArms(RNG.random((2, 4)), 0.5, 0.2), None, None),
+    "bernoulli": (problem(2, 2, 4), None, clicks),
+    "categorical": (CategoricalArms(1 + RNG.random((2, 4, 3)), [0.0, 1.0, 2.0]), None, clicks),
+    "poisson": (PoissonArms.from_means(0.2 + RNG.random((2, 4)), 0.2), None, clicks),
+    "exponential": (ExponentialArms.from_means(0.5 + RNG.random((2, 4)), 0.2), None, clicks),
+    "linear": (LinearGaussian(RNG.normal(size=(2, 2)), 0.5, [np.eye(2)] * 2), features, None),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("make", [mKG, mmKG])
+def test_policies_keep_their_promises(name, make):
+    model, context, reward = MODELS[name]
+    check_policy(make(model, horizon=20), 4, context, reward)
+
+
+def test_lookahead_keeps_its_promises():
+    check_policy(mLookahead(problem(3, 2, 2), horizon=20), 2, reward=clicks)
+
+
+def test_the_last_round_is_greedy():
+    """And so are the rounds after the horizon."""
+    model = problem(5, 3, 4)
+    for policy in (mmKG(model, horizon=3), mLookahead(model, horizon=3)):
+        greedy = mmGreedy(model)
+        belief, other = policy.init(), greedy.init()
+        for t in range(5):
+            chances = policy.action_probabilities(belief, None, RNG).values
+            if t >= 2:
+                expected = greedy.action_probabilities(other, None, RNG).values
+                np.testing.assert_array_equal(chances, expected)
+            decision = Decision.logged([t % 4])
+            belief = policy.update(belief, None, decision, [1.0])
+            other = greedy.update(other, None, decision, [1.0])
+
+
+def test_equal_actions_share():
+    model = BernoulliArms(alpha=[[2.0, 2.0, 1.0]], beta=[[1.0, 1.0, 9.0]])
+    for policy in (mmKG(model, horizon=30), mLookahead(model, horizon=30)):
+        chances = policy.action_probabilities(policy.init(), None, RNG)
+        np.testing.assert_allclose(chances.values, [[0.5, 0.5, 0.0]])
+        assert chances.kind == "exact"
+
+
+@pytest.mark.parametrize("horizon", [0, -1, 2.5, None])
+def test_bad_horizons(horizon):
+    model = problem(6)
+    for make in (mKG, mmKG, mLookahead):
+        with pytest.raises(ValueError, match="horizon must be a whole number of at least 1"):
+            make(model, horizon=horizon)
+
+
+def test_sizes_beyond_the_limit():
+    arms = GaussianArms(RNG.random((5, 10)), 0.5, 0.2)
+    with pytest.raises(ValueError, match=r"\(10 actions x 25 outcomes\) \^ 2 steps = 62,500"):
+        mLookahead(arms, horizon=20)
+    with pytest.raises(ValueError, match="the limit is 20,000"):
+        mmKG(GaussianArms(RNG.random((5, 1000)), 0.5, 0.2), horizon=20)
+    with pytest.raises(ValueError, match="steps must be a whole number"):
+        mLookahead(problem(7), steps=0, horizon=20)
+    linear = mLookahead(LinearGaussian(RNG.normal(size=(2, 2)), 0.5), horizon=9)
+    with pytest.raises(ValueError, match="the limit is 20,000"):
+        linear.decide(linear.init(), RNG.normal(size=(1, 50, 2)), RNG)
