@@ -184,15 +184,19 @@ def test_the_log_comes_in_pages_and_as_a_table(
 ) -> None:
     http.post("/v1/decide", json=[{"session": "log", "actions": ["1", "2"]}] * 3)
     seen: list[dict[str, Any]] = []
+    rewards: list[dict[str, Any]] = []
     since = ""
     while True:
         page = http.get("/v1/log", params={"since": since, "limit": 7}).json()
-        if not page["decisions"]:
+        if page["next"] == since:
             break
         seen += page["decisions"]
+        rewards += page["rewards"]
         since = page["next"]
     ids = [decision["decision_id"] for decision in seen]
     assert ids == sorted(set(ids))
+    assert {one["decision_id"] for one in rewards} <= set(ids)
+    assert len({one["cursor"] for one in [*seen, *rewards]}) == len(seen) + len(rewards)
     assert seen[-1]["eligible"] == ["1", "2"]
     for wrong in ({"limit": "0"}, {"limit": "x"}, {"limit": "1001"}, {"since": "zz"}):
         assert http.get("/v1/log", params=wrong).status_code == 422

@@ -13,7 +13,7 @@ import numpy as np
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS, save
 from latentbandits.serving.http.views import describe
-from latentbandits.serving.records import LoggedDecision
+from latentbandits.serving.records import LoggedEvent
 from latentbandits.serving.stores import open_log
 from tests.processes.http import Connection
 from tests.processes.service import RunningService
@@ -132,48 +132,53 @@ class Audit:
         )
 
 
-def read_log(store: str) -> list[LoggedDecision]:
+def read_log(store: str) -> list[LoggedEvent]:
+    """Return all events, as a reader sees them that follows the positions."""
     reader = open_log(store)
-    rows: list[LoggedDecision] = []
-    while page := reader.read(rows[-1].row.order if rows else -1, 10_000):
-        rows += page
+    events: list[LoggedEvent] = []
+    while page := reader.read(events[-1].position if events else 0, 10_000):
+        events += page
     reader.close()
-    return rows
+    return events
 
 
 def audit(book: Book, service: RunningService, store: str, models: dict[str, Any]) -> Audit:
     """Ask the running service for every session, and replay the log beside it with mmTS."""
-    rows = read_log(store)
-    by_id = {f"{r.row.order:016x}{r.row.token:016x}": r for r in rows}
+    rows = [event for event in read_log(store) if event.reward is None]
+    by_id = {f"{e.decision.order:016x}{e.decision.token:016x}": e for e in rows}
     lost_decisions = sum(decision_id not in by_id for decision_id in book.decided)
-    lost_rewards = sum(
-        decision_id not in by_id or by_id[decision_id].row.reward != value
-        for decision_id, value in book.rewarded.items()
-    )
-    histories: dict[str, list[Any]] = {}
-    for logged in rows:
-        histories.setdefault(logged.session_name, []).append(logged.row)
+    lost_rewards = 0
+    for decision_id, value in book.rewarded.items():
+        event = by_id.get(decision_id)
+        lost_rewards += event is None or event.current is None or event.current.value != value
+    histories: dict[str, list[LoggedEvent]] = {}
+    for event in rows:
+        histories.setdefault(event.session_name, []).append(event)
     worst, wrong = 0.0, 0
     with service.client() as http:
         for name, history in histories.items():
             view = http.get(f"/v1/sessions/{name}").json()
-            applied = [row for row in history if row.reward_status == "applied"]
+            applied = [
+                e for e in history if e.current is not None and e.current.status == "applied"
+            ]
             wrong += view["rewards"] != len(applied)
             expected = replayed(models[view["model"]], applied)
             worst = max(worst, difference(view["belief"], expected))
     return Audit(lost_decisions, lost_rewards, wrong, worst, len(histories))
 
 
-def replayed(model: Any, rows: Sequence[Any]) -> dict[str, Any]:
-    """The belief of mmTS on these decisions, in the order they were made, not rewarded."""
+def replayed(model: Any, events: Sequence[LoggedEvent]) -> dict[str, Any]:
+    """Return the belief of mmTS on these decisions, in the order they were made, not rewarded."""
     policy = mmTS(model)
     belief = policy.init(1)
-    for row in sorted(rows, key=lambda row: row.order):
+    for event in sorted(events, key=lambda event: event.decision.order):
+        row, reward = event.decision, event.current
+        assert reward is not None
         context = None
         if row.features is not None:
             context = np.frombuffer(row.features).reshape(1, row.n_actions, -1)
         action = row.index if context is not None else int(row.action)
-        belief = policy.update(belief, context, Decision.logged([action]), [row.reward])
+        belief = policy.update(belief, context, Decision.logged([action]), [reward.value])
     return describe(belief)
 
 

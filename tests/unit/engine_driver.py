@@ -57,7 +57,8 @@ class Driver:
 
     def merge(self, into: str, other: str) -> SessionView:
         with self.engine.transaction():
-            return session_view(self.engine.merge(into, other))
+            self.engine.merge(into, other)
+            return session_view(self.engine.session(into))
 
     def ask(self, session: str = "ann", **fields: Any) -> Decided:
         answer: Decided = self.decide(DecisionRequest(session, **fields))

@@ -207,12 +207,12 @@ def test_the_overview_adds_up() -> None:
     assert sum(group.sessions for group in seen.groups) == 40
     assert sum(state.share for state in seen.states) == pytest.approx(1.0)
     assert seen.difference is not None
-    logged = [row.row for row in driver.store.log_reader().read(-1, 1000)]
+    logged = [e for e in driver.store.log_reader().read(0, 1000) if e.reward is None]
     for group in seen.groups:
         sums: dict[int, list[float]] = {}
-        for row in logged:
-            if row.group == group.group and row.reward is not None:
-                sums.setdefault(row.session, []).append(row.reward)
+        for event in logged:
+            if event.decision.group == group.group and event.current is not None:
+                sums.setdefault(event.decision.session, []).append(event.current.value)
         rewards = [value for values in sums.values() for value in values]
         assert group.reward is not None
         assert group.reward.mean == pytest.approx(np.mean(rewards))

@@ -119,7 +119,11 @@ def test_a_catalogue_names_the_actions() -> None:
         view.state_probabilities, policy.state_probabilities(belief)[0], atol=1e-9
     )
     names = ActionNames(driver.store.model)
-    logged = [log_entry(row, names) for row in driver.store.log_reader().read(-1, 100)]
+    logged = [
+        log_entry(event, names, driver.engine.store_id)
+        for event in driver.store.log_reader().read(0, 100)
+        if event.reward is None
+    ]
     assert logged[0].eligible == ["a", "b", "c"]
     assert logged[2].eligible == ["new"]
     numbered = Driver(ARMS)

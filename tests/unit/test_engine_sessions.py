@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, mmTS
-from latentbandits.serving.engine.propensities import group_of
+from latentbandits.serving.engine.groups import Group, group_of
 from latentbandits.serving.errors import NotFound
 from latentbandits.serving.http.overview import overview
 from latentbandits.serving.stores.sqlite import SqliteStore
@@ -50,7 +50,7 @@ def test_deleting_forgets_everything(arms: Driver) -> None:
         with pytest.raises(NotFound):
             forgotten()
     assert arms.ask(request_id="r").round == 1
-    assert arms.store.log_reader().read(-1, 10)[0].row.round == 1
+    assert arms.store.log_reader().read(0, 10)[0].decision.round == 1
 
 
 def test_sessions_end_and_are_forgotten_in_time() -> None:
@@ -68,17 +68,20 @@ def test_sessions_end_and_are_forgotten_in_time() -> None:
     driver.clock.now += 200_000
     assert driver.sweep() == 2
     assert driver.sweep() == 0
-    assert len(driver.store.log_reader().read(-1, 10)) == 4
+    assert len(_decided(driver)) == 4
     driver.clock.now += 1_000_000
     assert driver.sweep() == 3
-    assert driver.store.log_reader().read(-1, 10) == []
+    assert driver.store.log_reader().read(0, 10) == []
 
 
 def test_holdout_is_a_stable_share_of_sessions() -> None:
-    shares = [group_of(f"user {i}", b"salt", 0.3) == "holdout" for i in range(20_000)]
+    groups = [Group("holdout", "uniform", 0.3)]
+    shares = [group_of(f"user {i}", b"salt", groups) == "holdout" for i in range(20_000)]
     assert abs(np.mean(shares) - 0.3) < 5 * np.sqrt(0.3 * 0.7 / 20_000)
-    assert [group_of("u", b"salt", 0.3) for _ in range(3)] == [group_of("u", b"salt", 0.3)] * 3
-    assert shares != [group_of(f"user {i}", b"pepper", 0.3) == "holdout" for i in range(20_000)]
+    assert [group_of("u", b"salt", groups) for _ in range(3)] == [
+        group_of("u", b"salt", groups)
+    ] * 3
+    assert shares != [group_of(f"user {i}", b"pepper", groups) == "holdout" for i in range(20_000)]
     driver = Driver(ARMS, holdout_share=1.0, holdout_policy="UCB1")
     assert driver.ask().policy == "UCB1"
 
@@ -118,3 +121,8 @@ def test_a_small_cache_changes_nothing() -> None:
                 driver.tell(decided, float(rng.normal()))
     for name in ("a", "b", "c"):
         assert narrow.session(name).belief == wide.session(name).belief
+
+
+def _decided(driver: Driver) -> list[int]:
+    events = driver.store.log_reader().read(0, 100)
+    return [event.decision.order for event in events if event.reward is None]

@@ -11,22 +11,37 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("export", help=__doc__.split(": ", 1)[1], description=__doc__)
     parser.add_argument("--store", required=True, metavar="STORE", help="sqlite:PATH, postgresql:…")
     parser.add_argument(
-        "--out", required=True, metavar="FILE", help="Parquet file to write (.parquet)"
+        "--out", required=True, metavar="FILE", help="file to write: .parquet, .csv or .jsonl"
     )
-    parser.add_argument("--since", default="", metavar="ID", help="only decisions after this one")
+    parser.add_argument(
+        "--since",
+        default="",
+        metavar="CURSOR",
+        help="only decisions and rewards after this cursor, which an earlier export printed",
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from latentbandits.serving.export import export
+    from latentbandits.serving.export import FORMATS, export
     from latentbandits.serving.stores import open_log
 
-    if not arguments.out.endswith(".parquet"):
-        raise ValueError(f"--out must end in .parquet; got {arguments.out!r}")
+    if not arguments.out.endswith(FORMATS):
+        raise ValueError(f"--out must end in {', '.join(FORMATS)}; got {arguments.out!r}")
     reader = open_log(arguments.store)
     try:
-        count = export(reader, arguments.out, arguments.since)
+        done = export(reader, arguments.out, arguments.since, _show)
     finally:
         reader.close()
-    sys.stdout.write(f"{count} decisions in {arguments.out}\n")
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+    again = f", {done.again} of them with a reward that came later" if done.again else ""
+    sys.stdout.write(
+        f"{done.rows} decisions in {arguments.out}{again}; next time: --since {done.next}\n"
+    )
     return 0
+
+
+def _show(rows: int) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{rows:,} decisions")

@@ -24,6 +24,19 @@ def add_parser(subparsers: Any) -> None:
         "--demo", action="store_true", help="no model: learn one from generated ratings, and play"
     )
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings")
+    parser.add_argument(
+        "--activate",
+        action="store_true",
+        help="activate MODEL although it was activated before in this store: without this, a "
+        "restart keeps the model that is active there",
+    )
+    parser.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME=POLICY:SHARE",
+        help="an experiment group beside the main one; can be repeated",
+    )
     parser.set_defaults(run=_run)
     _add_settings(parser)
 
@@ -54,6 +67,7 @@ def _metavar(described: Any) -> str:
 def _run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.advice import harm_warnings
     from latentbandits.serving.engine.engine import Engine
+    from latentbandits.serving.engine.groups import MAIN
     from latentbandits.serving.engine.library import notes
     from latentbandits.serving.errors import Refused
     from latentbandits.serving.http.server import serve
@@ -64,6 +78,8 @@ def _run(arguments: argparse.Namespace) -> int:
     flags = {name: getattr(arguments, name) for name in Settings.__struct_fields__}
     if arguments.model is not None and flags["models"] is None:
         flags["models"] = str(Path(arguments.model).resolve().parent)
+    if arguments.group:
+        flags["groups"] = "; ".join([*filter(None, [flags["groups"]]), *arguments.group])
     environment = {**(_DEMO_SETTINGS if arguments.demo else {}), **os.environ}
     settings = gather(flags, arguments.config or os.environ.get(f"{PREFIX}CONFIG"), environment)
     if arguments.demo and arguments.model is not None:
@@ -78,9 +94,9 @@ def _run(arguments: argparse.Namespace) -> int:
         demo = _demonstration() if arguments.demo else None
         row = _model_row(arguments.model, demo)
         with engine.transaction():
-            if row is not None:
-                engine.ensure_active(row, force=True)
+            why = engine.start_with(row, activate=arguments.activate)
             served = engine.library.served(engine.library.active.model)
+            row = engine.library.row(served.id)
         service = Service(engine, settings)
     except Refused as refusal:
         store.close()
@@ -89,11 +105,14 @@ def _run(arguments: argparse.Namespace) -> int:
         store.close()
         raise
     logger = logging.getLogger("latentbandits")
+    for warning in store.warnings:
+        logger.warning("%s", warning)
     logger.info(
-        "model %s (%s), policy %s%s, store %s",
+        "active model %s (%s): %s; policy %s%s, store %s",
         served.id,
         served.name,
-        served.policy_texts["policy"],
+        why,
+        served.of_group(MAIN).text,
         " (recommended by its fit)" if _recommended(settings.policy, row) else "",
         _safe(settings.store),
     )

@@ -77,7 +77,7 @@ def embed(
             row = pack(model, type(model).__name__, catalogue)
         with engine.transaction():
             if row is not None:
-                engine.ensure_active(row, force=True)
+                engine.start_with(row)
             engine.library.served(engine.library.active.model)
         return Embedded(Service(engine, checked))
     except Refused as refusal:

@@ -64,5 +64,11 @@ class OutcomeUnknown(StoreUnavailable):
     code = "unknown"
 
 
+class Damaged(StoreUnavailable):
+    """What the store holds at this place is not what was written there."""
+
+    code = "damaged"
+
+
 class StoreError(ValueError):
     """A store that cannot be opened: held by another process, from a newer version, no store."""

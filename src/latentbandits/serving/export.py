@@ -1,21 +1,25 @@
-"""The decision log as a Parquet table: what evaluation and the next `fit` read."""
+"""The decision log as a table: the input of evaluation and of the next `fit`."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import polars
 
 from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.log import cursor_order, log_entry
+from latentbandits.serving.log import cursor_of, cursor_position, log_entry
 from latentbandits.serving.log_entries import LogEntry
+from latentbandits.serving.records import LoggedEvent
 from latentbandits.serving.stores.protocol import LogReader
 
 _PAGE = 5_000
+_PAGE_BYTES = 32 * 2**20
+FORMATS = (".parquet", ".csv", ".jsonl")
 SCHEMA = polars.Schema(
     {
         "decision_id": polars.String(),
@@ -34,9 +38,12 @@ SCHEMA = polars.Schema(
         "state_probabilities": polars.List(polars.Float64()),
         "reward": polars.Float64(),
         "reward_status": polars.String(),
+        "reward_kind": polars.String(),
         "reward_time": polars.Datetime("ms", "UTC"),
+        "cursor": polars.String(),
     }
 )
+_NESTED = ("eligible", "features", "state_probabilities")
 _NUMBERED = polars.Schema(
     {
         name: polars.Int64() if isinstance(kind, polars.Datetime) else kind
@@ -45,46 +52,119 @@ _NUMBERED = polars.Schema(
 )
 
 
-def export(reader: LogReader, out: str, since: str = "") -> int:
-    """Write all decisions after `since` to the Parquet file `out`, page by page; their number.
+class Exported(NamedTuple):
+    """The number of rows, how many of them are decisions of earlier exports, and the cursor that
+    the next export continues from.
+    """
 
-    The file appears when it is complete.
+    rows: int
+    again: int
+    next: str
+
+
+def export(
+    reader: LogReader,
+    out: str,
+    since: str = "",
+    progress: Callable[[int], None] = lambda rows: None,
+) -> Exported:
+    """Write the decisions after the cursor `since` to a Parquet, CSV or JSONL file.
+
+    A decision that was in an earlier export is written again where its reward came, or was
+    corrected, after it: rows of one `decision_id` in a later file replace those in an earlier
+    one. Pages are read and written one at a time. The file appears when it is complete.
     """
     target = Path(out)
+    if target.suffix not in FORMATS:
+        raise ValueError(f"--out must end in {', '.join(FORMATS)}; got {out!r}")
+    store_id = reader.store_id() or bytes(4)
+    pages = _Pages(reader, store_id)
     try:
-        order = cursor_order(since)
+        begin = cursor_position(since, store_id)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
-            count = 0
-            pages = []
-            for number, frame in enumerate(_frames(reader, order)):
-                pages.append(Path(scratch, f"{number:09d}.parquet"))
-                frame.write_parquet(pages[-1])
-                count += len(frame)
-            whole = Path(scratch, "whole.parquet")
-            if pages:
-                polars.scan_parquet(pages).sink_parquet(whole)
-            else:
-                polars.DataFrame(schema=SCHEMA).write_parquet(whole)
+            whole = Path(scratch, "whole")
+            write = _write_parquet if target.suffix == ".parquet" else _write_text
+            write(pages.frames(begin, progress), whole, Path(scratch), target.suffix)
             whole.replace(target)
     except Refused as refusal:
         raise ValueError(refusal.message) from None
     except OSError as error:
         raise ValueError(f"cannot write {target}: {error.strerror or error}") from None
-    return count
+    return Exported(pages.rows, pages.again, cursor_of(store_id, pages.position))
 
 
-def _frames(reader: LogReader, order: int) -> Iterator[polars.DataFrame]:
-    names = ActionNames(reader.model)
-    while True:
-        rows = reader.read(order, _PAGE)
-        if not rows:
-            return
-        order = rows[-1].row.order
-        yield frame([log_entry(row, names) for row in rows])
+class _Pages:
+    """The rows of an export, page by page."""
+
+    def __init__(self, reader: LogReader, store_id: bytes) -> None:
+        self._reader = reader
+        self._names = ActionNames(reader.model)
+        self._store_id = store_id
+        self.position = 0
+        self.rows = 0
+        self.again = 0
+
+    def frames(self, begin: int, progress: Callable[[int], None]) -> Iterator[polars.DataFrame]:
+        self.position = begin
+        while events := self._reader.read(self.position, _PAGE, _PAGE_BYTES):
+            self.position = events[-1].position
+            chosen = [event for event in events if _is_row(event, begin)]
+            self.rows += len(chosen)
+            self.again += sum(event.reward is not None for event in chosen)
+            progress(self.rows)
+            if chosen:
+                yield frame([log_entry(event, self._names, self._store_id) for event in chosen])
+
+
+def _is_row(event: LoggedEvent, begin: int) -> bool:
+    """Whether an event makes a row: every new decision, and the last reward of an older one."""
+    if event.reward is None:
+        return True
+    is_last = event.current is not None and event.current.order == event.reward.order
+    return event.decided_at <= begin and is_last
+
+
+def _write_parquet(
+    frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind: str
+) -> None:
+    pages = []
+    for number, table in enumerate(frames):
+        pages.append(scratch / f"{number:09d}.parquet")
+        table.write_parquet(pages[-1])
+    if pages:
+        polars.scan_parquet(pages).sink_parquet(whole)
+    else:
+        polars.DataFrame(schema=SCHEMA).write_parquet(whole)
+
+
+def _write_text(frames: Iterator[polars.DataFrame], whole: Path, scratch: Path, kind: str) -> None:
+    with whole.open("wb") as file:
+        if kind == ".csv":
+            file.write((",".join(SCHEMA) + "\n").encode())
+        for table in frames:
+            if kind == ".csv":
+                _flat(table).write_csv(file, include_header=False)
+            else:
+                table.with_columns(
+                    polars.col("time", "reward_time").dt.to_string("iso:strict")
+                ).write_ndjson(file)
+
+
+def _flat(table: polars.DataFrame) -> polars.DataFrame:
+    """Return a table whose lists are JSON text, for a format that has none."""
+    encode = msgspec.json.encode
+    return table.with_columns(
+        polars.Series(
+            name,
+            [None if value is None else encode(value).decode() for value in table[name].to_list()],
+            polars.String(),
+        )
+        for name in _NESTED
+    )
 
 
 def frame(entries: list[LogEntry]) -> polars.DataFrame:
-    """Log entries as a table, one row for each."""
+    """Return log entries as a table, one row for each."""
     rows = [msgspec.structs.asdict(entry) for entry in entries]
     for row in rows:
         for name in ("time", "reward_time"):

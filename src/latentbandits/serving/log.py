@@ -8,36 +8,53 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from latentbandits.serving.engine.ids import decision_id
 from latentbandits.serving.engine.library import ActionNames
-from latentbandits.serving.engine.orders import decision_id, time_of
 from latentbandits.serving.engine.sessions import floats
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.log_entries import LogEntry
-from latentbandits.serving.records import DecisionRow, LoggedDecision
+from latentbandits.serving.log_entries import LogEntry, RewardEntry
+from latentbandits.serving.records import DecisionRow, LoggedEvent, RewardRow
 
-CURSOR = "^([0-7][0-9a-f]{15}([0-9a-f]{16})?)?$"
+CURSOR = "^([0-9a-f]{8}-[0-7][0-9a-f]{15})?$"
 _decode_names = msgspec.json.Decoder(list[str]).decode
 
 
-def cursor_order(cursor: str) -> int:
-    """Return the order that a cursor stands for; Invalid where it is none."""
+def cursor_of(store_id: bytes, position: int) -> str:
+    """Return the cursor of a position: the id of the store and the position.
+
+    >>> cursor_of(b"abcd", 17)
+    '61626364-0000000000000011'
+    """
+    return f"{store_id.hex()}-{position:016x}"
+
+
+def cursor_position(cursor: str, store_id: bytes | None) -> int:
+    """Return the position that a cursor stands for; Invalid where it is none of this store.
+
+    >>> cursor_position("61626364-0000000000000011", b"abcd")
+    17
+    """
     if cursor == "":
-        return -1
+        return 0
     if re.fullmatch(CURSOR, cursor) is None:
-        raise Invalid(f"since must be the `next` of a log or a decision id; got {cursor[:50]!r}")
-    return int(cursor[:16], 16)
+        raise Invalid(
+            f"since must be the `next` of an earlier page or export, such as "
+            f"{cursor_of(store_id or bytes(4), 17)}; got {cursor[:50]!r}"
+        )
+    if store_id is not None and not cursor.startswith(store_id.hex()):
+        raise Invalid(
+            f"the cursor {cursor} is of another store: this one's begin with {store_id.hex()}. "
+            "Leave `since` out to begin anew"
+        )
+    return int(cursor.rpartition("-")[2], 16)
 
 
-def seconds(order: int) -> float:
-    return time_of(order) / 1000
-
-
-def event_fields(row: DecisionRow) -> dict[str, Any]:
-    """Return the fields of `Event` for a decision."""
+def event_fields(row: DecisionRow, reward: RewardRow | None) -> dict[str, Any]:
+    """Return the fields of `Event` for a decision and the reward that counts."""
     return {
         "decision_id": decision_id(row.order, row.token),
         "round": row.round,
-        "time": seconds(row.order),
+        "time": row.time / 1000,
         "model": row.model,
         "group": row.group,
         "policy": row.policy,
@@ -46,15 +63,16 @@ def event_fields(row: DecisionRow) -> dict[str, Any]:
         "propensity": row.propensity,
         "propensity_kind": row.propensity_kind,
         "state_probabilities": floats(row.probabilities),
-        "reward": row.reward,
-        "reward_status": row.reward_status,
-        "reward_time": None if row.reward_order is None else seconds(row.reward_order),
+        "reward": None if reward is None else reward.value,
+        "reward_status": None if reward is None else reward.status,
+        "reward_kind": None if reward is None else reward.kind,
+        "reward_time": None if reward is None else reward.time / 1000,
     }
 
 
-def log_entry(logged: LoggedDecision, names: ActionNames) -> LogEntry:
+def log_entry(event: LoggedEvent, names: ActionNames, store_id: bytes) -> LogEntry:
     """Return a decision with its eligible actions by name and the features it was made from."""
-    row = logged.row
+    row = event.decision
     features = None
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
@@ -64,9 +82,25 @@ def log_entry(logged: LoggedDecision, names: ActionNames) -> LogEntry:
         known = names.of(row.model) if row.features is None else None
         eligible = [str(i) for i in range(row.n_actions)] if known is None else list(known)
     return LogEntry(
-        **event_fields(row),
-        session=logged.session_name,
+        **event_fields(row, event.current),
+        session=event.session_name,
         eligible=eligible,
         features=features,
-        cursor=f"{row.order:016x}",
+        cursor=cursor_of(store_id, event.position),
+    )
+
+
+def reward_entry(event: LoggedEvent, store_id: bytes) -> RewardEntry:
+    """Return a reward event with the decision and the session that it belongs to."""
+    row, reward = event.decision, event.reward
+    assert reward is not None
+    return RewardEntry(
+        decision_id=decision_id(row.order, row.token),
+        session=event.session_name,
+        value=reward.value,
+        kind=reward.kind,
+        status=reward.status,
+        time=reward.time / 1000,
+        who=reward.who,
+        cursor=cursor_of(store_id, event.position),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from latentbandits.serving.records import RewardStatus
+from latentbandits.serving.records import RewardKind, RewardStatus
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One round of a session, as the log has it."""
+    """One round of a session, as the log has it, with the reward that counts now."""
 
     decision_id: str
     round: int
@@ -23,6 +23,7 @@ class Event(msgspec.Struct, frozen=True):
     state_probabilities: list[float]
     reward: float | None
     reward_status: RewardStatus | None
+    reward_kind: RewardKind | None
     reward_time: float | None
 
 
@@ -32,4 +33,17 @@ class LogEntry(Event, frozen=True):
     session: str
     eligible: list[str]
     features: list[list[float]] | None
+    cursor: str
+
+
+class RewardEntry(msgspec.Struct, frozen=True):
+    """One reward event: a first reward, a correction, or a default."""
+
+    decision_id: str
+    session: str
+    value: float
+    kind: RewardKind
+    status: RewardStatus
+    time: float
+    who: str
     cursor: str

@@ -1,4 +1,8 @@
-"""The rows that stores keep: frozen values, the same for every store."""
+"""The rows that stores keep: frozen values, the same for every store.
+
+All `order` numbers, and the keys of sessions, come from one sequence of the store: within a
+session they grow, whatever the clocks say. Times are milliseconds since 1970, for people to read.
+"""
 
 from __future__ import annotations
 
@@ -8,52 +12,75 @@ import msgspec
 
 SwapMode = Literal["pinned", "migrated", "restarted"]
 RewardStatus = Literal["applied", "late"]
+RewardKind = Literal["reward", "correction", "default"]
 
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):
-    """One user or episode. What it believes is not here: it is the replay of its decisions."""
+    """One user or episode. Its belief is not here: that is the replay of its rewards."""
 
-    key: int  # an order: when it began
+    key: int  # the order at which it began
     name: str
     group: str
     model: str
     activation: int  # the last activation that was carried out on it
-    seen: int  # milliseconds
+    started: int  # time
+    seen: int  # time
     rounds: int  # decisions so far, with those of sessions merged into it
-    rewards: int
+    rewards: int  # decisions with an applied reward
     reward_sum: float
-    last_order: int  # of the last thing that happened to it
+    last_order: int  # the order of its latest decision, reward or merge
     probabilities: bytes  # of the states at its last decision, float64
     open: bool = True  # False: expired, restarted or merged; the name may begin anew
     merged_into: int | None = None
     merged_at: int | None = None
+    members: int = 0  # sessions that were merged into it
+    revision: int = 0  # counts corrections and merges: a belief of another revision is stale
 
 
 class DecisionRow(msgspec.Struct, frozen=True, gc=False):
-    """One decision, all that is needed to make it again, and its reward once there is one."""
+    """One decision and all that is needed to make it again; never changed."""
 
     order: int
     token: int
     session: int  # SessionRow.key
     round: int
+    time: int
     model: str
     group: str
     policy: str
     action: str
     index: int
     n_actions: int
-    actions: bytes | None  # JSON list of the ids that were eligible; None: all, or unnamed rows
+    actions: bytes | None  # JSON list of the eligible ids; None: all, or unnamed rows
     features: bytes | None  # float64 (n_actions, n_features) where the caller brought them
     state: int
     propensity: float | None
     propensity_kind: str
     probabilities: bytes  # of the states, float64
     request_id: str | None = None
-    fingerprint: bytes | None = None  # of the request that request_id stands for
-    reward: float | None = None
-    reward_order: int | None = None
-    reward_status: RewardStatus | None = None
+    fingerprint: bytes | None = None  # a hash of the request that request_id stands for
+
+
+class RewardRow(msgspec.Struct, frozen=True, gc=False):
+    """One reward event of a decision; never changed. The latest one of a decision counts."""
+
+    order: int
+    decision: int  # DecisionRow.order
+    session: int
+    applies_at: int  # the order of the decision's first reward: its place in the replay
+    value: float
+    kind: RewardKind
+    status: RewardStatus
+    time: int
     event_id: str | None = None
+    who: str = ""  # the name of the API key that reported it
+
+
+class RewardedDecision(msgspec.Struct, frozen=True, gc=False):
+    """A decision with the reward that counts, if there is any."""
+
+    decision: DecisionRow
+    reward: RewardRow | None
 
 
 class ModelRow(msgspec.Struct, frozen=True):
@@ -62,18 +89,50 @@ class ModelRow(msgspec.Struct, frozen=True):
     id: str
     name: str
     files: bytes  # msgpack {file name: content}
+    summary: bytes = b""  # JSON of ModelSummary; empty for models of version 0.1.0
 
 
 class ActivationRow(msgspec.Struct, frozen=True):
-    """From this order on, new sessions use this model; what becomes of the others is its mode."""
+    """From this order on, new sessions use this model; `mode` decides about the others."""
 
     order: int
     model: str
     mode: SwapMode
+    time: int
+    who: str = ""
 
 
-class LoggedDecision(msgspec.Struct, frozen=True):
-    """A decision with the name its session has in the log."""
+class SnapshotRow(msgspec.Struct, frozen=True):
+    """The belief of a session after its first `learned` rewards, under a model and a policy."""
 
+    session: int
+    model: str
+    policy: str
+    revision: int  # of the session
+    learned: int
+    learned_to: int  # `applies_at` of the last reward that it holds
+    belief: bytes
+
+
+class AuditRow(msgspec.Struct, frozen=True):
+    """An act of an administrator, or a change of history: activation, merge, correction, ..."""
+
+    order: int
+    time: int
+    who: str
+    action: str
+    detail: str
+
+
+class LoggedEvent(msgspec.Struct, frozen=True):
+    """A decision or a reward, at its position in the order of commits.
+
+    `decided_at` is the position of the decision itself, `current` the reward that counts now.
+    """
+
+    position: int
+    decided_at: int
     session_name: str
-    row: DecisionRow
+    decision: DecisionRow
+    reward: RewardRow | None  # of a reward event; None: the event is the decision
+    current: RewardRow | None

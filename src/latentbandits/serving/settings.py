@@ -14,11 +14,12 @@ import msgspec
 from msgspec import Meta
 
 from latentbandits.policies.registry import AUTO, parse
-from latentbandits.serving.engine.engine import EngineSettings
 from latentbandits.serving.engine.propensities import PropensityMode
+from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.records import SwapMode
 
 PREFIX = "LATENTBANDITS_"
+_ENGINE = EngineSettings()
 
 
 def _doc(text: str, **limits: Any) -> Meta:
@@ -44,24 +45,53 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         str,
         _doc("policy of most sessions, such as mmTS or 'mmTS(catch_all=True)'; auto: the one that "
              "the model's fit recommends, else mmTS"),
-    ] = "auto"  # fmt: skip
-    holdout_policy: Annotated[str, _doc("policy of the sessions that are held out")] = "uniform"
-    holdout_share: Annotated[float, _doc("share of sessions held out", ge=0, le=1)] = 0.0
+    ] = _ENGINE.policy  # fmt: skip
+    holdout_policy: Annotated[str, _doc("policy of the sessions that are held out")] = (
+        _ENGINE.holdout_policy
+    )
+    holdout_share: Annotated[float, _doc("share of sessions held out", ge=0, le=1)] = (
+        _ENGINE.holdout_share
+    )
+    groups: Annotated[
+        str,
+        _doc("further experiment groups, NAME=POLICY:SHARE, separated by semicolons; the flag "
+             "--group adds one and can be repeated"),
+    ] = _ENGINE.groups  # fmt: skip
     swap: Annotated[
         SwapMode,
         _doc("what a new model does to sessions under way: they keep theirs (pinned), their log is "
              "replayed under it (migrated), or they begin anew (restarted)"),
-    ] = "pinned"  # fmt: skip
+    ] = _ENGINE.swap  # fmt: skip
     propensity: Annotated[
         PropensityMode,
         _doc("closed forms and counted draws (counted), the policy's own way (policy), or none"),
-    ] = "counted"
-    propensity_draws: Annotated[int, _doc("draws that are counted", ge=1, le=10_000)] = 100
-    session_ttl: Annotated[float, _doc("seconds unseen until a session ends", gt=0)] = 30 * 86400.0
+    ] = _ENGINE.propensity
+    propensity_draws: Annotated[int, _doc("draws that are counted", ge=1, le=10_000)] = (
+        _ENGINE.propensity_draws
+    )
+    session_ttl: Annotated[float, _doc("seconds unseen until a session ends", gt=0)] = (
+        _ENGINE.session_ttl
+    )
     retention: Annotated[
         float, _doc("seconds unseen until an ended session and its log are deleted", gt=0)
-    ] = 90 * 86400.0
-    cached_sessions: Annotated[int, _doc("sessions whose belief is kept in memory", ge=1)] = 10_000
+    ] = _ENGINE.retention
+    cached_sessions: Annotated[int, _doc("sessions whose belief is kept in memory", ge=1)] = (
+        _ENGINE.cached_sessions
+    )
+    cached_megabytes: Annotated[
+        float, _doc("memory for the beliefs of these sessions, about", gt=0)
+    ] = _ENGINE.cached_megabytes
+    snapshot_rounds: Annotated[
+        int, _doc("rewards of a session between two snapshots of its belief; 0: none", ge=0)
+    ] = _ENGINE.snapshot_rounds
+    reward_min: Annotated[float | None, _doc("least reward that is taken")] = _ENGINE.reward_min
+    reward_max: Annotated[float | None, _doc("greatest reward that is taken")] = _ENGINE.reward_max
+    reward_default: Annotated[
+        float | None, _doc("reward of decisions that got none within reward_timeout")
+    ] = _ENGINE.reward_default
+    reward_timeout: Annotated[
+        float | None, _doc("seconds until a decision gets the default reward")
+    ] = _ENGINE.reward_timeout
     models: Annotated[
         str | None, _doc("folder below which models can be activated; default: that of MODEL")
     ] = None
@@ -99,14 +129,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def check(self) -> None:
         """ValueError where settings do not go together."""
-        for text in (self.policy, self.holdout_policy):
+        engine = self.engine()
+        for text in engine.policies().values():
             if text != AUTO:
                 parse(text)
-        if self.retention < self.session_ttl:
-            raise ValueError(
-                f"retention ({self.retention:g} s) must be at least session_ttl "
-                f"({self.session_ttl:g} s): a session under way needs its whole log"
-            )
+        engine.check()
         if self.keys is None and not is_loopback(self.host):
             raise ValueError(
                 f"without API keys the service listens on loopback addresses only, not on "

@@ -6,7 +6,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from latentbandits.serving.records import ActivationRow, DecisionRow, ModelRow, SessionRow
+from latentbandits.serving.records import (
+    ActivationRow,
+    AuditRow,
+    DecisionRow,
+    ModelRow,
+    RewardKind,
+    RewardRow,
+    RewardStatus,
+    SessionRow,
+    SnapshotRow,
+)
 from latentbandits.serving.stores.protocol import Store
 
 Opener = Callable[[], Store]
@@ -22,8 +32,7 @@ def check_store(open_store: Opener) -> None:
     >>> check_store(lambda: store)
     """
     store = open_store()
-    for check in (_sessions, _open_names, _merging, _decisions, _rewards, _rollback, _models,
-                  _notes, _log, _deletion):  # fmt: skip
+    for check in _CHECKS:
         store.begin()
         check(store)
         store.commit()
@@ -34,33 +43,59 @@ def check_store(open_store: Opener) -> None:
 
 
 def session(key: int, name: str, **changes: object) -> SessionRow:
-    """A session row to test with."""
-    row = SessionRow(key, name, "policy", "m", 1, 1000 + key, 0, 0, 0.0, key, b"\0\1")
+    """Return a session row to test with."""
+    row = SessionRow(key, name, "policy", "m", 1, 900, 1000 + key, 0, 0, 0.0, key, b"\0\1")
     return msgspec.structs.replace(row, **changes)
 
 
 def decision(order: int, of: int, **changes: object) -> DecisionRow:
-    """A decision row to test with."""
+    """Return a decision row to test with."""
     row = DecisionRow(
-        order, order * 7, of, 1, "m", "policy", "mmTS", "a", 0, 2, b'["a","b"]', None, 1, 0.5,
-        "counted", b"\0" * 16,
+        order, order * 7, of, 1, 1000 + order, "m", "policy", "mmTS", "a", 0, 2, b'["a","b"]', None,
+        1, 0.5, "counted", b"\0" * 16,
     )  # fmt: skip
     return msgspec.structs.replace(row, **changes)
+
+
+def reward(
+    order: int,
+    decided: int,
+    of: int,
+    value: float,
+    status: RewardStatus = "applied",
+    event_id: str | None = None,
+    kind: RewardKind = "reward",
+    applies_at: int | None = None,
+) -> RewardRow:
+    """Return a reward row to test with."""
+    place = order if applies_at is None else applies_at
+    return RewardRow(order, decided, of, place, value, kind, status, 1000 + order, event_id)
+
+
+def _orders(store: Store) -> None:
+    first = store.reserve(0)
+    second = store.reserve(0)
+    assert first, "a block has at least one order"
+    assert second.start >= first.stop, "no order is given twice"
+    if not store.shared:
+        above = store.reserve(second.stop + 10_000)
+        assert above.start > second.stop + 10_000, "orders lie above the floor"
 
 
 def _sessions(store: Store) -> None:
     assert store.session(1) is None, "a store that is empty has no sessions"
     rows = [session(1, "ann"), session(2, "böb ☃")]
     for row in rows:
-        store.put_session(row)
-        assert store.session(row.key) == row, "a session is read as it was put"
+        store.add_session(row)
+        assert store.session(row.key) == row, "a session is read as it was added"
         assert store.session_named(row.name) == row
     changed = msgspec.structs.replace(rows[0], rounds=3, reward_sum=-1.5, seen=5000, last_order=99)
     store.put_session(changed)
-    assert store.session(1) == changed, "a session that is put again is replaced"
+    assert store.session(1) == changed, "a session that is put is replaced"
     touched = msgspec.structs.replace(
-        changed, rounds=4, rewards=2, seen=6000, last_order=100, activation=7, probabilities=b"\2"
-    )
+        changed, rounds=4, rewards=2, seen=6000, last_order=100, activation=7, probabilities=b"\2",
+        revision=1,
+    )  # fmt: skip
     store.touch_session(touched)
     assert store.session(1) == touched, "a session that is touched has all of its changes"
     assert [row.key for row in store.open_since(1)] == [1], "the last seen comes first"
@@ -69,8 +104,8 @@ def _sessions(store: Store) -> None:
 
 
 def _open_names(store: Store) -> None:
-    store.put_session(session(11, "eve", open=False))
-    store.put_session(session(12, "eve"))
+    store.add_session(session(11, "eve", open=False))
+    store.add_session(session(12, "eve"))
     latest = store.session_named("eve")
     assert latest is not None
     assert latest.key == 12, "a name is its latest session"
@@ -80,89 +115,154 @@ def _open_names(store: Store) -> None:
 
 
 def _merging(store: Store) -> None:
-    store.put_session(session(21, "root"))
-    store.put_session(session(22, "part", open=False, merged_into=21, merged_at=50))
+    store.add_session(session(21, "root", members=2))
+    store.add_session(session(22, "part", open=False, merged_into=21, merged_at=50, members=1))
+    store.add_session(session(23, "leaf", open=False, merged_into=22, merged_at=40))
     assert [row.key for row in store.members(21)] == [22], "a merged session is a member"
-    assert store.members(22) == []
+    assert store.members(23) == []
+    assert [store.root(key) for key in (21, 22, 23)] == [21, 21, 21], "the root of all is one"
+    for key in (21, 22, 23):
+        store.add_decision(decision(key * 10, key))
+        store.add_reward(reward(key * 10 + 1, key * 10, key, 1.0))
+    orders = [row.decision.order for row in store.applied(21, merged=True)]
+    assert orders == [210, 220, 230], "a merged session has the rewards of all its members"
+    assert [row.decision.order for row in store.applied(21)] == [210]
+    early = store.applied(21, merged=True, before=45)
+    assert early == [], "before the merge there was nothing"
+    assert [row.decision.order for row in store.history(21, 2, merged=True)] == [220, 230]
 
 
 def _decisions(store: Store) -> None:
-    store.put_session(session(31, "dan"))
+    store.add_session(session(31, "dan"))
     rows = [
-        decision(101, 31, request_id="r1", fingerprint=b"\xff\0"),
-        decision(102, 31, actions=None, features=b"\0" * 32, propensity=None),
-        decision((1 << 63) - 1, 31, token=(1 << 63) - 1),
+        decision(1101, 31, request_id="r1", fingerprint=b"\xff\0"),
+        decision(1102, 31, actions=None, features=b"\0" * 32, propensity=None),
+        decision((1 << 63) - 1, 31, token=(1 << 63) - 1, time=9000),
     ]
     for row in rows:
         store.add_decision(row)
         assert store.decision(row.order) == row, "a decision is read as it was added"
-    assert store.decision(100) is None
+    assert store.decision(1100) is None
     assert store.decision_by_request("r1") == rows[0]
     assert store.decision_by_request("r2") is None
-    assert store.decisions([31], 2) == rows[1:], "the latest decisions, in order"
-    assert store.applied([31]) == [], "a decision without a reward teaches nothing"
+    latest = [row.decision for row in store.history(31, 2)]
+    assert latest == rows[1:], "the latest decisions, in order"
+    assert store.applied(31) == [], "a decision without a reward teaches nothing"
 
 
 def _rewards(store: Store) -> None:
-    store.put_session(session(41, "kim"))
-    for order in (201, 202, 203, 204):
+    store.add_session(session(41, "kim"))
+    for order in (1201, 1202, 1203, 1204):
         store.add_decision(decision(order, 41))
-    store.set_reward(203, 0.1, 301, "applied", "e1")
-    store.set_reward(201, -2e-300, 302, "applied", None)
-    store.set_reward(202, 5.0, 303, "late", None)
-    learned = store.applied([41])
-    assert [row.order for row in learned] == [203, 201], "in the order in which they were applied"
-    assert [row.reward for row in learned] == [0.1, -2e-300], "rewards keep every bit"
-    assert [row.order for row in store.applied([41], after=301)] == [201]
-    by_event = store.decision_by_event("e1")
-    assert by_event is not None
-    assert by_event.order == 203
-    late = store.decision(202)
-    assert late is not None
-    assert (late.reward, late.reward_status, late.reward_order) == (5.0, "late", 303)
+    assert store.reward_of(1203) is None
+    rows = [
+        reward(1301, 1203, 41, 0.1, event_id="e1"),
+        reward(1302, 1201, 41, -2e-300),
+        reward(1303, 1202, 41, 5.0, "late"),
+    ]
+    for row in rows:
+        store.add_reward(row)
+        assert store.reward_of(row.decision) == row, "a reward is read as it was added"
+    learned = store.applied(41)
+    assert [row.decision.order for row in learned] == [1203, 1201], "in the order of replay"
+    values = [row.reward.value for row in learned if row.reward is not None]
+    assert values == [0.1, -2e-300], "rewards keep every bit"
+    assert [row.decision.order for row in store.applied(41, after=1301)] == [1201]
+    assert [row.decision.order for row in store.applied(41, limit=1)] == [1203]
+    assert store.reward_by_event("e1") == rows[0]
+    assert [row.reward for row in store.history(41, 9)] == [rows[1], rows[2], rows[0], None]
+
+
+def _corrections(store: Store) -> None:
+    store.add_session(session(42, "cor"))
+    for order in (1401, 1402):
+        store.add_decision(decision(order, 42))
+    store.add_reward(reward(1411, 1401, 42, 1.0))
+    store.add_reward(reward(1412, 1402, 42, 2.0))
+    corrected = reward(1413, 1401, 42, 3.0, kind="correction", applies_at=1411)
+    store.add_reward(corrected)
+    assert store.reward_of(1401) == corrected, "the latest reward of a decision counts"
+    values = [row.reward.value for row in store.applied(42) if row.reward is not None]
+    assert values == [3.0, 2.0], "a correction has the place of the first reward"
+    before = store.applied(42, before=1413)
+    values = [row.reward.value for row in before if row.reward is not None]
+    assert values == [1.0, 2.0], "before the correction the first reward counted"
+
+
+def _unrewarded(store: Store) -> None:
+    store.commit()
+    store.begin()
+    rows, position = store.unrewarded(0, 1000 + 1203, 100)
+    waiting = [row.order for row in rows]
+    assert waiting == [1101, 1102], "decisions made before then that have no reward"
+    assert position > 0
+    rows, _ = store.unrewarded(position, 1000 + 1205, 100)
+    assert [row.order for row in rows] == [], "a huge order stops it"
+
+
+def _snapshots(store: Store) -> None:
+    first = SnapshotRow(41, "m", "mmTS", 0, 1, 1301, b"\0\xff")
+    second = msgspec.structs.replace(first, learned=2, learned_to=1302)
+    assert store.snapshot(41) is None
+    for row in (first, second):
+        store.put_snapshot(row)
+        assert store.snapshot(41) == row, "a session has its latest snapshot"
+    store.drop_snapshot(41)
+    assert store.snapshot(41) is None
 
 
 def _rollback(store: Store) -> None:
-    store.put_session(session(51, "lea"))
-    store.add_decision(decision(401, 51))
+    store.add_session(session(51, "lea"))
+    store.add_decision(decision(1501, 51))
     store.commit()
     store.begin()
     store.put_session(session(51, "lea", rounds=9))
-    store.put_session(session(52, "max"))
-    store.add_decision(decision(402, 52, request_id="r9"))
-    store.set_reward(401, 1.0, 500, "applied", "e9")
+    store.add_session(session(52, "max"))
+    store.add_decision(decision(1502, 52, request_id="r9"))
+    store.add_reward(reward(1503, 1501, 51, 1.0, event_id="e9"))
+    store.put_snapshot(SnapshotRow(51, "m", "mmTS", 0, 1, 1503, b""))
     store.put_note("a", b"1")
     store.put_model(ModelRow("x", "x", b""))
-    store.add_activation(ActivationRow(7, "x", "pinned"))
+    store.add_activation(ActivationRow(7, "x", "pinned", 1))
+    store.add_audit(AuditRow(1599, 1, "root", "forget", ""))
     store.delete_sessions([51])
     store.rollback()
     store.begin()
     assert store.session(51) == session(51, "lea"), "a rollback leaves nothing of a transaction"
-    assert store.session(52) is None
-    assert store.session_named("max") is None
-    assert store.decision(402) is None
-    assert store.decision_by_request("r9") is None
-    assert store.decision_by_event("e9") is None
-    unrewarded = store.decision(401)
-    assert unrewarded is not None
-    assert unrewarded.reward is None
-    assert store.note("a") is None
-    assert store.model("x") is None
+    for found in (
+        store.session(52),
+        store.session_named("max"),
+        store.decision(1502),
+        store.decision_by_request("r9"),
+        store.reward_by_event("e9"),
+        store.reward_of(1501),
+        store.snapshot(51),
+        store.note("a"),
+        store.model("x"),
+    ):
+        assert found is None, "a rollback leaves nothing of a transaction"
     assert store.activations() == []
+    assert store.audit(0, 10) == []
 
 
 def _models(store: Store) -> None:
-    row = ModelRow("id1", "first", b"\x80\0\xff")
+    row = ModelRow("id1", "first", b"\x80\0\xff", b"{}")
     store.put_model(row)
     store.put_model(ModelRow("id1", "again", b""))
     assert store.model("id1") == row, "a model is kept as it was first given"
     assert store.model("id2") is None
-    assert store.model_names() == {"id1": "first"}
-    first, second = ActivationRow(10, "id1", "pinned"), ActivationRow(20, "id1", "migrated")
+    assert store.model_summaries() == {"id1": ("first", b"{}")}
+    first, second = (
+        ActivationRow(10, "id1", "pinned", 5, "ann"),
+        ActivationRow(20, "id1", "migrated", 6),
+    )
     store.add_activation(first)
     store.add_activation(second)
     assert store.activations() == [first, second]
     assert store.activations(after=10) == [second]
+    line = AuditRow(1598, 1, "root", "forget", "2 sessions")
+    store.add_audit(line)
+    assert store.audit(0, 10) == [line]
 
 
 def _notes(store: Store) -> None:
@@ -174,48 +274,82 @@ def _notes(store: Store) -> None:
 
 
 def _log(store: Store) -> None:
-    store.put_session(session(61, "log"))
-    for order in (601, 602, 603):
-        store.add_decision(decision(order, 61))
     store.commit()
     store.begin()
     reader = store.log_reader()
-    page = reader.read(since=600, limit=2)
-    assert [logged.row.order for logged in page] == [601, 602], "the log is in order, in pages"
-    assert {logged.session_name for logged in page} == {"log"}
+    last = 0
+    while page := reader.read(last, 50):
+        last = page[-1].position
+    store.add_session(session(61, "log"))
+    for order in (1603, 1601):  # positions follow the commits, not the orders
+        store.add_decision(decision(order, 61))
+    assert reader.read(last, 9) == [] or not store.durable, "nothing is seen before its commit"
+    store.commit()
+    store.begin()
+    late = reward(1602, 1501, 51, 2.0, "late")
+    store.add_reward(late)
+    store.commit()
+    store.begin()
+    page = reader.read(last, 2)
+    assert [e.decision.order for e in page] == [1603, 1601], "the log is in order, in pages"
+    assert {event.session_name for event in page} == {"log"}
+    (event,) = reader.read(page[-1].position, 2)
+    assert (event.decision.order, event.reward) == (1501, late), "a late reward is an event"
+    assert event.decided_at <= last < event.position
+    wide = reader.read(0, 100, max_bytes=1)
+    assert len(wide) == 1, "a page is bounded by bytes, and holds at least one event"
     if store.durable:
         reader.close()
 
 
 def _deletion(store: Store) -> None:
-    store.put_session(session(71, "gone", open=False))
-    store.put_session(session(72, "gone"))
-    store.add_decision(decision(701, 71, request_id="r71"))
-    store.add_decision(decision(702, 72))
-    store.set_reward(701, 1.0, 800, "applied", "e71")
+    store.add_session(session(71, "gone", open=False))
+    store.add_session(session(72, "gone"))
+    store.add_decision(decision(1701, 71, request_id="r71"))
+    store.add_decision(decision(1702, 72))
+    store.add_reward(reward(1801, 1701, 71, 1.0, event_id="e71"))
+    store.put_snapshot(SnapshotRow(71, "m", "mmTS", 0, 1, 1801, b""))
+    store.commit()
+    store.begin()
     store.delete_sessions([71, 72])
     for found in (
         store.session(71),
         store.session_named("gone"),
-        store.decision(701),
+        store.decision(1701),
         store.decision_by_request("r71"),
-        store.decision_by_event("e71"),
+        store.reward_by_event("e71"),
+        store.snapshot(71),
     ):
         assert found is None, "nothing of a deleted session is left"
-    assert store.decisions([71, 72], 10) == []
+    assert store.history(71, 10) == store.history(72, 10) == []
+    store.commit()
+    store.begin()
+    reader = store.log_reader()
+    names = {event.session_name for event in reader.read(0, 1000)}
+    assert "gone" not in names, "a deleted session is not in the log"
+    if store.durable:
+        reader.close()
     assert store.session(61) is not None, "the others are untouched"
+
+
+_CHECKS: tuple[Callable[[Store], None], ...] = (
+    _orders, _sessions, _open_names, _merging, _decisions, _rewards, _corrections, _unrewarded,
+    _snapshots, _rollback, _models, _notes, _log, _deletion,
+)  # fmt: skip
 
 
 def _outlives(store: Store, open_store: Opener) -> None:
     store.begin()
-    store.put_session(session(81, "kept"))
+    store.add_session(session(81, "kept"))
+    last = store.reserve(0)
     store.commit()
     store.begin()
-    store.put_session(session(82, "lost"))
+    store.add_session(session(82, "lost"))
     store.close()
     again = open_store()
     again.begin()
     assert again.session(81) == session(81, "kept"), "what was committed outlives the process"
     assert again.session(82) is None, "what was not committed does not"
+    assert again.reserve(0).start >= last.stop, "orders are never given twice, also after a restart"
     again.commit()
     again.close()

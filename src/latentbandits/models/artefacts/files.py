@@ -75,7 +75,17 @@ def write(
     catalogue: Catalogue | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the files of a model into a folder that nobody reads yet.
+    """Write the files of a model into a folder that nobody reads yet."""
+    for name, content in model_files(model, catalogue, notes).items():
+        (folder / name).write_bytes(content)
+
+
+def model_files(
+    model: KnownModel,
+    catalogue: Catalogue | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> dict[str, bytes]:
+    """Return the files of a model, by name.
 
     `notes` are facts about the model as JSON, such as the policy that its fit recommends; they are
     part of the manifest, and `load_notes` reads them again.
@@ -94,30 +104,29 @@ def write(
     if notes:
         manifest["notes"] = dict(notes)
     manifest["manifest_sha256"] = _digest(manifest)
-    (folder / ARRAYS_FILE).write_bytes(data)
-    (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n")
+    text = json.dumps(manifest, indent=2) + "\n"
+    return {ARRAYS_FILE: data, MANIFEST_FILE: text.encode()}
 
 
 def load(path: str | os.PathLike[str]) -> Model:
     """Read the model that `save` wrote; ArtefactError if it is not exactly that."""
-    manifest, arrays = _read(Path(path))
-    own = {name: array for name, array in arrays.items() if not name.startswith(CATALOGUE)}
-    try:
-        return from_arrays(manifest["kind"], own)
-    except (TypeError, ValueError) as error:
-        raise ArtefactError(f"{path} does not hold a {manifest['kind']}: {error}") from None
+    return _model(path, *_verify(read_files(path), path))
 
 
 def load_notes(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the notes that were written with a model; empty if there were none."""
-    notes = _read_manifest(Path(path)).get("notes", {})
+    return _notes(path, _parse_manifest(read_files(path)[MANIFEST_FILE], f"{path}/{MANIFEST_FILE}"))
+
+
+def _notes(path: Any, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    notes = manifest.get("notes", {})
     if not isinstance(notes, dict):
         raise ArtefactError(f"{path}: the notes of the manifest are not a JSON object")
     return notes
 
 
 def load_catalogue(path: str | os.PathLike[str]) -> Catalogue | None:
-    """The catalogue that was saved with a model; None if there was none.
+    """Return the catalogue that was saved with a model; None if there was none.
 
     >>> import tempfile
     >>> from latentbandits import GaussianArms
@@ -127,24 +136,48 @@ def load_catalogue(path: str | os.PathLike[str]) -> Catalogue | None:
     ...     load_catalogue(folder + "/model").ids
     ('red', 'blue')
     """
-    arrays = _read(Path(path))[1]
-    own = {n.removeprefix(CATALOGUE): a for n, a in arrays.items() if n.startswith(CATALOGUE)}
-    try:
-        return Catalogue.from_arrays(own) if own else None
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArtefactError(f"{path} does not hold a catalogue: {error}") from None
+    return _catalogue(path, _verify(read_files(path), path)[1])
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the manifest and the arrays that it vouches for."""
+def load_files(files: Mapping[str, bytes], name: str) -> tuple[Model, Catalogue | None]:
+    """Return the model and the catalogue of files that are in memory; `name` is for errors.
+
+    >>> from latentbandits import GaussianArms
+    >>> load_files(model_files(GaussianArms([[0.9, 0.1]], noise=0.5)), "mine")[0].means
+    array([[0.9, 0.1]])
+    """
+    manifest, arrays = _verify(files, name)
+    return _model(name, manifest, arrays), _catalogue(name, arrays)
+
+
+def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
+    """Return the contents of a saved model's files; the two belong together."""
+    folder = Path(path)
     while True:
         before = _identity(folder)
         try:
-            manifest = _read_manifest(folder)
-            return manifest, _read_arrays(folder, manifest)
+            files = _read_files(folder)
         except ArtefactError:
-            if _identity(folder) == before:  # else it was replaced meanwhile: read the new one
+            if _identity(folder) == before:
                 raise
+        else:
+            if _identity(folder) == before:
+                return files
+        # else it was replaced meanwhile: read the new one
+
+
+def _read_files(folder: Path) -> dict[str, bytes]:
+    if not (folder / MANIFEST_FILE).is_file():
+        before = interrupted(folder)
+        hint = f"; the model before an interrupted save is {before}: move it back" if before else ""
+        raise ArtefactError(f"{folder} is not a saved model: it has no {MANIFEST_FILE}{hint}")
+    files = {}
+    for name in (MANIFEST_FILE, ARRAYS_FILE):
+        try:
+            files[name] = (folder / name).read_bytes()
+        except OSError as error:
+            raise ArtefactError(f"{folder}: cannot read {name}: {error.strerror}") from None
+    return files
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
@@ -156,31 +189,47 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_ctime_ns
 
 
-def _read_arrays(folder: Path, manifest: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def _model(path: Any, manifest: Mapping[str, Any], arrays: Mapping[str, Any]) -> Model:
+    own = {name: array for name, array in arrays.items() if not name.startswith(CATALOGUE)}
     try:
-        data = (folder / ARRAYS_FILE).read_bytes()
-    except OSError as error:
-        raise ArtefactError(f"{folder}: cannot read {ARRAYS_FILE}: {error.strerror}") from None
+        return from_arrays(manifest["kind"], own)
+    except (TypeError, ValueError) as error:
+        raise ArtefactError(f"{path} does not hold a {manifest['kind']}: {error}") from None
+
+
+def _catalogue(path: Any, arrays: Mapping[str, Any]) -> Catalogue | None:
+    own = {n.removeprefix(CATALOGUE): a for n, a in arrays.items() if n.startswith(CATALOGUE)}
+    try:
+        return Catalogue.from_arrays(own) if own else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtefactError(f"{path} does not hold a catalogue: {error}") from None
+
+
+def _verify(
+    files: Mapping[str, bytes], path: Any
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the manifest, and the arrays whose SHA-256 it holds."""
+    if MANIFEST_FILE not in files:
+        raise ArtefactError(f"{path} is not a saved model: it has no {MANIFEST_FILE}")
+    manifest = _parse_manifest(files[MANIFEST_FILE], f"{path}/{MANIFEST_FILE}")
+    data = files.get(ARRAYS_FILE)
+    if data is None:
+        raise ArtefactError(f"{path}: cannot read {ARRAYS_FILE}: there is none")
     if hashlib.sha256(data).hexdigest() != manifest["arrays_sha256"]:
         raise ArtefactError(
-            f"{folder / ARRAYS_FILE} is not the file that was saved (its SHA-256 differs from the "
+            f"{path}/{ARRAYS_FILE} is not the file that was saved (its SHA-256 differs from the "
             "manifest's): it was truncated or altered; save the model again"
         )
     try:
-        return safetensors.numpy.load(data)
+        return manifest, safetensors.numpy.load(data)
     except SafetensorError as error:
-        raise ArtefactError(f"{folder} does not hold a {manifest['kind']}: {error}") from None
+        raise ArtefactError(f"{path} does not hold a {manifest['kind']}: {error}") from None
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST_FILE
-    if not path.is_file():
-        before = interrupted(folder)
-        hint = f"; the model before an interrupted save is {before}: move it back" if before else ""
-        raise ArtefactError(f"{folder} is not a saved model: it has no {MANIFEST_FILE}{hint}")
+def _parse_manifest(content: bytes, path: str) -> dict[str, Any]:
     try:
-        manifest = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        manifest = json.loads(content)
+    except ValueError as error:
         raise ArtefactError(f"{path} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ArtefactError(f"{path} is not the manifest of a latentbandits model")

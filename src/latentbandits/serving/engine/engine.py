@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import math
+import logging
 import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.actions import UnknownAction
-from latentbandits.serving.engine.library import Library, ServedModel
-from latentbandits.serving.engine.orders import (
-    Orders,
+from latentbandits.serving.engine.ids import (
+    OrderSequence,
     Randomness,
     decision_id,
     milliseconds,
     new_token,
     parse_decision_id,
 )
-from latentbandits.serving.engine.propensities import Propensities, PropensityMode
+from latentbandits.serving.engine.library import Library, ServedModel
+from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
-from latentbandits.serving.engine.replay import FALLBACK, learn
+from latentbandits.serving.engine.replay import FALLBACK
+from latentbandits.serving.engine.rewards import Rewards
 from latentbandits.serving.engine.sessions import Live, Sessions, as_bytes, floats
-from latentbandits.serving.engine.statistics import Statistics
+from latentbandits.serving.engine.settings import EngineSettings
+from latentbandits.serving.engine.statistics import Changes, Statistics
+from latentbandits.serving.engine.totals import STATISTICS, read_totals
 from latentbandits.serving.engine.transaction import Transaction
 from latentbandits.serving.engine.values import (
     Decided,
@@ -36,34 +38,32 @@ from latentbandits.serving.engine.values import (
     RewardReport,
 )
 from latentbandits.serving.errors import Conflict, Invalid, NotFound
-from latentbandits.serving.records import ActivationRow, DecisionRow, ModelRow, SessionRow, SwapMode
+from latentbandits.serving.records import (
+    ActivationRow,
+    AuditRow,
+    DecisionRow,
+    ModelRow,
+    RewardedDecision,
+    SessionRow,
+    SwapMode,
+)
 from latentbandits.serving.stores.protocol import Store
 
+__all__ = ["Engine", "EngineSettings", "SessionDetails", "answer_of"]
+
+_log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _SALT = "holdout_salt"
-STATISTICS = "statistics/"
+_STORE_ID = "store_id"
+_DEFAULTS = "defaults_position"
 _HISTORY = 1_000  # rounds of a session that are shown
-
-
-class EngineSettings(msgspec.Struct, frozen=True):
-    """How an engine decides and how long it remembers; times in seconds."""
-
-    policy: str = "auto"
-    holdout_policy: str = "uniform"
-    holdout_share: float = 0.0
-    swap: SwapMode = "pinned"
-    propensity: PropensityMode = "counted"
-    propensity_draws: int = 100
-    session_ttl: float = 30 * 86400.0
-    retention: float = 90 * 86400.0
-    cached_sessions: int = 10_000
 
 
 class SessionDetails(NamedTuple):
     """A session with its belief and its latest decisions."""
 
     live: Live
-    decisions: list[DecisionRow]
+    decisions: list[RewardedDecision]
 
 
 class Engine:
@@ -79,31 +79,44 @@ class Engine:
     ) -> None:
         self.store = store
         self.settings = settings = EngineSettings() if settings is None else settings
+        settings.check()
         self.clock = clock
-        self._orders = Orders(store.node, clock)
-        self.library = Library(store, settings.policy, settings.holdout_policy)
+        self._orders = OrderSequence(store)
+        self.library = Library(store, settings.policies())
         self._propensities = Propensities(settings.propensity, settings.propensity_draws)
         self._randomness = Randomness()
         self.rates = Rates()
         self.statistics = Statistics()
+        self._changes = Changes()
         self._stale = True
-        self._dirty = False
         store.begin()
-        salt = store.note(_SALT)
-        if salt is None:
-            salt = secrets.token_bytes(16)
-            store.put_note(_SALT, salt)
+        salt = self._random_note(_SALT, 16)
+        self.store_id = self._random_note(_STORE_ID, 4)
         store.commit()
         self.sessions = Sessions(
             store,
             self.library,
             self._orders,
             clock,
+            self._changes,
             ttl_ms=int(settings.session_ttl * 1000),
-            holdout_share=settings.holdout_share,
+            groups=settings.side_groups(),
             salt=salt,
             capacity=settings.cached_sessions,
+            capacity_bytes=int(settings.cached_megabytes * 2**20),
         )
+        self._rewards = Rewards(
+            store, self.sessions, self._orders, clock, self._changes, self.rates, settings
+        )
+
+    def _random_note(self, name: str, size: int) -> bytes:
+        value = self.store.note(name)
+        if value is None:
+            value = secrets.token_bytes(size)
+            self.store.put_note(name, value)
+        return value
+
+    # transactions
 
     def transaction(self) -> Transaction:
         """All that is done in the block is committed at its end, or none of it."""
@@ -111,48 +124,55 @@ class Engine:
 
     def begin(self) -> None:
         self.store.begin()
-        self._orders.node = self.store.node
         if self._stale:
-            self._reload()
-        if self.store.shared:
+            self.library.forget()
+            self.library.refresh()
+            if self.store.durable:
+                self.statistics = read_totals(self.store)
+            self._stale = False
+        elif self.store.shared:
             self.library.refresh()
 
     def commit(self) -> None:
-        if self._dirty and self.store.durable:
+        changed = self._changes.carry_out(self.statistics)
+        if changed and self.store.durable:
             self.store.put_note(f"{STATISTICS}{self.store.node}", _encode(self.statistics))
-        self._dirty = False
         self.store.commit()
+        self.sessions.committed()
 
-    def rollback(self) -> None:
+    def rollback(self, *, certain: bool = True) -> None:
+        """Undo the transaction; not `certain`: it may have been committed all the same."""
         self.store.rollback()
+        self._changes.drop()
+        self._orders.forget()
+        self.sessions.rolled_back(certain=certain)
         self._stale = True
 
-    def _reload(self) -> None:
-        """Nothing in memory is to be trusted but what the store says."""
-        self.sessions.clear()
-        self.library.forget()
-        self.library.refresh()
-        if self.store.durable:
-            kept = self.store.note(f"{STATISTICS}{self.store.node}")
-            self.statistics = (
-                Statistics() if kept is None else msgspec.json.decode(kept, type=Statistics)
-            )
-        self.sessions.statistics = self.statistics
-        self._dirty = self._stale = False
+    def audit(self, who: str, action: str, detail: str) -> None:
+        """Add a line to the audit log."""
+        self.store.add_audit(AuditRow(self._orders.next(), self.clock(), who, action, detail))
 
     # models
 
     def activate(
-        self, row: ModelRow, mode: SwapMode | None = None, *, force: bool = False
+        self,
+        row: ModelRow,
+        mode: SwapMode | None = None,
+        *,
+        force: bool = False,
+        who: str = "",
     ) -> ServedModel:
         """Use this model from now on; Invalid, and the old one goes on, if it is no good."""
         new = self.library.check(row)
         if not force:
             self.library.check_successor(new)
-        self.store.put_model(row)
+        self.store.put_model(msgspec.structs.replace(row, summary=_encode(new.summary())))
         floor = self.library.activations[-1].order if self.library.activations else 0
-        activation = ActivationRow(self._orders.next(floor), row.id, mode or self.settings.swap)
-        self.store.add_activation(activation)
+        mode = mode or self.settings.swap
+        self.store.add_activation(
+            ActivationRow(self._orders.next(floor), row.id, mode, self.clock(), who)
+        )
+        self.audit(who, "activate", f"model {row.id} ({row.name}), {mode}")
         self.library.refresh()
         return new
 
@@ -162,9 +182,29 @@ class Engine:
             return self.library.served(row.id)
         return self.activate(row, force=force)
 
+    def start_with(self, row: ModelRow | None, *, activate: bool = False) -> str:
+        """Activate the model of the command line, unless it was before; returns why or why not.
+
+        A model that was activated before in this store is not activated again: that would undo
+        every later swap at each restart. `activate` does so all the same.
+        """
+        if row is None:
+            return "it is the one that this store had active"
+        activations = self.library.activations
+        if activations and self.library.active.model == row.id:
+            return "it is the one that this store had active"
+        if not activate and any(one.model == row.id for one in activations):
+            return (
+                f"it was activated after {row.name} ({row.id}), which is on the command line: give "
+                "--activate to go back to that"
+            )
+        self.activate(row, force=True, who="command line")
+        return "--activate was given" if activate else "it is new to this store"
+
     # decisions
 
     def decide(self, request: DecisionRequest) -> Decided:
+        """Choose an action for a session, and log it."""
         fingerprint = None
         if request.request_id is not None:
             fingerprint = hashlib.blake2b(_encode(request), digest_size=16).digest()
@@ -180,7 +220,8 @@ class Engine:
         if request.default is not None:
             _check_default(request)
         order = self._orders.next(live.row.last_order)
-        row = self.choose(live, request, order, new_token())
+        now = self.clock()
+        row = self.choose(live, request, order, new_token(), now)
         if fingerprint is not None:
             row = msgspec.structs.replace(
                 row, request_id=request.request_id, fingerprint=fingerprint
@@ -188,25 +229,34 @@ class Engine:
         self.store.add_decision(row)
         session = live.row
         states = live.probabilities if len(live.probabilities) > 1 else []
-        self.statistics.move_share(session.model, floats(session.probabilities), states)
-        self.statistics.decided(row.group, row.policy, row.model, row.round, live.probabilities)
-        if session.rounds == 0:
-            self.statistics.count("started")
-        self.rates.count(decisions=1)
-        self._dirty = True
+        self._count_decision(session, row, live.probabilities, states)
         decided = msgspec.structs.replace(
             session,
             rounds=row.round,
-            seen=self.clock(),
+            seen=now,
             last_order=order,
             activation=self.library.active.order,
             probabilities=row.probabilities if states else b"",
         )
-        self.sessions.save(live.noted(decided), new=session.rounds == 0)
+        self.sessions.save(live.with_row(decided), new=session.rounds == 0)
         return answer_of(row, live.probabilities)
 
-    def choose(self, live: Live, request: DecisionRequest, order: int, token: int) -> DecisionRow:
-        """The decision of this order and token: the same whenever it is made again."""
+    def _count_decision(
+        self, session: SessionRow, row: DecisionRow, probabilities: list[float], states: list[float]
+    ) -> None:
+        def change(totals: Statistics) -> None:
+            totals.move_share(session.model, floats(session.probabilities), states)
+            totals.decided(row.group, row.policy, row.model, row.round, probabilities)
+            if session.rounds == 0:
+                totals.count("started")
+
+        self._changes.add(change)
+        self.rates.count(decisions=1)
+
+    def choose(
+        self, live: Live, request: DecisionRequest, order: int, token: int, now: int
+    ) -> DecisionRow:
+        """Return the decision of this order and token: the same whenever it is made again."""
         policy, session = live.policy, live.row
         chance: float | None
         state, chance, kind, name, features = 0, 1.0, "exact", policy_name(policy), None
@@ -220,14 +270,13 @@ class Engine:
             action, index, name = request.default, request.actions.index(request.default), FALLBACK
             n_actions = len(request.actions)
         else:
-            decision, chance_, kind = self._propensities.decide(
+            decision, chance, kind = self._propensities.decide(
                 policy,
                 live.belief,
                 asked.context,
                 asked.eligible,
                 self._randomness.of(order, token),
             )
-            chance = chance_
             state, n_actions = int(decision.state[0]), asked.n_actions
             action, index = asked.answer(int(decision.action[0]))
             if request.features is not None:
@@ -238,6 +287,7 @@ class Engine:
             token=token,
             session=session.key,
             round=session.rounds + 1,
+            time=now,
             model=session.model,
             group=session.group,
             policy=name,
@@ -252,86 +302,37 @@ class Engine:
             probabilities=as_bytes(live.probabilities),
         )
 
-    def reward(self, request: RewardReport) -> Rewarded:
-        order, token = parse_decision_id(request.decision_id)
-        row = self.decision(order, token, request.decision_id)
-        live = self.sessions.get(row.session)
-        if self.store.shared:  # the session is locked now: see what others did until then
-            row = self.decision(order, token, request.decision_id)
-        if row.reward is not None:
-            if row.reward != request.value:
-                raise Conflict(
-                    f"decision {request.decision_id} was rewarded with {row.reward}, not "
-                    f"{request.value}: a decision has one reward"
-                )
-            self.statistics.count("duplicate")
-            self._dirty = True
-            return Rewarded(request.decision_id, "duplicate")
-        if request.event_id is not None:
-            other = self.store.decision_by_event(request.event_id)
-            if other is not None:
-                raise Conflict(
-                    f"event_id {request.event_id!r} is the reward of another decision: give "
-                    "every reward an id of its own"
-                )
-        self._dirty = True
-        if live is None:
-            at = self._orders.next(order)
-            self.store.set_reward(order, request.value, at, "late", request.event_id)
-            self.statistics.count("late")
-            return Rewarded(request.decision_id, "late")
-        self._apply(live, row, request)
-        return Rewarded(request.decision_id, "applied")
-
     def decision(self, order: int, token: int, text: str) -> DecisionRow:
         row = self.store.decision(order)
         if row is None or row.token != token:
             raise NotFound("decision", text)
         return row
 
-    def _apply(self, live: Live, row: DecisionRow, request: RewardReport) -> None:
-        served, session = live.served, live.row
-        at = self._orders.next(max(session.last_order, row.order))
-        told = msgspec.structs.replace(
-            session,
-            seen=self.clock(),
-            last_order=at,
-            rewards=session.rewards + 1,
-            reward_sum=session.reward_sum + request.value,
-        )
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):  # looked for below
-                learned = live.learned(
-                    told,
-                    learn(live.policy, served.id, served.space, live.belief, row, request.value),
-                )
-        except ValueError as error:  # this kind of reward is not one of the model's
-            raise Invalid(f"value {request.value}: {error}") from None
-        if not math.isfinite(sum(learned.probabilities)):
-            raise Invalid(
-                f"value {request.value} is so far from anything the model {served.name} expects "
-                "that no state could be believed after it: check its unit"
-            )
-        self.store.set_reward(row.order, request.value, at, "applied", request.event_id)
-        self.rates.count(rewards=1)
-        self.statistics.rewarded(
-            session.group,
-            row.policy,
-            row.model,
-            row.round,
-            request.value,
-            (session.reward_sum, session.rewards),
-        )
-        self.sessions.save(learned)
+    # rewards
+
+    def reward(self, report: RewardReport, who: str = "") -> Rewarded:
+        """Learn the reward of a decision, once."""
+        order, token = parse_decision_id(report.decision_id)
+        row = self.decision(order, token, report.decision_id)
+        return self._rewards.report(row, report, "reward", who)
+
+    def correct(self, report: RewardReport, who: str = "") -> Rewarded:
+        """Replace the reward of a decision, which its session then has learned instead."""
+        order, token = parse_decision_id(report.decision_id)
+        row = self.decision(order, token, report.decision_id)
+        answer = self._rewards.report(row, report, "correction", who)
+        if answer.status != "duplicate":
+            self.audit(who, "correct", f"decision {report.decision_id} to {report.value!r}")
+        return answer
 
     # sessions
 
     def session(self, name: str) -> SessionDetails:
         live = self._found(name)
-        keys = self.sessions.keys(live.row.key)
-        return SessionDetails(live, self.store.decisions(keys, _HISTORY))
+        rows = self.store.history(live.row.key, _HISTORY, merged=live.row.members > 0)
+        return SessionDetails(live, rows)
 
-    def delete(self, name: str) -> Forgotten:
+    def delete(self, name: str, who: str = "") -> Forgotten:
         """Forget all sessions of this name, those merged with them, and all their decisions."""
         rows = {row.key: row for row in self.store.generations(name)}
         if not rows:
@@ -346,48 +347,58 @@ class Engine:
                     waiting.append(other)
         for row in rows.values():
             if row.open:
-                self.statistics.move_share(row.model, floats(row.probabilities), [])
-                self.statistics.count("deleted")
+                self._changes.move_share(row.model, floats(row.probabilities), [])
+                self._changes.count("deleted")
             self.sessions.drop(row)
         self.store.delete_sessions(list(rows))
-        self._dirty = True
+        self.audit(who, "forget", f"{len(rows)} sessions of one user")
         return Forgotten(name, len(rows))
 
-    def merge(self, into: str, other: str) -> SessionDetails:
+    def merge(self, into: str, other: str, who: str = "") -> None:
         """Two ids are one user: from now on `other` is another name of `into`."""
         names = sorted((into, other))  # locks are taken in one order by all processes
         found = {name: self._found(name) for name in names}
         kept, merged = found[into], found[other]
-        if kept.row.key == merged.row.key:
-            return self.session(into)
         a, b = kept.row, merged.row
+        if a.key == b.key:
+            return
         at = self._orders.next(max(a.last_order, b.last_order))
-        self.statistics.move_share(b.model, floats(b.probabilities), [])
-        self.statistics.group(a.group).add_session(a.reward_sum, a.rewards, sign=-1)
-        self.statistics.group(b.group).add_session(b.reward_sum, b.rewards, sign=-1)
-        self.statistics.group(a.group).add_session(
-            a.reward_sum + b.reward_sum, a.rewards + b.rewards
+
+        def change(totals: Statistics) -> None:
+            totals.move_share(b.model, floats(b.probabilities), [])
+            totals.group(a.group).add_session(a.reward_sum, a.rewards, sign=-1)
+            totals.group(b.group).add_session(b.reward_sum, b.rewards, sign=-1)
+            totals.group(a.group).add_session(a.reward_sum + b.reward_sum, a.rewards + b.rewards)
+            totals.count("merged")
+
+        self._changes.add(change)
+        row = msgspec.structs.replace(
+            a,
+            rounds=a.rounds + b.rounds,
+            rewards=a.rewards + b.rewards,
+            reward_sum=a.reward_sum + b.reward_sum,
+            last_order=at,
+            seen=self.clock(),
+            members=a.members + b.members + 1,
+            revision=a.revision + 1,
         )
-        self.statistics.count("merged")
-        self._dirty = True
+        together = self.sessions.together(kept, merged, row)
         self.store.put_session(
             msgspec.structs.replace(
                 b, open=False, merged_into=a.key, merged_at=at, probabilities=b""
             )
         )
-        self.store.put_session(
-            msgspec.structs.replace(
-                a,
-                rounds=a.rounds + b.rounds,
-                rewards=a.rewards + b.rewards,
-                reward_sum=a.reward_sum + b.reward_sum,
-                last_order=at,
-                seen=self.clock(),
-            )
-        )
-        self.sessions.drop(a)
+        self.store.drop_snapshot(b.key)
         self.sessions.drop(b)
-        return self.session(into)
+        if together is None:
+            self.store.put_session(row)
+            self.store.drop_snapshot(a.key)
+            self.sessions.drop(a)
+        else:
+            self.sessions.replace(together)
+            if self.settings.snapshot_rounds:
+                self.sessions.snapshot(together)
+        self.audit(who, "merge", f"a session of {b.rounds} rounds into one of {a.rounds}")
 
     def _found(self, name: str) -> Live:
         live = self.sessions.find(name)
@@ -395,8 +406,12 @@ class Engine:
             raise NotFound("session", name)
         return live
 
+    # time
+
     def sweep(self, limit: int = 500) -> int:
-        """End sessions unseen for `session_ttl`, forget those unseen for `retention`."""
+        """End sessions unseen for `session_ttl`, forget those unseen for `retention`, and give
+        decisions without a reward the default one; returns how many there were of these.
+        """
         now = self.clock()
         expired = self.store.unseen_since(
             now - int(self.settings.session_ttl * 1000), limit, is_open=True
@@ -407,15 +422,32 @@ class Engine:
         old = self.store.unseen_since(oldest, limit, is_open=False)
         gone = [row.key for row in old if self._ended(row, oldest)]
         self.store.delete_sessions(gone)
-        self._dirty = self._dirty or bool(expired)
-        return len(expired) + len(gone)
+        return len(expired) + len(gone) + self._give_defaults(now, limit)
 
     def _ended(self, row: SessionRow, oldest: int) -> bool:
-        """A merged session is part of another, and stays as long as that."""
+        """Whether it can be deleted: a merged session stays as long as the one it is part of."""
         if row.merged_into is None:
             return True
-        parent = self.store.session(row.merged_into)
+        parent = self.store.session(self.store.root(row.key))
         return parent is None or (not parent.open and parent.seen < oldest)
+
+    def _give_defaults(self, now: int, limit: int) -> int:
+        """Reward with `reward_default` what got no reward for `reward_timeout`."""
+        value, timeout = self.settings.reward_default, self.settings.reward_timeout
+        if value is None or timeout is None:
+            return 0
+        kept = self.store.note(_DEFAULTS)
+        begin = 0 if kept is None else int(kept)
+        rows, position = self.store.unrewarded(begin, now - int(timeout * 1000), limit)
+        for row in rows:
+            report = RewardReport(decision_id(row.order, row.token), value)
+            try:
+                self._rewards.report(row, report, "default", "")
+            except Invalid as refusal:
+                _log.warning("decision %s got no default: %s", report.decision_id, refusal)
+        if position != begin:
+            self.store.put_note(_DEFAULTS, str(position).encode())
+        return len(rows)
 
 
 def _check_default(request: DecisionRequest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +11,19 @@ from typing import Any
 
 import msgspec
 
+from latentbandits.beliefs.encoding import can_encode
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import (
     ARRAYS_FILE,
     MANIFEST_FILE,
     ArtefactError,
-    load,
-    load_catalogue,
-    save,
+    load_files,
+    model_files,
 )
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import AUTO
 from latentbandits.serving.engine.actions import ActionSpace, action_space
+from latentbandits.serving.engine.groups import MAIN
 from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.serving.errors import Invalid, NotFound
 from latentbandits.serving.records import ActivationRow, ModelRow
@@ -32,6 +33,26 @@ _MAX_BYTES = 256 * 2**20
 _ID_DIGITS = 12
 DEFAULT_POLICY = "mmTS"
 """The policy of `auto` where the model was saved without a recommendation."""
+_MOST_LOADED = 8  # models; sessions in the cache hold theirs beside these
+
+
+class ModelSummary(msgspec.Struct, frozen=True):
+    """Facts about a model for lists of models, kept so that it need not be loaded."""
+
+    kind: str
+    n_states: int
+    n_actions: int | None
+    n_features: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class GroupPolicy:
+    """The policy of a group on one model; `text` names it with its options."""
+
+    text: str
+    policy: AnyPolicy
+    can_snapshot: bool
+    belief_bytes: int  # of a session's belief at its beginning
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,29 +63,40 @@ class ServedModel:
     name: str
     model: Any
     space: ActionSpace
-    policies: Mapping[str, AnyPolicy]
-    policy_texts: Mapping[str, str]
+    policies: Mapping[str, GroupPolicy]
     catalogue: Catalogue | None = None
+
+    def of_group(self, group: str) -> GroupPolicy:
+        """Return the policy of a group; that of the main one for groups of former settings."""
+        return self.policies.get(group) or self.policies[MAIN]
+
+    def summary(self) -> ModelSummary:
+        return ModelSummary(
+            kind=type(self.model).__name__,
+            n_states=self.model.n_states,
+            n_actions=None if self.space.names is None else len(self.space.names),
+            n_features=self.model.n_features,
+        )
 
 
 class Library:
     """Loads models from the store as sessions need them, and knows which one is active."""
 
-    def __init__(self, store: Store, policy: str, holdout: str) -> None:
+    def __init__(self, store: Store, policies: Mapping[str, str]) -> None:
         self._store = store
-        self._names: Mapping[str, str] = {"policy": policy, "holdout": holdout}
-        self._served: dict[str, ServedModel] = {}
+        self._texts = policies  # by group
+        self._served: OrderedDict[str, ServedModel] = OrderedDict()
+        self._summaries: dict[str, tuple[str, ModelSummary]] = {}
         self.activations: list[ActivationRow] = []
 
     def refresh(self) -> None:
-        """See what other processes have activated."""
+        """Read what other processes have activated."""
         last = self.activations[-1].order if self.activations else -1
         self.activations += self._store.activations(after=last)
 
     def forget(self) -> None:
-        """Read everything from the store again."""
+        """Read the activations from the store again; loaded models stay as they are."""
         self.activations = []
-        self._served.clear()
 
     @property
     def active(self) -> ActivationRow:
@@ -77,33 +109,56 @@ class Library:
     def served(self, model_id: str) -> ServedModel:
         found = self._served.get(model_id)
         if found is None:
-            row = self._store.model(model_id)
-            if row is None:
-                raise NotFound("model", model_id)
-            found = self._served[model_id] = self.check(row)
+            found = self.check(self.row(model_id))
+            self._served[model_id] = found
+            while len(self._served) > _MOST_LOADED:
+                self._served.popitem(last=False)
+        self._served.move_to_end(model_id)
         return found
 
-    def _policy(self, group: str, row: ModelRow) -> str:
-        """The text of a group's policy; `auto` is the one that the fit of the model recommends."""
-        name = self._names[group]
-        return notes(row).get("recommended_policy", DEFAULT_POLICY) if name == AUTO else name
+    def row(self, model_id: str) -> ModelRow:
+        row = self._store.model(model_id)
+        if row is None:
+            raise NotFound("model", model_id)
+        return row
+
+    def summaries(self) -> dict[str, tuple[str, ModelSummary]]:
+        """Return name and summary of every model that was ever activated, by id."""
+        for model_id, (name, summary) in self._store.model_summaries().items():
+            if model_id not in self._summaries:
+                if summary:
+                    decoded = msgspec.json.decode(summary, type=ModelSummary)
+                else:  # a model of version 0.1.0 is loaded once, and not kept
+                    decoded = self.check(self.row(model_id)).summary()
+                self._summaries[model_id] = (name, decoded)
+        return self._summaries
+
+    def _text(self, group: str, row: ModelRow) -> str:
+        """Return a group's policy; `auto` is the one that the fit of the model recommends."""
+        text = self._texts[group]
+        return notes(row).get("recommended_policy", DEFAULT_POLICY) if text == AUTO else text
 
     def check(self, row: ModelRow) -> ServedModel:
-        """The model of an artefact, ready to decide; Invalid if it never could."""
+        """Return the model of an artefact, ready to decide; Invalid if it never could."""
         model, catalogue = unpack(row)
         if model.n_sessions is not None:
             raise Invalid(
                 f"{row.name} has one instance for each of {model.n_sessions} sessions: a service "
                 "needs one model that all sessions share"
             )
+        items = None if catalogue is None else catalogue.features
+        policies = {}
         try:
-            items = None if catalogue is None else catalogue.features
-            texts = {group: self._policy(group, row) for group in self._names}
-            policies = {group: make_policy(text, model, items) for group, text in texts.items()}
+            for group in self._texts:
+                text = self._text(group, row)
+                policy = make_policy(text, model, items)
+                policies[group] = GroupPolicy(
+                    text, policy, can_encode(policy), _bytes_of(policy.init(1))
+                )
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: {error}") from None
         space = action_space(model, catalogue)
-        return ServedModel(row.id, row.name, model, space, policies, texts, catalogue)
+        return ServedModel(row.id, row.name, model, space, policies, catalogue)
 
     def check_successor(self, new: ServedModel) -> None:
         """Refuse a model that could not answer what the active one could."""
@@ -145,22 +200,26 @@ def read_artefact(path: Path, name: str | None = None) -> ModelRow:
 
 
 def notes(row: ModelRow) -> dict[str, Any]:
-    """The notes of a row's manifest, such as the recommended policy; empty if there are none."""
+    """Return the notes of a row's manifest, such as the recommended policy."""
     files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
     found: dict[str, Any] = msgspec.json.decode(files[MANIFEST_FILE]).get("notes", {})
     return found
 
 
 def unpack(row: ModelRow) -> tuple[Any, Catalogue | None]:
-    """The model of a row, and its catalogue; Invalid if it is not what was saved."""
+    """Return the model of a row, and its catalogue; Invalid if it is not what was saved."""
     files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
-    with tempfile.TemporaryDirectory(prefix="latentbandits-") as folder:
-        for name, content in files.items():
-            Path(folder, Path(name).name).write_bytes(content)
-        try:
-            return load(folder), load_catalogue(folder)
-        except ArtefactError as error:
-            raise Invalid(str(error).replace(folder, row.name)) from None
+    try:
+        return load_files(files, row.name)
+    except ArtefactError as error:
+        raise Invalid(str(error)) from None
+
+
+def _bytes_of(tree: Any) -> int:
+    size = getattr(tree, "nbytes", None)
+    if size is not None:
+        return int(size) + 112  # numpy's own
+    return sum(map(_bytes_of, tree)) if isinstance(tree, tuple) else 64
 
 
 class ActionNames:
@@ -180,16 +239,19 @@ class ActionNames:
 
 
 def pack(model: Any, name: str, catalogue: Catalogue | None = None) -> ModelRow:
-    """A model that was made in this process, as a row."""
-    with tempfile.TemporaryDirectory(prefix="latentbandits-") as folder:
-        save(model, Path(folder, "model"), catalogue)
-        return read_artefact(Path(folder, "model"), name)
+    """Return a model that was made in this process as a row."""
+    return model_row(model_files(model, catalogue), name)
 
 
-def model_row(files: Mapping[str, bytes], name: str) -> ModelRow:
-    """A row whose id is that of its content."""
+def content_id(files: Mapping[str, bytes]) -> str:
+    """Return the id of a model: a hash of its files."""
     digest = hashlib.sha256()
     for file_name, content in sorted(files.items()):
         digest.update(f"{file_name}\0{len(content)}\0".encode())
         digest.update(content)
-    return ModelRow(digest.hexdigest()[:_ID_DIGITS], name, msgspec.msgpack.encode(dict(files)))
+    return digest.hexdigest()[:_ID_DIGITS]
+
+
+def model_row(files: Mapping[str, bytes], name: str) -> ModelRow:
+    """Return a row whose id is that of its content."""
+    return ModelRow(content_id(files), name, msgspec.msgpack.encode(dict(files)))

@@ -1,8 +1,7 @@
-"""Which policy a session gets, and how likely its decisions are said to be."""
+"""Policies by name, and the propensities of their decisions."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Literal
 
 import numpy as np
@@ -25,18 +24,8 @@ def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPo
     return build(text, Inputs(model, items=items))
 
 
-def group_of(session: str, salt: bytes, holdout_share: float) -> str:
-    """The share of sessions that is held out: by a salted hash, so the same in every process.
-
-    >>> group_of("ann", b"salt", 0.0), group_of("ann", b"salt", 1.0)
-    ('policy', 'holdout')
-    """
-    digest = hashlib.blake2b(session.encode(), digest_size=8, key=salt[:64]).digest()
-    return "holdout" if int.from_bytes(digest, "big") < holdout_share * 2.0**64 else "policy"
-
-
 class Propensities:
-    """How the chance of a chosen action is found.
+    """Computes the probability of a chosen action.
 
     counted: in closed form where there is one, else by `draws` more decisions of the same belief.
     policy: as the policy itself does it, which for mmTS without features is an integral, exact to

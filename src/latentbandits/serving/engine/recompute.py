@@ -7,7 +7,7 @@ import numpy as np
 
 from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.engine import Engine, answer_of
-from latentbandits.serving.engine.orders import parse_decision_id
+from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.replay import FALLBACK, replay
 from latentbandits.serving.engine.sessions import Live
 from latentbandits.serving.engine.values import Decided, DecisionRequest
@@ -15,7 +15,9 @@ from latentbandits.serving.errors import Invalid
 
 
 def recompute(engine: Engine, decision_id: str) -> Decided:
-    """The same action, propensity and state probabilities as when it was made.
+    """Return the same action, propensity and state probabilities as when it was made.
+
+    Floats agree to 1e-12: rewards of merged sessions may be learned in another order.
 
     Needs an engine with the policy and the propensity settings of that time, in a transaction.
     """
@@ -23,16 +25,16 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     row = engine.decision(order, token, decision_id)
     session = engine.store.session(row.session)
     served = engine.library.served(row.model)
-    policy = served.policies[row.group]
+    group = served.of_group(row.group)
+    policy = group.policy
     if session is None or row.policy not in (policy_name(policy), FALLBACK):
         raise Invalid(
             f"{decision_id} was decided by {row.policy}; this engine has {policy_name(policy)}"
         )
-    keys = engine.sessions.keys(row.session, before=order)
-    known = [r for r in engine.store.applied(keys) if (r.reward_order or 0) < order]
+    known = engine.store.applied(row.session, merged=session.members > 0, before=order)
     belief = replay(policy, served.id, served.space, known)
     then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, group=row.group)
-    live = Live(then, served, policy, belief, []).learned(then, belief)
+    live = Live(then, served, group, belief, []).with_belief(then, belief, len(known), -1)
     features = None
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
@@ -42,4 +44,4 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
         features,
         default=row.action if row.policy == FALLBACK else None,
     )
-    return answer_of(engine.choose(live, request, order, token), live.probabilities)
+    return answer_of(engine.choose(live, request, order, token, row.time), live.probabilities)

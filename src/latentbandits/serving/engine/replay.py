@@ -1,4 +1,4 @@
-"""What a session believes is what its log teaches: nothing else is ever the truth."""
+"""Replay: the belief of a session is computed from its log, which alone is the truth."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, learns_from_any, policy_name
 from latentbandits.serving.engine.actions import ActionSpace
-from latentbandits.serving.records import DecisionRow
+from latentbandits.serving.records import DecisionRow, RewardedDecision
 
 FALLBACK = "default"
 """The policy of a decision that the caller's default made."""
 
 
 def teaches(policy: AnyPolicy, model_id: str, row: DecisionRow) -> bool:
-    """Whether `policy`, on the model of that id, can learn from this decision."""
+    """Return whether `policy`, on the model of that id, can learn from this decision."""
     if row.policy == FALLBACK:
         return False
     return learns_from_any(policy) or (row.policy == policy_name(policy) and row.model == model_id)
@@ -33,7 +33,7 @@ def learn(
     row: DecisionRow,
     reward: float,
 ) -> Any:
-    """The belief after `reward` for the decision of `row`."""
+    """Return the belief after `reward` for the decision of `row`."""
     recalled = space.recall(row) if teaches(policy, model_id, row) else None
     if recalled is None:
         return belief
@@ -52,15 +52,27 @@ def replay(
     policy: AnyPolicy,
     model_id: str,
     space: ActionSpace,
-    rows: Iterable[DecisionRow],
+    rows: Iterable[RewardedDecision],
     belief: Any = None,
 ) -> Any:
-    """The belief after these rewarded decisions, from the prior or from `belief` on."""
+    """Return the belief after these rewarded decisions, from the prior or from `belief` on."""
     if belief is None:
         belief = policy.init(1)
     for row in rows:
         assert row.reward is not None
         # A model of another kind may not take every reward of its predecessor's log.
         with suppress(ValueError):
-            belief = learn(policy, model_id, space, belief, row, row.reward)
+            belief = learn(policy, model_id, space, belief, row.decision, row.reward.value)
     return belief
+
+
+_EXACT = ("latentbandits.models.arms.", "latentbandits.models.linear.gaussian")
+
+
+def is_order_free(policy: AnyPolicy, model: Any) -> bool:
+    """Return whether the order of a session's rewards does not matter to its belief, to rounding.
+
+    That holds for conjugate models, whose posteriors are exact.
+    """
+    exact = type(model).__module__.startswith(_EXACT)
+    return exact and getattr(policy, "order_free", False) and learns_from_any(policy)

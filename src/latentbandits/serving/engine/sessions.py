@@ -1,108 +1,173 @@
-"""Sessions under way: from rows to beliefs, and what time, merges and new models do to them."""
+"""Sessions under way: from rows to beliefs, and the effects of time, merges and new models."""
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from latentbandits.beliefs.encoding import BeliefError, decode, encode
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.serving.engine.library import Library, ServedModel
-from latentbandits.serving.engine.orders import Orders
-from latentbandits.serving.engine.propensities import group_of
-from latentbandits.serving.engine.replay import replay
-from latentbandits.serving.engine.statistics import Statistics
-from latentbandits.serving.records import SessionRow
+from latentbandits.serving.engine.groups import Group, group_of
+from latentbandits.serving.engine.ids import OrderSequence
+from latentbandits.serving.engine.library import GroupPolicy, Library, ServedModel
+from latentbandits.serving.engine.replay import is_order_free, replay
+from latentbandits.serving.engine.statistics import Changes
+from latentbandits.serving.errors import Damaged
+from latentbandits.serving.records import RewardedDecision, SessionRow, SnapshotRow
 from latentbandits.serving.stores.protocol import Store
+
+SLICE = 64  # rewards that are replayed at most before a request is answered
+_STEP = 8  # rewards that are replayed between two looks at the clock
+_OVERHEAD = 600  # bytes of a session in the cache, beside its belief
+
+
+class Rebuilding(Exception):  # noqa: N818 - the operation is to be tried again, later
+    """A session's replay is long: do it with `Sessions.rebuild`, a little at a time."""
+
+    def __init__(self, key: int) -> None:
+        super().__init__(f"session {key} is being rebuilt from its log")
+        self.key = key
 
 
 class Live(NamedTuple):
-    """A session with what it believes."""
+    """A session with its belief, which holds the first `learned` of its rewards."""
 
     row: SessionRow
     served: ServedModel
-    policy: AnyPolicy
+    group: GroupPolicy
     belief: Any
     probabilities: list[float]
+    learned: int = 0
+    learned_to: int = -1  # `applies_at` of the last of them
 
-    def learned(self, row: SessionRow, belief: Any) -> Live:
-        return Live(row, self.served, self.policy, belief, _of(self.policy, belief))
+    @property
+    def policy(self) -> AnyPolicy:
+        return self.group.policy
 
-    def noted(self, row: SessionRow) -> Live:
-        return Live(row, self.served, self.policy, self.belief, self.probabilities)
+    def with_belief(self, row: SessionRow, belief: Any, learned: int, learned_to: int) -> Live:
+        return Live(
+            row, self.served, self.group, belief, _states(self.policy, belief), learned, learned_to
+        )
+
+    def with_row(self, row: SessionRow) -> Live:
+        return self._replace(row=row)
+
+    def fits(self, row: SessionRow) -> bool:
+        """Return whether this belief, with the rewards that came since, is that of `row`."""
+        mine = self.row
+        return mine.model == row.model and mine.revision == row.revision
 
 
-def _of(policy: AnyPolicy, belief: Any) -> list[float]:
-    """P(s) of a session; one certain state where the policy keeps no probabilities."""
-    state_probabilities = getattr(policy, "state_probabilities", None)
-    return [1.0] if state_probabilities is None else state_probabilities(belief)[0].tolist()
+def _states(policy: AnyPolicy, belief: Any) -> list[float]:
+    probabilities: list[float] = policy.state_probabilities(belief)[0].tolist()  # type: ignore[attr-defined]
+    return probabilities
 
 
 class Sessions:
-    """The open sessions; the beliefs of those last used are kept, the others replayed."""
+    """The open sessions; the beliefs of those last used are kept, the others restored.
+
+    A belief is restored from the session's snapshot and the rewards that came after it. Where
+    `deferring` is set, a replay of more than SLICE rewards raises Rebuilding instead.
+    """
+
+    deferring = False
 
     def __init__(
         self,
         store: Store,
         library: Library,
-        orders: Orders,
+        orders: OrderSequence,
         clock: Callable[[], int],
+        changes: Changes,
         *,
         ttl_ms: int,
-        holdout_share: float,
+        groups: Sequence[Group],
         salt: bytes,
         capacity: int,
+        capacity_bytes: int,
     ) -> None:
         self._store = store
         self._library = library
         self._orders = orders
         self._clock = clock
+        self._changes = changes
         self._ttl_ms = ttl_ms
-        self._holdout_share = holdout_share
+        self._groups = groups
         self._salt = salt
         self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self._bytes = 0
         self._cache: OrderedDict[int, Live] = OrderedDict()
+        self._partial: dict[int, Live] = {}  # sessions whose replay is under way
         self._keys: dict[str, int] = {}
-        self.statistics = Statistics()
-
-    def clear(self) -> None:
-        self._cache.clear()
-        self._keys.clear()
+        self._before: dict[int, Live | None] = {}  # what this transaction changed in the cache
 
     def __len__(self) -> int:
         return len(self._cache)
 
+    def clear(self) -> None:
+        """Forget all beliefs: they will be restored from the store."""
+        self._cache.clear()
+        self._partial.clear()
+        self._keys.clear()
+        self._before.clear()
+        self._bytes = 0
+
+    def committed(self) -> None:
+        self._before.clear()
+
+    def rolled_back(self, *, certain: bool) -> None:
+        """Put back the beliefs that the transaction changed, and no others.
+
+        Where it is not `certain` that nothing was committed, the store is read for them.
+        """
+        for key, live in self._before.items():
+            self._pop(key)
+            if live is not None and certain:
+                self._put(key, live)
+        self._before.clear()
+        self._keys.clear()
+
+    # finding
+
     def open(self, name: str) -> Live:
-        """The session of this name, begun anew (but not yet saved) if there is none."""
+        """Return the session of this name, begun anew (but not yet saved) if there is none."""
         found = self.find(name)
         if found is not None:
             return found
         activation = self._library.active
-        group = group_of(name, self._salt, self._holdout_share)
+        group = group_of(name, self._salt, self._groups)
         key = self._orders.next()
+        now = self._clock()
         row = SessionRow(
             key=key,
             name=name,
             group=group,
             model=activation.model,
             activation=activation.order,
-            seen=self._clock(),
+            started=now,
+            seen=now,
             rounds=0,
             rewards=0,
             reward_sum=0.0,
             last_order=key,
             probabilities=b"",
         )
+        return self._fresh(row)
+
+    def _fresh(self, row: SessionRow) -> Live:
         served = self._library.served(row.model)
-        policy = served.policies[group]
-        belief = policy.init(1)
-        return Live(row, served, policy, belief, _of(policy, belief))
+        group = served.of_group(row.group)
+        belief = group.policy.init(1)
+        return Live(row, served, group, belief, _states(group.policy, belief))
 
     def find(self, name: str) -> Live | None:
-        """The open session of this name, or of the one it was merged into."""
+        """Return the open session of this name, or of the one it was merged into."""
         key = self._keys.get(name)
         if key is None or self._store.shared:
             row = self._store.session_named(name)
@@ -117,23 +182,26 @@ class Sessions:
         return found
 
     def get(self, key: int) -> Live | None:
-        """The open session of this key, or of the one it was merged into; None if it ended."""
+        """Return the open session of this key, or of the one it was merged into; None if it
+        ended.
+        """
         cached = self._cache.get(key)
-        row = cached.row if cached is not None and not self._store.shared else self._read(key)
+        row = cached.row if cached is not None and not self._store.shared else self._row(key)
         if row is None:
             return None
-        if row.merged_into is not None:
-            return self.get(row.merged_into)
+        while row.merged_into is not None:
+            root = self._row(self._store.root(row.key))
+            if root is None:
+                return None
+            row = root
         current = self._up_to_date(row)
-        if current is None:
-            return None
-        return self._believing(current)
+        return None if current is None else self._believing(current)
 
-    def _read(self, key: int) -> SessionRow | None:
+    def _row(self, key: int) -> SessionRow | None:
         return self._store.session(key)
 
     def _up_to_date(self, row: SessionRow) -> SessionRow | None:
-        """After time and new models have done to it what they do; None if that ended it."""
+        """Carry out what time and new models do to a session; None if that ended it."""
         if not row.open:
             return None
         if self._clock() - row.seen > self._ttl_ms:
@@ -151,66 +219,180 @@ class Sessions:
                     model = activation.model
         if model == row.model:
             return row
-        self.statistics.move_share(row.model, floats(row.probabilities), [])
+        self._changes.move_share(row.model, floats(row.probabilities), [])
         moved = msgspec.structs.replace(
             row, model=model, activation=self._library.active.order, probabilities=b""
         )
         self._store.put_session(moved)
         return moved
 
-    def _believing(self, row: SessionRow) -> Live:
-        cached = self._cache.get(row.key)
-        if cached is not None and cached.row.model == row.model:
-            self._cache.move_to_end(row.key)
-            if cached.row.last_order == row.last_order:
-                return cached if cached.row is row else cached.noted(row)
-            missed = self._store.applied(self.keys(row.key), after=cached.row.last_order)
-            if cached.row.rewards + len(missed) == row.rewards:
-                return self._learned(row, missed, cached.belief)
-        return self._learned(row, self._store.applied(self.keys(row.key)), None)
+    # beliefs
 
-    def _learned(self, row: SessionRow, rows: Any, belief: Any) -> Live:
-        served = self._library.served(row.model)
-        policy = served.policies[row.group]
-        belief = replay(policy, served.id, served.space, rows, belief)
-        live = Live(row, served, policy, belief, _of(policy, belief))
+    def _believing(self, row: SessionRow) -> Live:
+        start = self._nearest(row)
+        if start.learned == row.rewards:
+            live = start if start.row is row else start.with_row(row)
+            if self._cache.get(row.key) is not live:
+                self._remember(live)
+            else:
+                self._cache.move_to_end(row.key)
+            return live
+        if self.deferring and row.rewards - start.learned > SLICE:
+            self._partial[row.key] = start
+            raise Rebuilding(row.key)
+        rows = self._missing(row, start)
+        if start.learned + len(rows) != row.rewards and start.learned:
+            start = self._fresh(row)  # another process changed what this belief had learned
+            rows = self._missing(row, start)
+        live = self._learned(start.with_row(row), rows)
         self._remember(live)
         return live
 
-    def keys(self, key: int, before: int | None = None) -> list[int]:
-        """The session and all that were merged into it, or had been `before` an order."""
-        keys = [key]
-        for member in self._store.members(key):
-            assert member.merged_at is not None
-            if before is None or member.merged_at < before:
-                keys += self.keys(member.key, before)
-        return keys
+    def _nearest(self, row: SessionRow) -> Live:
+        """Return the belief from which the least is to be replayed."""
+        for found in (self._cache.get(row.key), self._partial.get(row.key)):
+            if found is not None and found.fits(row) and found.learned <= row.rewards:
+                return found
+        fresh = self._fresh(row)
+        if row.rewards == 0 or not fresh.group.can_snapshot:
+            return fresh
+        try:
+            snapshot = self._store.snapshot(row.key)
+            if snapshot is None or not self._is_current(snapshot, row, fresh):
+                return fresh
+            belief = decode(fresh.policy, snapshot.belief)
+        except (BeliefError, Damaged):  # the log can replace it
+            return fresh
+        return fresh.with_belief(row, belief, snapshot.learned, snapshot.learned_to)
+
+    def _is_current(self, snapshot: SnapshotRow, row: SessionRow, fresh: Live) -> bool:
+        return (
+            snapshot.model == row.model
+            and snapshot.policy == fresh.group.text
+            and snapshot.revision == row.revision
+            and snapshot.learned <= row.rewards
+        )
+
+    def _missing(self, row: SessionRow, start: Live, limit: int | None = None) -> list[Any]:
+        options = {} if limit is None else {"limit": limit}
+        return self._store.applied(
+            row.key, merged=row.members > 0, after=start.learned_to, **options
+        )
+
+    def _learned(self, start: Live, rows: Sequence[RewardedDecision]) -> Live:
+        belief = replay(start.policy, start.served.id, start.served.space, rows, start.belief)
+        last = rows[-1].reward if rows else None
+        learned_to = start.learned_to if last is None else last.applies_at
+        return start.with_belief(start.row, belief, start.learned + len(rows), learned_to)
+
+    def rebuild(self, key: int, seconds: float) -> bool:
+        """Go on with the replay of a session for about so long; returns whether it is done."""
+        row = self._row(key)
+        current = None if row is None or row.merged_into is not None else self._up_to_date(row)
+        if current is None:
+            self._partial.pop(key, None)
+            return True
+        live = self._nearest(current).with_row(current)
+        end = time.perf_counter() + seconds
+        while True:
+            rows = self._missing(current, live, _STEP)
+            live = self._learned(live, rows)
+            if len(rows) < _STEP:
+                break
+            if time.perf_counter() > end:
+                self._partial[key] = live
+                return False
+        self._partial.pop(key, None)
+        self._remember(live)
+        self.snapshot(live)
+        return True
+
+    def snapshot(self, live: Live) -> None:
+        """Keep this belief in the store, so that it need not be replayed."""
+        if live.group.can_snapshot and live.learned == live.row.rewards:
+            self._store.put_snapshot(
+                SnapshotRow(
+                    session=live.row.key,
+                    model=live.row.model,
+                    policy=live.group.text,
+                    revision=live.row.revision,
+                    learned=live.learned,
+                    learned_to=live.learned_to,
+                    belief=encode(live.policy, live.belief),
+                )
+            )
+
+    def together(self, into: Live, other: Live, row: SessionRow) -> Live | None:
+        """Return the belief of two sessions merged as `row`; None where it must be replayed.
+
+        Where order does not matter, the rewards of the session that has fewer are added to the
+        belief of the other.
+        """
+        alike = into.row.model == other.row.model and into.group.text == other.group.text
+        if not alike or not is_order_free(into.policy, into.served.model):
+            return None
+        large, small = (into, other) if into.learned >= other.learned else (other, into)
+        if small.learned > SLICE:
+            return None
+        rows = self._store.applied(small.row.key, merged=small.row.members > 0)
+        belief = replay(large.policy, large.served.id, large.served.space, rows, large.belief)
+        return large.with_belief(
+            row, belief, into.learned + other.learned, max(into.learned_to, other.learned_to)
+        )
+
+    # the cache
 
     def save(self, live: Live, *, new: bool = False) -> None:
         if new:
-            self._store.put_session(live.row)
+            self._store.add_session(live.row)
         else:
             self._store.touch_session(live.row)
         self._keys[live.row.name] = live.row.key
         self._remember(live)
 
+    def replace(self, live: Live) -> None:
+        """Save a session all of whose columns may have changed."""
+        self._store.put_session(live.row)
+        self._remember(live)
+
     def _remember(self, live: Live) -> None:
-        self._cache[live.row.key] = live
-        self._cache.move_to_end(live.row.key)
-        while len(self._cache) > self._capacity:
-            _, old = self._cache.popitem(last=False)
+        key = live.row.key
+        self._before.setdefault(key, self._cache.get(key))
+        self._pop(key)
+        self._put(key, live)
+        while self._cache and (
+            len(self._cache) > self._capacity or self._bytes > self._capacity_bytes
+        ):
+            old_key, old = next(iter(self._cache.items()))
+            self._pop(old_key)
             self._keys.pop(old.row.name, None)
+
+    def _put(self, key: int, live: Live) -> None:
+        self._cache[key] = live
+        self._bytes += _size(live)
+
+    def _pop(self, key: int) -> None:
+        old = self._cache.pop(key, None)
+        if old is not None:
+            self._bytes -= _size(old)
 
     def end(self, row: SessionRow, why: str) -> None:
         """Close a session: its log stays, its name may begin anew."""
-        self.statistics.count(why)
-        self.statistics.move_share(row.model, floats(row.probabilities), [])
+        self._changes.count(why)
+        self._changes.move_share(row.model, floats(row.probabilities), [])
         self._store.put_session(msgspec.structs.replace(row, open=False, probabilities=b""))
+        self._store.drop_snapshot(row.key)
         self.drop(row)
 
     def drop(self, row: SessionRow) -> None:
-        self._cache.pop(row.key, None)
+        self._before.setdefault(row.key, self._cache.get(row.key))
+        self._pop(row.key)
+        self._partial.pop(row.key, None)
         self._keys.pop(row.name, None)
+
+
+def _size(live: Live) -> int:
+    return _OVERHEAD + live.group.belief_bytes
 
 
 def floats(data: bytes) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -110,21 +110,27 @@ class Statistics(msgspec.Struct):
         round_: int,
         value: float,
         before: tuple[float, int],
+        replaced: float | None = None,
     ) -> None:
-        """A reward for a session that had `before` = (reward sum, rewards)."""
+        """Count a reward of a session that had `before` = (reward sum, rewards).
+
+        `replaced` is the decision's earlier reward, which this one takes the place of.
+        """
         totals = self.group(group)
         total, count = before
+        more = 0 if replaced is not None else 1
+        old = replaced or 0.0
         totals.add_session(total, count, sign=-1)
-        totals.add_session(total + value, count + 1)
+        totals.add_session(total + value - old, count + more)
         tally = self.tally(policy, model)
-        tally.rewards += 1
-        tally.reward_sum += value
-        self.count("applied")
+        tally.rewards += more
+        tally.reward_sum += value - old
+        self.count("applied" if more else "replaced")
         one = totals.round(round_)
         if one is not None:
-            one.rewards += 1
-            one.reward_sum += value
-            one.reward_squares += value * value
+            one.rewards += more
+            one.reward_sum += value - old
+            one.reward_squares += value * value - old * old
 
     def move_share(self, model: str, before: Sequence[float], after: Sequence[float]) -> None:
         """A session's state probabilities have changed; empty: it was not, or is no longer."""
@@ -136,6 +142,33 @@ class Statistics(msgspec.Struct):
             shares[i] -= p
         for i, p in enumerate(after):
             shares[i] += p
+
+
+class Changes:
+    """Changes to totals that a transaction makes: carried out at its commit, or dropped."""
+
+    def __init__(self) -> None:
+        self._changes: list[Callable[[Statistics], None]] = []
+
+    def add(self, change: Callable[[Statistics], None]) -> None:
+        self._changes.append(change)
+
+    def count(self, name: str, times: int = 1) -> None:
+        self.add(lambda totals: totals.count(name, times))
+
+    def move_share(self, model: str, before: Sequence[float], after: Sequence[float]) -> None:
+        self.add(lambda totals: totals.move_share(model, before, after))
+
+    def carry_out(self, totals: Statistics) -> bool:
+        """Apply all changes; returns whether there were any."""
+        for change in self._changes:
+            change(totals)
+        return self.drop()
+
+    def drop(self) -> bool:
+        had = bool(self._changes)
+        self._changes.clear()
+        return had
 
 
 def entropy(probabilities: Iterable[float]) -> float:

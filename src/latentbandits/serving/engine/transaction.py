@@ -36,5 +36,5 @@ class Transaction:
         try:
             self._engine.commit()
         except BaseException:
-            self._engine.rollback()
+            self._engine.rollback(certain=False)
             raise

@@ -7,14 +7,16 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
 from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.sessions import Rebuilding
 from latentbandits.serving.errors import (
     Busy,
     Contention,
+    Damaged,
     OutcomeUnknown,
     Refused,
     StoreUnavailable,
@@ -26,12 +28,14 @@ Operation = Callable[[Engine], Answer]
 _log = logging.getLogger(__name__)
 MAX_BATCH = 256
 _ATTEMPTS = 3
+_SLICE_SECONDS = 0.0005  # of the replay of a long session, between two batches
+_PAUSE_SECONDS = 0.0001
 
 
 class _Job(Generic[Answer]):
     """An operation that waits for the writer, or is being carried out by it."""
 
-    __slots__ = ("future", "operation", "since", "taken", "work")
+    __slots__ = ("future", "operation", "parked", "since", "taken", "work")
 
     def __init__(
         self, operation: Operation[Answer], future: asyncio.Future[Answer], work: int
@@ -41,6 +45,7 @@ class _Job(Generic[Answer]):
         self.work = work
         self.since = time.monotonic()
         self.taken = False
+        self.parked = False  # it waits for the replay of a long session
 
 
 class Writer:
@@ -57,7 +62,8 @@ class Writer:
         self.engine = engine
         self._patience = patience
         self._taking = threading.Lock()  # held while jobs are taken from the queue, or given up
-        self._unanswered: deque[_Job[Any]] = deque()  # in the order in which they came
+        self._unanswered: dict[int, _Job[Any]] = {}  # in the order in which they came
+        self._parked: dict[int, list[_Job[Any]]] = {}  # by the session that is being rebuilt
         self.waiting = 0  # only touched by the event loop, like
         self.most_waiting = 0
         self._capacity = capacity
@@ -70,6 +76,7 @@ class Writer:
     def start(self) -> None:
         """Answer to the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
+        self.engine.sessions.deferring = True
         if self.engine.store.durable and self._thread is None:
             self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
             self._thread.start()
@@ -82,11 +89,7 @@ class Writer:
         Raises Busy where `work` more would be too much to wait, unless it is `urgent` or alone.
         """
         if self._thread is None:
-            with self.engine.transaction():
-                answer = _attempt(operation, self.engine)
-            if isinstance(answer, Refused):
-                raise answer
-            return cast(Answer, answer)
+            return await self._run_here(operation)
         assert self._loop is not None
         full = self.waiting > 0 and self.waiting + work > self._capacity
         if self._closed or (full and not urgent):
@@ -97,20 +100,38 @@ class Writer:
         self.most_waiting = max(self.most_waiting, self.waiting)
         future: asyncio.Future[Answer] = self._loop.create_future()
         job = _Job(operation, future, work)
-        self._unanswered.append(job)
+        self._unanswered[id(job)] = job
         self._jobs.put(job)
         return await future
 
+    async def _run_here(self, operation: Operation[Answer]) -> Answer:
+        """Run an operation without a thread, on a store that needs none."""
+        while True:
+            try:
+                with self.engine.transaction():
+                    answer = _attempt(operation, self.engine)
+            except Rebuilding as rebuilding:
+                while not self._rebuild(rebuilding.key):
+                    await asyncio.sleep(0)
+                continue
+            if isinstance(answer, Refused):
+                raise answer
+            return cast(Answer, answer)
+
     def oldest(self) -> float:
-        """The seconds that the operation which waits longest has been waiting."""
-        return time.monotonic() - self._unanswered[0].since if self._unanswered else 0.0
+        """Return the seconds that the store has kept an operation waiting."""
+        begun = next((job.since for job in self._unanswered.values() if not job.parked), None)
+        return 0.0 if begun is None else time.monotonic() - begun
 
     def give_up(self) -> None:
         """Refuse what has waited too long; called by the event loop from time to time."""
-        while self._unanswered and self.oldest() > self._patience:
+        last = time.monotonic() - self._patience
+        for job in list(self._unanswered.values()):
+            if job.since > last:
+                break
             with self._taking:
-                job = self._unanswered.popleft()
                 begun, job.taken = job.taken, True
+            del self._unanswered[id(job)]
             self.waiting -= job.work
             if not job.future.done():
                 job.future.set_exception(
@@ -134,36 +155,73 @@ class Writer:
         assert self._loop is not None
         more = True
         while more:
-            batch: list[_Job[Any]] = []
-            job = self._jobs.get()
-            while True:
-                if job is None:
-                    more = False
-                    break
+            batch, more = self._gather()
+            if batch:
+                self._carry_out(batch)
+            if self._parked and more:
+                key, jobs = next(iter(self._parked.items()))
+                del self._parked[key]
+                if self._rebuild(key):
+                    self._carry_out(jobs)
+                else:
+                    self._parked[key] = jobs  # at the end: sessions take turns
+                    time.sleep(_PAUSE_SECONDS)  # lets the event loop have the interpreter
+
+    def _gather(self) -> tuple[list[_Job[Any]], bool]:
+        """Return the jobs that wait, and whether more may come; waits for one if none does."""
+        batch: list[_Job[Any]] = []
+        try:
+            job = self._jobs.get(block=not self._parked)
+            while job is not None:
                 batch.append(job)
                 if len(batch) == MAX_BATCH:
                     break
-                try:
-                    job = self._jobs.get_nowait()
-                except queue.Empty:
-                    break
-            with self._taking:
-                batch = [job for job in batch if not job.taken]
-                for job in batch:
-                    job.taken = True
-            answers = self._commit([job.operation for job in batch]) if batch else []
-            try:
-                self._loop.call_soon_threadsafe(self._answer, batch, answers)
-            except RuntimeError:  # the loop has ended: nobody is left to answer
-                continue
+                job = self._jobs.get_nowait()
+        except queue.Empty:
+            return batch, True
+        return batch, job is not None
+
+    def _carry_out(self, batch: list[_Job[Any]]) -> None:
+        """Run and answer these jobs."""
+        assert self._loop is not None
+        with self._taking:
+            batch = [job for job in batch if not job.taken]
+            for job in batch:
+                job.taken, job.parked = True, False
+        answers = self._commit([job.operation for job in batch]) if batch else []
+        answered = []
+        for job, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, Rebuilding):
+                with self._taking:
+                    job.taken, job.parked = False, True
+                self._parked.setdefault(answer.key, []).append(job)
+            else:
+                answered.append((job, answer))
+        with suppress(RuntimeError):  # the loop has ended: nobody is left to answer
+            self._loop.call_soon_threadsafe(self._answer, answered)
+
+    def _rebuild(self, key: int) -> bool:
+        """Replay a part of a long session; returns whether its requests can be tried again."""
+        try:
+            with self.engine.transaction():
+                return self.engine.sessions.rebuild(key, _SLICE_SECONDS)
+        except StoreUnavailable:
+            return True  # they will find out
 
     def _commit(self, batch: list[Operation[Any]]) -> list[Any]:
         """An answer or an exception for each, after one commit for all of them."""
+        place = 0
         try:
             with self.engine.transaction():
-                answers = [_attempt(operation, self.engine) for operation in batch]
+                answers = []
+                for place, operation in enumerate(batch):  # noqa: B007 - read in a handler
+                    answers.append(_attempt(operation, self.engine))
             self.store_works = True
-        except Contention as error:
+        except Rebuilding as rebuilding:  # nothing was done: the others go on without it
+            others = [*batch[:place], *batch[place + 1 :]]
+            answers = self._commit(others) if others else []
+            return [*answers[:place], rebuilding, *answers[place:]]
+        except (Contention, Damaged) as error:
             if len(batch) == 1:
                 return [error]
             return [answer for operation in batch for answer in self._alone(operation)]
@@ -186,10 +244,9 @@ class Writer:
                 break
         return answers
 
-    def _answer(self, batch: list[_Job[Any]], answers: list[Any]) -> None:
-        for job, answer in zip(batch, answers, strict=True):
-            if self._unanswered and self._unanswered[0] is job:  # else it was given up
-                self._unanswered.popleft()
+    def _answer(self, answered: list[tuple[_Job[Any], Any]]) -> None:
+        for job, answer in answered:
+            if self._unanswered.pop(id(job), None) is not None:  # else it was given up
                 self.waiting -= job.work
             if job.future.done():  # its client has gone
                 continue

@@ -20,6 +20,7 @@ from latentbandits.serving.http.messages import (
     Overview,
     RewardBody,
     Rewarded,
+    RewardRequest,
     SessionView,
 )
 from latentbandits.serving.log import CURSOR
@@ -58,19 +59,21 @@ _SINCE = Parameter(
     "since",
     "query",
     {"type": "string", "pattern": CURSOR},
-    "the `next` of an earlier page, or a decision id",
+    "the `next` of an earlier page",
 )
 _LIMIT = Parameter(
     "limit",
     "query",
     {"type": "integer", "minimum": 1, "maximum": handlers.MAX_PAGE},
-    "decisions on a page",
+    "events on a page",
 )
 ENDPOINTS = (
     Endpoint("POST", "/v1/decide", "decide", "Decide what a session gets next, or up to 100.",
              Decided, handlers.decide, DecideBody, 201, True, (409,)),
     Endpoint("POST", "/v1/reward", "reward", "Tell what a decision earned, or up to 100.",
              Rewarded, handlers.reward, RewardBody, 200, True, (404, 409)),
+    Endpoint("PUT", "/v1/reward", "admin", "Correct the reward of a decision.",
+             Rewarded, handlers.correct, RewardRequest, errors=(404, 409)),
     Endpoint("POST", "/v1/sessions/merge", "admin", "Two sessions are one user.",
              SessionView, handlers.merge, MergeRequest, errors=(404,)),
     Endpoint("GET", "/v1/sessions/{session}", "read", "What is known of a session.",
@@ -84,7 +87,7 @@ ENDPOINTS = (
              CatalogueView, handlers.show_catalogue),
     Endpoint("POST", "/v1/models/activate", "admin", "Use another model from now on.",
              Models, handlers.activate, ActivateRequest, errors=(404, 409), shared=True),
-    Endpoint("GET", "/v1/log", "read", "Decisions in order, with their rewards.",
+    Endpoint("GET", "/v1/log", "read", "Decisions and rewards by commit.",
              Log, handlers.read_log, parameters=(_SINCE, _LIMIT)),
     Endpoint("GET", "/v1/overview", "read", "What the service is doing, at a glance.",
              Overview, handlers.show_overview, shared=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from functools import partial
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.engine.once import once
-from latentbandits.serving.engine.orders import parse_decision_id
 from latentbandits.serving.errors import (
     Conflict,
     Forbidden,
@@ -33,13 +34,12 @@ from latentbandits.serving.http.messages import (
     Models,
     Overview,
     Problem,
+    Rewarded,
     RewardRequest,
     SessionView,
 )
 from latentbandits.serving.http.overview import models, overview
 from latentbandits.serving.http.views import session_view
-from latentbandits.serving.log import cursor_order
-from latentbandits.serving.log_entries import LogEntry
 
 if TYPE_CHECKING:
     from latentbandits.serving.engine.engine import Engine
@@ -115,11 +115,24 @@ async def reward(call: Call) -> Any:
             _check_decision(engine, caller, request.decision_id)
             own = _own_id(caller, request.event_id)
             request = msgspec.structs.replace(request, event_id=own)
-        return engine.reward(request)
+        return engine.reward(request, caller.name)
 
     return await call.service.writer.run(
         lambda engine: each(partial(one, engine), call.body), work=_work(call.body)
     )
+
+
+async def correct(call: Call) -> Rewarded:
+    caller, body = call.caller, call.body
+
+    def one(engine: Engine) -> Rewarded:
+        request = body
+        if caller.sessions:
+            _check_decision(engine, caller, body.decision_id)
+            request = msgspec.structs.replace(body, event_id=_own_id(caller, body.event_id))
+        return engine.correct(request, caller.name)
+
+    return await call.service.writer.run(one)
 
 
 def _check_decision(engine: Engine, caller: Caller, decision_id: str) -> None:
@@ -140,8 +153,15 @@ async def delete_session(call: Call) -> Forgotten:
     request_id = _request_id(call)
 
     def forget(engine: Engine) -> Forgotten:
-        asked = f"forget session {name!r}"
-        return once(engine.store, request_id, asked, lambda: engine.delete(name), Forgotten)
+        digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+        asked = f"forget the session of the hash {digest}"  # the name itself is to be forgotten
+        return once(
+            engine.store,
+            request_id,
+            asked,
+            lambda: engine.delete(name, call.caller.name),
+            Forgotten,
+        )
 
     return await call.service.writer.run(forget)
 
@@ -158,7 +178,9 @@ async def merge(call: Call) -> SessionView:
     into, other = call.body.into, call.body.other
     for name in (into, other):
         _check_owner(call.caller, name)
-    return await call.service.writer.run(lambda engine: session_view(engine.merge(into, other)))
+    who = call.caller.name
+    await call.service.writer.run(lambda engine: engine.merge(into, other, who))
+    return await call.service.writer.run(lambda engine: session_view(engine.session(into)))
 
 
 async def show_models(call: Call) -> Models:
@@ -187,7 +209,7 @@ async def activate(call: Call) -> Models:
             raise NotFound("model", body.model or "")
 
         def activate() -> str:
-            return engine.activate(found, body.mode, force=body.force).id
+            return engine.activate(found, body.mode, force=body.force, who=call.caller.name).id
 
         asked = f"activate {found.id} as {body.mode}, force {body.force}"
         once(engine.store, body.request_id, asked, activate, str)
@@ -211,14 +233,17 @@ async def read_log(call: Call) -> Log:
     limit = call.given.get("limit", "100")
     if re.fullmatch("[1-9][0-9]{0,3}", limit) is None or int(limit) > MAX_PAGE:
         raise Invalid(f"limit must be a whole number from 1 to {MAX_PAGE}; got {limit[:20]!r}")
-    own: list[LogEntry] = []
     for _ in range(_MOST_PAGES):  # a key limited to some sessions passes over those of others
-        entries = await call.service.read_log(cursor_order(since), int(limit))
-        since = entries[-1].cursor if entries else since
-        own = [entry for entry in entries if call.caller.owns(entry.session)]
-        if own or not entries:
+        page = await call.service.read_log(since, int(limit))
+        own = Log(
+            [entry for entry in page.decisions if call.caller.owns(entry.session)],
+            [entry for entry in page.rewards if call.caller.owns(entry.session)],
+            page.next,
+        )
+        if own.decisions or own.rewards or page.next == since:
             break
-    return Log(own, since)
+        since = page.next
+    return own
 
 
 async def show_overview(call: Call) -> Overview:

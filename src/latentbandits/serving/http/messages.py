@@ -16,11 +16,11 @@ from latentbandits.serving.engine.values import (
     RewardReport,
     Second,
 )
-from latentbandits.serving.log_entries import Event, LogEntry
+from latentbandits.serving.log_entries import Event, LogEntry, RewardEntry
 from latentbandits.serving.records import SwapMode
 
 __all__ = [  # the answers that are the engine's own values
-    "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "Rewarded", "Second",
+    "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry", "Rewarded", "Second",
 ]  # fmt: skip
 
 MAX_BATCH = 100
@@ -138,9 +138,15 @@ class Models(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """Decisions in order; ask again with `since` = `next` for those that follow."""
+    """Events in the order of their commits: new decisions, and rewards of any decisions.
+
+    Ask again with `since` = `next` for the events that follow: a reader that does so sees every
+    decision and every reward (late ones, corrections and defaults too) exactly once. `cursor`
+    orders the entries of both lists. A decision is shown with the reward that counts now.
+    """
 
     decisions: list[LogEntry]
+    rewards: list[RewardEntry]
     next: str
 
 
@@ -214,8 +220,8 @@ class Overview(msgspec.Struct, frozen=True):
     """What the service is doing: totals since the store began, rates since the process did.
 
     `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
-    `decisions`, and rewards `applied`, `duplicate`, `late`. `difference` is the mean reward of
-    the policy minus that of the holdout.
+    `decisions`, and rewards `applied`, `duplicate`, `late`, `replaced`. `difference` is the mean
+    reward of the policy minus that of the holdout.
     """
 
     time: float

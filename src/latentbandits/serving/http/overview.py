@@ -7,9 +7,11 @@ import math
 import msgspec
 import numpy as np
 
-from latentbandits.serving.engine.engine import STATISTICS, Engine
+from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.groups import HOLDOUT, MAIN
 from latentbandits.serving.engine.sessions import floats
 from latentbandits.serving.engine.statistics import GroupTotals, RoundTotals, Statistics, combined
+from latentbandits.serving.engine.totals import STATISTICS
 from latentbandits.serving.http.messages import (
     Band,
     GroupView,
@@ -22,7 +24,6 @@ from latentbandits.serving.http.messages import (
     Swap,
 )
 from latentbandits.serving.http.views import model_view
-from latentbandits.serving.log import seconds
 from latentbandits.serving.records import SessionRow
 
 _RECENT = 20
@@ -33,7 +34,7 @@ def overview(engine: Engine) -> Overview:
     """Totals, rates and what is active; called inside a transaction."""
     totals = statistics(engine)
     groups = [group_view(engine, group, totals) for group in shown_groups(engine, totals)]
-    policy, holdout = totals.group("policy").mean(), totals.group("holdout").mean()
+    policy, holdout = totals.group(MAIN).mean(), totals.group(HOLDOUT).mean()
     difference = None
     if policy is not None and holdout is not None:
         difference = band(policy[0] - holdout[0], math.hypot(policy[1], holdout[1]))
@@ -73,25 +74,31 @@ def statistics(engine: Engine) -> Statistics:
 
 
 def shown_groups(engine: Engine, totals: Statistics) -> list[str]:
-    held_out = engine.settings.holdout_share > 0 or totals.group("holdout").decisions > 0
-    return ["policy", "holdout"] if held_out else ["policy"]
+    """Return the main group and those that get or got any sessions."""
+    shares = engine.settings.shares()
+    named = {**shares, **dict.fromkeys(totals.groups, 0.0)}
+    return [
+        name
+        for name in named
+        if name == MAIN or shares.get(name, 0.0) > 0 or totals.group(name).decisions > 0
+    ]
 
 
 def counts(totals: Statistics) -> dict[str, int]:
     names = ("started", "expired", "restarted", "merged", "deleted", "decisions", "applied",
-             "duplicate", "late")  # fmt: skip
+             "duplicate", "late", "replaced")  # fmt: skip
     known = {name: totals.counts.get(name, 0) for name in names}
     ended = known["expired"] + known["restarted"] + known["merged"] + known["deleted"]
     return {**known, "open": known["started"] - ended}
 
 
 def group_view(engine: Engine, group: str, totals: Statistics) -> GroupView:
-    total, share = totals.group(group), engine.settings.holdout_share
+    total, settings = totals.group(group), engine.settings
     served = engine.library.served(engine.library.active.model)
     return GroupView(
         group=group,
-        policy=served.policy_texts[group],
-        share=share if group == "holdout" else 1 - share,
+        policy=served.of_group(group).text,
+        share=settings.shares().get(group, 0.0),
         sessions=total.sessions,
         decisions=total.decisions,
         rewards=total.rewards,
@@ -118,10 +125,10 @@ def models(engine: Engine) -> Models:
     return Models(
         active=active,
         models=[
-            model_view(library.served(model_id), active=model_id == active)
-            for model_id in engine.store.model_names()
+            model_view(model_id, name, summary, active=model_id == active)
+            for model_id, (name, summary) in library.summaries().items()
         ],
-        swaps=[Swap(seconds(row.order), row.model, row.mode) for row in library.activations],
+        swaps=[Swap(row.time / 1000, row.model, row.mode) for row in library.activations],
     )
 
 

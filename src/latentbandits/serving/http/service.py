@@ -15,9 +15,9 @@ from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy, Refused, StoreUnavailable
 from latentbandits.serving.http.audit import Audit
 from latentbandits.serving.http.keys import Keys
+from latentbandits.serving.http.messages import Log
 from latentbandits.serving.http.metrics import Metrics
-from latentbandits.serving.log import log_entry
-from latentbandits.serving.log_entries import LogEntry
+from latentbandits.serving.log import cursor_of, cursor_position, log_entry, reward_entry
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import LogReader
 
@@ -25,6 +25,7 @@ Answer = TypeVar("Answer")
 _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 30.0
 _SWEEP_ROWS = 500
+_MOST_LOG_BYTES = 8 * 2**20  # of a page of the log, about
 _WATCH_SECONDS = 0.25
 _PROBE_SECONDS = 1.0
 _MOST_READERS = 4
@@ -84,29 +85,37 @@ class Service:
             return False
         return self.writer.store_works
 
-    async def read_log(self, since: int, limit: int) -> list[LogEntry]:
+    async def read_log(self, since: str, limit: int) -> Log:
         """Read beside the writer; StoreUnavailable where the store does not answer in time."""
+        position = cursor_position(since, self.engine.store_id)
         if not self.engine.store.durable:
-            return self._read(since, limit)
+            return self._read(since, position, limit)
         if self._readers >= _MOST_READERS:
             raise Busy(f"{self._readers} requests read the log already: try again shortly")
         self._readers += 1
         try:
             async with asyncio.timeout(self.settings.request_timeout):
-                return await self.in_thread(self._read, since, limit)
+                return await self.in_thread(self._read, since, position, limit)
         except TimeoutError:
             raise StoreUnavailable("the log was not read in time: try again") from None
         finally:
             self._readers -= 1
 
-    def _read(self, since: int, limit: int) -> list[LogEntry]:
-        """Beside the writer, on a connection of its own."""
+    def _read(self, since: str, position: int, limit: int) -> Log:
+        """Read a page beside the writer, on a connection of its own."""
+        store_id = self.engine.store_id
         with self._reading:
             if self._reader is None:
                 self._reader = self.engine.store.log_reader()
                 self._names = ActionNames(self._reader.model)
             try:
-                return [log_entry(row, self._names) for row in self._reader.read(since, limit)]
+                events = self._reader.read(position, limit, _MOST_LOG_BYTES)
+                decisions = [e for e in events if e.reward is None]
+                return Log(
+                    [log_entry(event, self._names, store_id) for event in decisions],
+                    [reward_entry(event, store_id) for event in events if event.reward is not None],
+                    cursor_of(store_id, events[-1].position) if events else since,
+                )
             except Refused:
                 self._reader.close()
                 self._reader = None

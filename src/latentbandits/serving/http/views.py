@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.engine import SessionDetails
-from latentbandits.serving.engine.library import ServedModel
+from latentbandits.serving.engine.library import ModelSummary
 from latentbandits.serving.http.messages import Event, ModelView, SessionView
-from latentbandits.serving.log import event_fields, seconds
+from latentbandits.serving.log import event_fields
 
 
 def describe(belief: Any) -> dict[str, Any]:
@@ -49,21 +50,13 @@ def session_view(details: SessionDetails) -> SessionView:
         round=row.rounds,
         rewards=row.rewards,
         mean_reward=row.reward_sum / row.rewards if row.rewards else None,
-        started=seconds(row.key),
+        started=row.started / 1000,
         seen=row.seen / 1000,
         state_probabilities=live.probabilities,
         belief=describe(live.belief),
-        history=[Event(**event_fields(decision)) for decision in details.decisions],
+        history=[Event(**event_fields(one.decision, one.reward)) for one in details.decisions],
     )
 
 
-def model_view(served: ServedModel, *, active: bool) -> ModelView:
-    return ModelView(
-        id=served.id,
-        name=served.name,
-        kind=type(served.model).__name__,
-        active=active,
-        n_states=served.model.n_states,
-        n_actions=None if served.space.names is None else len(served.space.names),
-        n_features=getattr(served.model, "n_features", None),
-    )
+def model_view(model_id: str, name: str, summary: ModelSummary, *, active: bool) -> ModelView:
+    return ModelView(id=model_id, name=name, active=active, **msgspec.structs.asdict(summary))

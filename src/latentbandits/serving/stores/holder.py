@@ -17,7 +17,7 @@ class FileHolder:
 
     def __init__(self, path: Path, guarded: str) -> None:
         # Held for reading only, so that the lock does not keep a file system from being remounted.
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeVar
-
-import msgspec
 
 from latentbandits.serving.records import (
     ActivationRow,
+    AuditRow,
     DecisionRow,
-    LoggedDecision,
+    LoggedEvent,
     ModelRow,
-    RewardStatus,
+    RewardedDecision,
+    RewardRow,
     SessionRow,
+    SnapshotRow,
 )
+from latentbandits.serving.stores.sql import LAST, page
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 _MISSING: Any = object()
+_BLOCK = 1_000
 
 
 class MemoryStore:
@@ -30,15 +35,23 @@ class MemoryStore:
     node = 0
 
     def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self._next = 1
         self._sessions: dict[int, SessionRow] = {}
         self._names: dict[str, list[int]] = defaultdict(list)
+        self._members: dict[int, list[int]] = defaultdict(list)
         self._decisions: dict[int, DecisionRow] = {}
         self._of_session: dict[int, list[int]] = defaultdict(list)
-        self._members: dict[int, list[int]] = defaultdict(list)
         self._requests: dict[str, int] = {}
-        self._events: dict[str, int] = {}
+        self._rewards: dict[int, RewardRow] = {}
+        self._of_decision: dict[int, list[int]] = defaultdict(list)
+        self._reported: dict[str, int] = {}
+        self._places: dict[int, int] = {}  # order of an event to its position
+        self._stream: list[int] = []  # orders of events; positions count from 1
+        self._snapshots: dict[int, SnapshotRow] = {}
         self._models: dict[str, ModelRow] = {}
         self._activations: list[ActivationRow] = []
+        self._audit: list[AuditRow] = []
         self._notes: dict[str, bytes] = {}
         self._undo: list[Callable[[], object]] = []
 
@@ -58,6 +71,11 @@ class MemoryStore:
     def log_reader(self) -> MemoryStore:
         return self
 
+    def reserve(self, floor: int) -> range:
+        first = max(self._next, floor + 1)
+        self._next = first + _BLOCK
+        return range(first, self._next)
+
     def _set(self, table: dict[Key, Value], key: Key, value: Value) -> None:
         before = table.get(key, _MISSING)
         table[key] = value
@@ -75,6 +93,12 @@ class MemoryStore:
         values.append(value)
         self._undo.append(values.pop)
 
+    def _happened(self, order: int) -> None:
+        self._append(self._stream, order)
+        self._set(self._places, order, len(self._stream))
+
+    # sessions
+
     def session(self, key: int) -> SessionRow | None:
         return self._sessions.get(key)
 
@@ -82,11 +106,24 @@ class MemoryStore:
         keys = self._names.get(name)
         return self._sessions[keys[-1]] if keys else None
 
+    def root(self, key: int) -> int:
+        row = self._sessions.get(key)
+        while row is not None and row.merged_into is not None:
+            key = row.merged_into
+            row = self._sessions.get(key)
+        return key
+
+    def add_session(self, row: SessionRow) -> None:
+        if row.key in self._sessions:
+            raise ValueError(f"there is a session {row.key} already")
+        self._append(self._names[row.name], row.key)
+        if row.merged_into is not None:
+            self._append(self._members[row.merged_into], row.key)
+        self._set(self._sessions, row.key, row)
+
     def put_session(self, row: SessionRow) -> None:
-        before = self._sessions.get(row.key)
-        if before is None:
-            self._append(self._names[row.name], row.key)
-        if row.merged_into is not None and (before is None or before.merged_into is None):
+        before = self._sessions[row.key]
+        if row.merged_into is not None and before.merged_into is None:
             self._append(self._members[row.merged_into], row.key)
         self._set(self._sessions, row.key, row)
 
@@ -97,7 +134,8 @@ class MemoryStore:
         return [self._sessions[key] for key in self._names.get(name, ())]
 
     def members(self, key: int) -> list[SessionRow]:
-        return [self._sessions[member] for member in self._members.get(key, ())]
+        found = (self._sessions.get(member) for member in self._members.get(key, ()))
+        return [row for row in found if row is not None]
 
     def open_since(self, limit: int) -> list[SessionRow]:
         rows = [row for row in self._sessions.values() if row.open]
@@ -113,23 +151,34 @@ class MemoryStore:
             if row is None:
                 continue
             for order in self._of_session.get(key, ()):
-                decision = self._decisions[order]
-                if decision.request_id is not None:
-                    self._drop(self._requests, decision.request_id)
-                if decision.event_id is not None:
-                    self._drop(self._events, decision.event_id)
-                self._drop(self._decisions, order)
+                self._delete_decision(order)
             self._drop(self._of_session, key)
             self._drop(self._members, key)
+            self._drop(self._snapshots, key)
             remaining = [other for other in self._names[row.name] if other != key]
             self._set(self._names, row.name, remaining)
             if not remaining:
                 self._drop(self._names, row.name)
             self._drop(self._sessions, key)
 
+    def _delete_decision(self, order: int) -> None:
+        request_id = self._decisions[order].request_id
+        if request_id is not None:
+            self._drop(self._requests, request_id)
+        for reward in self._of_decision.get(order, ()):
+            event_id = self._rewards[reward].event_id
+            if event_id is not None:
+                self._drop(self._reported, event_id)
+            self._drop(self._rewards, reward)
+        self._drop(self._of_decision, order)
+        self._drop(self._decisions, order)
+
+    # decisions and rewards
+
     def add_decision(self, row: DecisionRow) -> None:
         self._set(self._decisions, row.order, row)
         self._append(self._of_session[row.session], row.order)
+        self._happened(row.order)
         if row.request_id is not None:
             self._set(self._requests, row.request_id, row.order)
 
@@ -139,38 +188,77 @@ class MemoryStore:
     def decision_by_request(self, request_id: str) -> DecisionRow | None:
         return self._decisions.get(self._requests.get(request_id, -1))
 
-    def decision_by_event(self, event_id: str) -> DecisionRow | None:
-        return self._decisions.get(self._events.get(event_id, -1))
+    def add_reward(self, row: RewardRow) -> None:
+        self._set(self._rewards, row.order, row)
+        self._append(self._of_decision[row.decision], row.order)
+        self._happened(row.order)
+        if row.event_id is not None:
+            self._set(self._reported, row.event_id, row.order)
 
-    def set_reward(
-        self, order: int, value: float, at: int, status: RewardStatus, event_id: str | None
-    ) -> None:
-        row = msgspec.structs.replace(
-            self._decisions[order],
-            reward=value,
-            reward_order=at,
-            reward_status=status,
-            event_id=event_id,
-        )
-        self._set(self._decisions, order, row)
-        if event_id is not None:
-            self._set(self._events, event_id, order)
+    def reward_of(self, decision: int) -> RewardRow | None:
+        orders = self._of_decision.get(decision)
+        return self._rewards[orders[-1]] if orders else None
 
-    def applied(self, sessions: Sequence[int], after: int = -1) -> list[DecisionRow]:
-        rows = [
-            (row.reward_order, row)
-            for row in self._rows(sessions)
-            if row.reward_status == "applied"
-            and row.reward_order is not None
-            and row.reward_order > after
-        ]
-        return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+    def reward_by_event(self, event_id: str) -> RewardRow | None:
+        return self._rewards.get(self._reported.get(event_id, -1))
 
-    def decisions(self, sessions: Sequence[int], limit: int) -> list[DecisionRow]:
-        return sorted(self._rows(sessions), key=lambda row: row.order)[-limit:]
+    def applied(
+        self,
+        key: int,
+        *,
+        merged: bool = False,
+        after: int = -1,
+        before: int = LAST,
+        limit: int = LAST,
+    ) -> list[RewardedDecision]:
+        found = []
+        for decision in self._rows(self._tree(key, before) if merged else [key]):
+            rewards = [
+                self._rewards[order]
+                for order in self._of_decision.get(decision.order, ())
+                if order < before and self._rewards[order].status == "applied"
+            ]
+            if rewards and rewards[-1].applies_at > after:
+                found.append((rewards[-1].applies_at, RewardedDecision(decision, rewards[-1])))
+        return [row for _, row in sorted(found, key=lambda pair: pair[0])][:limit]
+
+    def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
+        rows = self._rows(self._tree(key, LAST) if merged else [key])
+        latest = sorted(rows, key=lambda row: row.order)[-limit:]
+        return [RewardedDecision(row, self.reward_of(row.order)) for row in latest]
+
+    def _tree(self, key: int, before: int) -> list[int]:
+        keys = [key]
+        for parent in keys:
+            keys += [row.key for row in self.members(parent) if (row.merged_at or 0) < before]
+        return keys
 
     def _rows(self, sessions: Sequence[int]) -> list[DecisionRow]:
         return [self._decisions[o] for key in sessions for o in self._of_session.get(key, ())]
+
+    def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
+        found: list[DecisionRow] = []
+        for order in islice(self._stream, max(after, 0), max(after, 0) + limit):
+            row = self._decisions.get(order)
+            if row is not None and row.time >= before_ms:
+                break
+            after = self._places[order]
+            if row is not None and not self._of_decision.get(order):
+                found.append(row)
+        return found, after
+
+    # snapshots
+
+    def snapshot(self, session: int) -> SnapshotRow | None:
+        return self._snapshots.get(session)
+
+    def put_snapshot(self, row: SnapshotRow) -> None:
+        self._set(self._snapshots, row.session, row)
+
+    def drop_snapshot(self, session: int) -> None:
+        self._drop(self._snapshots, session)
+
+    # models
 
     def put_model(self, row: ModelRow) -> None:
         if row.id not in self._models:
@@ -179,14 +267,23 @@ class MemoryStore:
     def model(self, model_id: str) -> ModelRow | None:
         return self._models.get(model_id)
 
-    def model_names(self) -> dict[str, str]:
-        return {row.id: row.name for row in self._models.values()}
+    def model_summaries(self) -> dict[str, tuple[str, bytes]]:
+        return {row.id: (row.name, row.summary) for row in self._models.values()}
 
     def add_activation(self, row: ActivationRow) -> None:
         self._append(self._activations, row)
 
     def activations(self, after: int = -1) -> list[ActivationRow]:
         return [row for row in self._activations if row.order > after]
+
+    # everything else
+
+    def add_audit(self, row: AuditRow) -> None:
+        self._append(self._audit, row)
+        self._happened(row.order)
+
+    def audit(self, after: int, limit: int) -> list[AuditRow]:
+        return [row for row in self._audit if row.order > after][:limit]
 
     def note(self, name: str) -> bytes | None:
         return self._notes.get(name)
@@ -197,7 +294,25 @@ class MemoryStore:
     def notes(self, prefix: str) -> dict[str, bytes]:
         return {name: value for name, value in self._notes.items() if name.startswith(prefix)}
 
-    def read(self, since: int, limit: int) -> list[LoggedDecision]:
-        orders = sorted(order for order in self._decisions if order > since)[:limit]
-        rows = [self._decisions[order] for order in orders]
-        return [LoggedDecision(self._sessions[row.session].name, row) for row in rows]
+    # the log
+
+    def store_id(self) -> bytes | None:
+        return self.note("store_id")
+
+    def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
+        return page(islice(self._events_after(since), limit), max_bytes)
+
+    def _events_after(self, since: int) -> Iterator[LoggedEvent]:
+        begin = bisect_right(range(1, len(self._stream) + 1), since)
+        for position, order in enumerate(islice(self._stream, begin, None), begin + 1):
+            reward = self._rewards.get(order)
+            decision = self._decisions.get(order if reward is None else reward.decision)
+            if decision is not None:
+                yield LoggedEvent(
+                    position,
+                    self._places[decision.order],
+                    self._sessions[decision.session].name,
+                    decision,
+                    reward,
+                    self.reward_of(decision.order),
+                )

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 
-from latentbandits.serving.engine.orders import N_NODES, first_order_at, milliseconds
-from latentbandits.serving.errors import Contention, StoreError, StoreUnavailable
-from latentbandits.serving.records import LoggedDecision, ModelRow
+from latentbandits.serving.errors import (
+    Contention,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+)
+from latentbandits.serving.records import LoggedEvent, ModelRow
+from latentbandits.serving.stores.migration import create, upgrade
+from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2
 from latentbandits.serving.stores.sql import (
-    MIGRATIONS,
-    SCHEMA_VERSION,
-    SELECT_LOG,
-    SELECT_MODEL,
+    MODELS,
+    SELECT_EVENTS,
     Row,
     SqlStore,
     logged,
+    page,
 )
 
-_LOCK_CLASS = 0x6C62  # of the advisory locks: one for the schema, one for each node
-_SCHEMA_LOCK = -1
-_SETTLED_MS = 10_000  # transactions of several processes commit out of order within this time
-_CONNECT_SECONDS = 5
+Value = TypeVar("Value")
+_log = logging.getLogger(__name__)
+N_NODES = 256
+_LOCK_CLASS = 0x6C62  # of the advisory locks: one for each node, one for each of these
+_SCHEMA_LOCK, _STREAM_LOCK = -1, -2
+_CONNECT_SECONDS = 3
+_STATEMENT_SECONDS = 4.0  # also where the server hangs and says nothing
+_MIGRATION_SECONDS = 3600.0
+_BLOCK = 64  # orders that are reserved at a time
+_STREAM = (
+    "CREATE SEQUENCE positions",
+    "CREATE TABLE stream (position BIGINT PRIMARY KEY DEFAULT nextval('positions'), "
+    "kind SMALLINT NOT NULL, id BIGINT NOT NULL)",
+    f"CREATE SEQUENCE orders INCREMENT BY {_BLOCK}",
+)
 _CONTENTION = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.SerializationFailure,
@@ -34,15 +52,37 @@ _CONTENTION = (
 )
 
 
+class DeadlineConnection(psycopg.Connection[Row]):
+    """A connection on which no call waits longer than `seconds` for the server."""
+
+    seconds: float = _STATEMENT_SECONDS
+
+    def wait(self, gen: PQGen[Value], interval: float = 0.1, timeout: float | None = None) -> Value:
+        return super().wait(gen, interval, self.seconds if timeout is None else timeout)
+
+
+def connect(url: str) -> DeadlineConnection:
+    """Open a connection whose statements end in time, at the server and here."""
+    connection = DeadlineConnection.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
+    milliseconds = int(_STATEMENT_SECONDS * 1000)
+    connection.execute(
+        f"SET lock_timeout = {milliseconds // 2}; SET statement_timeout = {milliseconds}; "
+        f"SET idle_in_transaction_session_timeout = {2 * milliseconds}".encode()
+    )
+    return connection
+
+
 class PostgresqlStore(SqlStore):
     durable = True
     shared = True
     lock_rows = " FOR UPDATE"
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._url = url
-        self._connection: psycopg.Connection[Row] | None = None
+        self._connection: DeadlineConnection | None = None
         self._node = 0
+        self.warnings: list[str] = []
         try:
             self._connection = self._connect()
             _migrate(self._connection)
@@ -57,13 +97,8 @@ class PostgresqlStore(SqlStore):
     def node(self) -> int:
         return self._node
 
-    def _connect(self) -> psycopg.Connection[Row]:
-        connection: psycopg.Connection[Row] = psycopg.connect(
-            self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS
-        )
-        connection.execute("SET lock_timeout = '5s'")
-        connection.execute("SET statement_timeout = '10s'")
-        connection.execute("SET idle_in_transaction_session_timeout = '30s'")
+    def _connect(self) -> DeadlineConnection:
+        connection = connect(self._url)
         for node in range(N_NODES):
             row = connection.execute(
                 "SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, node)
@@ -75,16 +110,17 @@ class PostgresqlStore(SqlStore):
         raise StoreError(f"{N_NODES} processes share this store already")
 
     @contextmanager
-    def _failing(self) -> Iterator[psycopg.Connection[Row]]:
+    def _failing(self) -> Iterator[DeadlineConnection]:
         try:
             if self._connection is None:
                 self._connection = self._connect()
             yield self._connection
         except _CONTENTION as error:
-            raise Contention(f"another process was in the way: {error}") from error
+            raise Contention(f"another process was in the way: {reason(error)}") from error
         except (psycopg.Error, StoreError) as error:
             self._disconnect()
-            raise StoreUnavailable(f"the PostgreSQL store failed: {error}") from error
+            _log.debug("PostgreSQL failed: %s", error)
+            raise StoreUnavailable(f"the PostgreSQL store failed: {reason(error)}") from error
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -94,16 +130,44 @@ class PostgresqlStore(SqlStore):
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         with self._failing() as connection:
-            cursor = connection.execute(_translated(statement), values)
+            cursor = connection.execute(translated(statement), values)
             return cursor.fetchall() if cursor.description is not None else []
 
+    def reserve(self, floor: int) -> range:
+        first = int(self._run("SELECT nextval('orders')")[0][0])
+        return range(first, first + _BLOCK)
+
     def begin(self) -> None:
+        self._events.clear()
         self._run("BEGIN")
 
     def commit(self) -> None:
-        self._run("COMMIT")
+        """Commit; events get their positions under a lock, so that these follow the commits.
+
+        The three statements are sent at once: a process that is stopped here holds nobody up.
+        """
+        events, self._events = self._events, []
+        try:
+            with self._failing() as connection, connection.pipeline():
+                if events:
+                    connection.execute(
+                        "SELECT pg_advisory_xact_lock(%s, %s)", (_LOCK_CLASS, _STREAM_LOCK)
+                    )
+                    connection.execute(
+                        "INSERT INTO stream (kind, id) "
+                        "SELECT * FROM unnest(%s::smallint[], %s::bigint[])",
+                        ([kind for kind, _ in events], [order for _, order in events]),
+                    )
+                connection.execute("COMMIT")
+        except Contention:
+            raise
+        except StoreUnavailable as error:
+            if _is_certain(error.__cause__):
+                raise
+            raise OutcomeUnknown(f"{error.message}, while it committed") from error
 
     def rollback(self) -> None:
+        self._events.clear()
         if self._connection is not None:
             with suppress(StoreUnavailable):
                 self._run("ROLLBACK")
@@ -112,46 +176,89 @@ class PostgresqlStore(SqlStore):
         self._disconnect()
 
     def log_reader(self) -> PostgresqlLog:
-        return PostgresqlLog(self._url)
+        try:
+            return PostgresqlLog(self._url)
+        except StoreError as error:
+            _log.debug("%s", error)
+            raise StoreUnavailable("the PostgreSQL store cannot be read now") from None
 
 
 class PostgresqlLog:
-    """Decisions that have settled: those of the last ten seconds may still be joined by others."""
+    """Reads events in the order of their commits, beside the processes that write them."""
 
     def __init__(self, url: str) -> None:
         try:
-            self._connection: psycopg.Connection[Row] = psycopg.connect(
-                url, autocommit=True, connect_timeout=_CONNECT_SECONDS
-            )
+            self._connection = connect(url)
+            version = check_version(self._connection)
         except psycopg.Error as error:
             raise StoreError(f"cannot read the PostgreSQL store: {error}") from None
-        if check_version(self._connection) == 0:
+        if version == 0:
             self._connection.close()
             raise StoreError("this PostgreSQL database holds no store of latentbandits")
+        if version < SCHEMA_VERSION:
+            self._connection.close()
+            raise StoreError(
+                "this PostgreSQL store was written by latentbandits 0.1.0: start `latentbandits "
+                "serve` on it once, which brings it up to date"
+            )
 
-    def read(self, since: int, limit: int) -> list[LoggedDecision]:
-        settled = first_order_at(milliseconds() - _SETTLED_MS)
+    def _rows(self, statement: str, values: Sequence[Any]) -> list[Row]:
         try:
-            cursor = self._connection.execute(_translated(SELECT_LOG), (since, settled, limit))
-            return [logged(values) for values in cursor.fetchall()]
+            return self._connection.execute(translated(statement), values).fetchall()
         except psycopg.Error as error:
-            raise StoreUnavailable(f"the PostgreSQL store cannot be read: {error}") from error
+            raise StoreUnavailable(
+                f"the PostgreSQL store cannot be read: {reason(error)}"
+            ) from error
+
+    def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
+        taken: list[LoggedEvent] = []
+        while len(taken) < limit:  # rows arrive a few at a time: they may be large
+            step = min(limit - len(taken), 50)
+            rows = self._rows(SELECT_EVENTS, (since, step))
+            events = page((logged(values) for values in rows), max_bytes)
+            taken += events
+            if len(events) < step:
+                break
+            since = taken[-1].position
+            max_bytes -= sum(len(event.decision.features or b"") for event in events)
+            if max_bytes < 0:
+                break
+        return taken
+
+    def store_id(self) -> bytes | None:
+        rows = self._rows("SELECT value FROM notes WHERE name = 'store_id'", ())
+        return rows[0][0] if rows else None
 
     def model(self, model_id: str) -> ModelRow | None:
-        values = self._connection.execute(_translated(SELECT_MODEL), (model_id,)).fetchone()
-        return None if values is None else ModelRow(*values)
+        rows = self._rows(f"{MODELS.select} WHERE id = ?", (model_id,))
+        return MODELS.row(rows[0]) if rows else None
 
     def close(self) -> None:
         self._connection.close()
 
 
+def reason(error: BaseException) -> str:
+    """Return why PostgreSQL failed, without the address of the server."""
+    if isinstance(error, psycopg.Error):
+        told = error.diag.message_primary
+        return told if told else f"no answer or no connection ({type(error).__name__})"
+    return str(error)
+
+
+def _is_certain(cause: BaseException | None) -> bool:
+    """Whether the server itself said that it did not commit, and goes on."""
+    if not isinstance(cause, psycopg.Error) or cause.sqlstate is None:
+        return False
+    return cause.diag.severity_nonlocalized == "ERROR"
+
+
 @lru_cache
-def _translated(statement: str) -> bytes:
+def translated(statement: str) -> bytes:
     return statement.replace("?", "%s").encode()
 
 
 def _version(connection: psycopg.Connection[Row]) -> int:
-    """The version of the tables that are there: 0 where there are none."""
+    """Return the version of the tables that are there: 0 where there are none."""
     row = connection.execute("SELECT to_regclass('schema_version')").fetchone()
     if row is None or row[0] is None:
         return 0
@@ -170,14 +277,30 @@ def check_version(connection: psycopg.Connection[Row]) -> int:
     return version
 
 
-def _migrate(connection: psycopg.Connection[Row]) -> None:
+def _migrate(connection: DeadlineConnection) -> None:
     """One process at a time brings the tables up to date."""
+    if check_version(connection) == SCHEMA_VERSION:
+        return
+
+    def run(statement: str, values: Sequence[Any]) -> list[Row]:
+        text = translated(statement.replace("BLOB", "BYTEA"))
+        cursor = connection.execute(text, values or None)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    connection.seconds = _MIGRATION_SECONDS
     with connection.transaction():
+        connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
         connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_LOCK_CLASS, _SCHEMA_LOCK))
         version = check_version(connection)
-        for statements in MIGRATIONS[version:]:
-            for statement in statements:
-                connection.execute(statement.replace("BLOB", "BYTEA").encode())
+        if version == 0:
+            create(run, _STREAM)
+        elif version < SCHEMA_VERSION:
+            for statements in VERSION_2[version:]:
+                for statement in statements:
+                    run(statement, ())
+            first = upgrade(run, _STREAM)
+            connection.execute("SELECT setval('orders', %s, false)", (first,))
         connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
         connection.execute("DELETE FROM schema_version")
         connection.execute("INSERT INTO schema_version VALUES (%s)", (SCHEMA_VERSION,))
+    connection.seconds = _STATEMENT_SECONDS

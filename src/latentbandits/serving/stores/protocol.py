@@ -7,19 +7,32 @@ from typing import Protocol
 
 from latentbandits.serving.records import (
     ActivationRow,
+    AuditRow,
     DecisionRow,
-    LoggedDecision,
+    LoggedEvent,
     ModelRow,
-    RewardStatus,
+    RewardedDecision,
+    RewardRow,
     SessionRow,
+    SnapshotRow,
 )
+
+LAST = (1 << 63) - 1
 
 
 class LogReader(Protocol):
-    """Reads committed decisions beside the writer, from any one thread."""
+    """Reads committed events beside the writer, from any one thread."""
 
-    def read(self, since: int, limit: int) -> list[LoggedDecision]:
-        """Decisions of an order above `since`, in order."""
+    def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
+        """Return events after position `since`, in the order of their commits.
+
+        Each decision and each reward is one event: a reader that goes on from the last position
+        sees every one of them exactly once. A page holds at least one event, where there is any,
+        and about `max_bytes` at most.
+        """
+
+    def store_id(self) -> bytes | None:
+        """Return the random id of this store, which its cursors carry."""
 
     def model(self, model_id: str) -> ModelRow | None: ...
 
@@ -29,9 +42,11 @@ class LogReader(Protocol):
 class Store(Protocol):
     """All methods but `log_reader` are called by one thread, and inside a transaction.
 
-    A method raises StoreUnavailable where the storage failed, and Contention where another
-    process was in the way; after either the transaction must be rolled back, and nothing of it
-    stays. `latentbandits.testing.check_store` checks that a store keeps these promises.
+    A method raises StoreUnavailable where the storage failed, Contention where another process
+    was in the way, and Damaged where a row is not what was written. After any of them the
+    transaction must be rolled back, and nothing of it stays; but after OutcomeUnknown from
+    `commit` all of it or nothing of it stays. Every call ends within a few seconds.
+    `latentbandits.testing.check_store` checks that a store keeps these promises.
     """
 
     @property
@@ -46,6 +61,10 @@ class Store(Protocol):
     def node(self) -> int:
         """The number of this process among those that share the store."""
 
+    @property
+    def warnings(self) -> list[str]:
+        """What was found to be wrong when the store was opened, and can be lived with."""
+
     def begin(self) -> None: ...
 
     def commit(self) -> None: ...
@@ -56,53 +75,92 @@ class Store(Protocol):
 
     def log_reader(self) -> LogReader: ...
 
+    def reserve(self, floor: int) -> range:
+        """Return orders that nobody else gets, above `floor` and all that were reserved before.
+
+        A rollback may give them back: then they are to be forgotten.
+        """
+
     # sessions
     def session(self, key: int) -> SessionRow | None: ...
 
     def session_named(self, name: str) -> SessionRow | None:
-        """The latest session of this name, open or not."""
+        """Return the latest session of this name, open or not."""
+
+    def root(self, key: int) -> int:
+        """Return the key of the session that this one was merged into, directly or not."""
+
+    def add_session(self, row: SessionRow) -> None:
+        """Insert a session; one of the same key is never overwritten."""
 
     def put_session(self, row: SessionRow) -> None:
-        """Add it, or replace the one with its key. At most one of a name is open."""
+        """Replace the session with this key. At most one of a name is open."""
 
     def touch_session(self, row: SessionRow) -> None:
         """Replace what deciding and rewarding change of a session that is there: `seen`, `rounds`,
-        `rewards`, `reward_sum`, `last_order`, `activation`, `probabilities`.
+        `rewards`, `reward_sum`, `last_order`, `activation`, `probabilities`, `revision`.
         """
 
     def generations(self, name: str) -> list[SessionRow]:
-        """All sessions that ever had this name."""
+        """Return all sessions that ever had this name."""
 
     def members(self, key: int) -> list[SessionRow]:
-        """The sessions that were merged into this one, directly."""
+        """Return the sessions that were merged into this one, directly."""
 
     def open_since(self, limit: int) -> list[SessionRow]:
-        """Open sessions, the last seen first."""
+        """Return open sessions, the last seen first."""
 
     def unseen_since(self, time_ms: int, limit: int, *, is_open: bool) -> list[SessionRow]:
-        """Sessions last seen before then, the longest unseen first."""
+        """Return sessions last seen before then, the longest unseen first."""
 
     def delete_sessions(self, keys: Sequence[int]) -> None:
-        """Forget these sessions and all their decisions."""
+        """Forget these sessions, their decisions, rewards and snapshots."""
 
-    # decisions
+    # decisions and rewards
     def add_decision(self, row: DecisionRow) -> None: ...
 
     def decision(self, order: int) -> DecisionRow | None: ...
 
     def decision_by_request(self, request_id: str) -> DecisionRow | None: ...
 
-    def decision_by_event(self, event_id: str) -> DecisionRow | None: ...
+    def add_reward(self, row: RewardRow) -> None: ...
 
-    def set_reward(
-        self, order: int, value: float, at: int, status: RewardStatus, event_id: str | None
-    ) -> None: ...
+    def reward_of(self, decision: int) -> RewardRow | None:
+        """Return the latest reward of a decision."""
 
-    def applied(self, sessions: Sequence[int], after: int = -1) -> list[DecisionRow]:
-        """Decisions of these sessions whose reward was applied after that order, in its order."""
+    def reward_by_event(self, event_id: str) -> RewardRow | None: ...
 
-    def decisions(self, sessions: Sequence[int], limit: int) -> list[DecisionRow]:
-        """The latest decisions of these sessions, in order."""
+    def applied(
+        self,
+        key: int,
+        *,
+        merged: bool = False,
+        after: int = -1,
+        before: int = LAST,
+        limit: int = LAST,
+    ) -> list[RewardedDecision]:
+        """Return the decisions of a session whose rewards were applied, in the order of replay.
+
+        Of each decision the latest applied reward counts, at the place of its first. `merged`:
+        with those of the sessions merged into it. `after`: only of a later `applies_at`.
+        `before`: as it was before that order.
+        """
+
+    def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
+        """Return the latest decisions of a session, in order."""
+
+    def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
+        """Return decisions after this position, made before that time, that have no reward, and
+        the position up to which there are no others.
+        """
+
+    # snapshots
+    def snapshot(self, session: int) -> SnapshotRow | None: ...
+
+    def put_snapshot(self, row: SnapshotRow) -> None:
+        """Keep a snapshot in place of the session's earlier one."""
+
+    def drop_snapshot(self, session: int) -> None: ...
 
     # models
     def put_model(self, row: ModelRow) -> None:
@@ -110,16 +168,20 @@ class Store(Protocol):
 
     def model(self, model_id: str) -> ModelRow | None: ...
 
-    def model_names(self) -> dict[str, str]:
-        """Id to name of every model."""
+    def model_summaries(self) -> dict[str, tuple[str, bytes]]:
+        """Return name and summary of every model, by id."""
 
     def add_activation(self, row: ActivationRow) -> None: ...
 
     def activations(self, after: int = -1) -> list[ActivationRow]: ...
 
     # everything else
+    def add_audit(self, row: AuditRow) -> None: ...
+
+    def audit(self, after: int, limit: int) -> list[AuditRow]: ...
+
     def note(self, name: str) -> bytes | None:
-        """A small value kept under a name."""
+        """Return a small value kept under a name."""
 
     def put_note(self, name: str, value: bytes) -> None: ...
 

@@ -1,118 +1,167 @@
-"""What the two SQL stores share: the tables and every statement, written once."""
+"""The statements that the two SQL stores share, each written once."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from latentbandits.serving.records import (
     ActivationRow,
+    AuditRow,
     DecisionRow,
-    LoggedDecision,
+    LoggedEvent,
     ModelRow,
-    RewardStatus,
+    RewardedDecision,
+    RewardRow,
     SessionRow,
+    SnapshotRow,
 )
+from latentbandits.serving.stores.checksums import checksum, verified
 
 Row: TypeAlias = tuple[Any, ...]
+Run: TypeAlias = Callable[[str, Sequence[Any]], Iterable[Row]]
+Record = TypeVar("Record", bound=msgspec.Struct)
 
-MIGRATIONS: Sequence[Sequence[str]] = (
-    (
-        """CREATE TABLE sessions (
-            key BIGINT PRIMARY KEY, name TEXT NOT NULL, arm TEXT NOT NULL, model TEXT NOT NULL,
-            activation BIGINT NOT NULL, seen BIGINT NOT NULL, rounds BIGINT NOT NULL,
-            rewards BIGINT NOT NULL, reward_sum DOUBLE PRECISION NOT NULL,
-            last_order BIGINT NOT NULL, probabilities BLOB NOT NULL, open SMALLINT NOT NULL,
-            merged_into BIGINT, merged_at BIGINT)""",
-        "CREATE INDEX sessions_name ON sessions (name, key)",
-        "CREATE UNIQUE INDEX sessions_open ON sessions (name) WHERE open = 1",
-        "CREATE INDEX sessions_merged ON sessions (merged_into) WHERE merged_into IS NOT NULL",
-        """CREATE TABLE decisions (
-            id BIGINT PRIMARY KEY, token BIGINT NOT NULL, session BIGINT NOT NULL,
-            round BIGINT NOT NULL, model TEXT NOT NULL, arm TEXT NOT NULL, policy TEXT NOT NULL,
-            action TEXT NOT NULL, place BIGINT NOT NULL, n_actions BIGINT NOT NULL,
-            actions BLOB, features BLOB, state BIGINT NOT NULL, propensity DOUBLE PRECISION,
-            propensity_kind TEXT NOT NULL, probabilities BLOB NOT NULL,
-            request_id TEXT, fingerprint BLOB, reward DOUBLE PRECISION, reward_order BIGINT,
-            reward_status TEXT, event_id TEXT)""",
-        "CREATE INDEX decisions_session ON decisions (session)",
-        """CREATE UNIQUE INDEX decisions_request ON decisions (request_id)
-            WHERE request_id IS NOT NULL""",
-        """CREATE UNIQUE INDEX decisions_event ON decisions (event_id)
-            WHERE event_id IS NOT NULL""",
-        """CREATE TABLE models (id TEXT PRIMARY KEY, name TEXT NOT NULL, files BLOB NOT NULL)""",
-        """CREATE TABLE activations (
-            id BIGINT PRIMARY KEY, model TEXT NOT NULL, mode TEXT NOT NULL)""",
-        "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL)",
-    ),
-    # Version 2: sessions are found by when they were last seen, to expire and to show them.
-    (
-        "CREATE INDEX sessions_seen_open ON sessions (seen) WHERE open = 1",
-        "CREATE INDEX sessions_seen_closed ON sessions (seen) WHERE open = 0",
-    ),
-)
-SCHEMA_VERSION = len(MIGRATIONS)
-
-_RENAMED = {"order": "id", "index": "place", "group": "arm"}
+DECISION, REWARD, AUDIT = 0, 1, 2  # kinds of events in the stream
+LAST = (1 << 63) - 1
+_RENAMED = {"order": "id", "index": "place", "group": "group_name"}
 
 
-def _columns(row: type[msgspec.Struct]) -> tuple[str, ...]:
-    return tuple(_RENAMED.get(name, name) for name in row.__struct_fields__)
+class Table(Generic[Record]):
+    """How the rows of a struct are written and read: its columns, then a checksum."""
+
+    def __init__(self, name: str, record: type[Record]) -> None:
+        self.name = name
+        self.record = record
+        fields = record.__struct_fields__
+        self.columns = (*(_RENAMED.get(field, field) for field in fields), "checksum")
+        self._open = fields.index("open") if "open" in fields else None
+        marks = ", ".join("?" * len(self.columns))
+        self.select: Final = f"SELECT {self.listed()} FROM {name}"
+        self.insert: Final = f"INSERT INTO {name} ({', '.join(self.columns)}) VALUES ({marks})"
+        changes = ", ".join(f"{column} = ?" for column in self.columns[1:])
+        self.update: Final = f"UPDATE {name} SET {changes} WHERE {self.columns[0]} = ?"
+
+    def listed(self, alias: str | None = None) -> str:
+        """Return the columns for a SELECT, with the alias of a joined table."""
+        prefix = "" if alias is None else f"{alias}."
+        return ", ".join(f"{prefix}{column}" for column in self.columns)
+
+    def values(self, row: Record) -> list[Any]:
+        values = list(msgspec.structs.astuple(row))
+        if self._open is not None:
+            values[self._open] = int(values[self._open])
+        values.append(checksum(self.name, values))
+        return values
+
+    def row(self, values: Sequence[Any]) -> Record:
+        content = list(verified(self.name, values))
+        if self._open is not None:
+            content[self._open] = bool(content[self._open])
+        return self.record(*content)
 
 
-_SESSION_COLUMNS = _columns(SessionRow)
-_DECISION_COLUMNS = _columns(DecisionRow)
+SESSIONS = Table("sessions", SessionRow)
+DECISIONS = Table("decisions", DecisionRow)
+REWARDS = Table("rewards", RewardRow)
+SNAPSHOTS = Table("snapshots", SnapshotRow)
+MODELS = Table("models", ModelRow)
+ACTIVATIONS = Table("activations", ActivationRow)
+AUDITS = Table("audit", AuditRow)
+TABLES: tuple[Table[Any], ...] = (
+    SESSIONS, DECISIONS, REWARDS, SNAPSHOTS, MODELS, ACTIVATIONS, AUDITS,
+)  # fmt: skip
+
+_N_DECISION, _N_REWARD = len(DECISIONS.columns), len(REWARDS.columns)
+_TREE = """WITH RECURSIVE tree(key) AS (
+    SELECT CAST(? AS BIGINT)
+    UNION ALL SELECT s.key FROM sessions s JOIN tree ON s.merged_into = tree.key
+    WHERE s.merged_at < ?) """
+_ROOT = """WITH RECURSIVE path(key, merged_into, depth) AS (
+    SELECT key, merged_into, 0 FROM sessions WHERE key = ?
+    UNION ALL SELECT s.key, s.merged_into, path.depth + 1
+    FROM sessions s JOIN path ON s.key = path.merged_into)
+    SELECT key FROM path ORDER BY depth DESC LIMIT 1"""
+_LATEST = "(SELECT max(x.id) FROM rewards x WHERE x.decision = d.id)"
+SELECT_EVENTS = f"""SELECT s.position, o.position, n.name, s.kind, {DECISIONS.listed("d")},
+    {REWARDS.listed("r")}, {REWARDS.listed("c")}
+    FROM stream s LEFT JOIN rewards r ON r.id = s.id
+    JOIN decisions d ON d.id = COALESCE(r.decision, s.id)
+    JOIN stream o ON o.id = d.id
+    JOIN sessions n ON n.key = d.session
+    LEFT JOIN rewards c ON c.id = {_LATEST}
+    WHERE s.position > ? ORDER BY s.position LIMIT ?"""
 
 
-def _select(columns: Iterable[str], table: str) -> str:
-    return f"SELECT {', '.join(columns)} FROM {table}"
+def _applied(sessions: str) -> str:
+    return f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("r")}
+    FROM rewards r JOIN decisions d ON d.id = r.decision
+    WHERE r.session {sessions} AND r.applies_at > ? AND r.id < ? AND r.status = 'applied'
+    AND NOT EXISTS (SELECT 1 FROM rewards x WHERE x.decision = r.decision AND x.id > r.id
+                    AND x.id < ? AND x.status = 'applied')
+    ORDER BY r.applies_at LIMIT ?"""
 
 
-def _places(count: int) -> str:
-    return ", ".join("?" * count)
+def _history(sessions: str) -> str:
+    return f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("c")}
+    FROM decisions d LEFT JOIN rewards c ON c.id = {_LATEST}
+    WHERE d.session {sessions} ORDER BY d.id DESC LIMIT ?"""
 
 
-SELECT_SESSION = _select(_SESSION_COLUMNS, "sessions")
-SELECT_MODEL = "SELECT id, name, files FROM models WHERE id = ?"
-SELECT_DECISION = _select(_DECISION_COLUMNS, "decisions")
-SELECT_LOG = (
-    _select(["sessions.name", *(f"decisions.{c}" for c in _DECISION_COLUMNS)], "decisions")
-    + " JOIN sessions ON sessions.key = decisions.session"
-    " WHERE decisions.id > ? AND decisions.id < ? ORDER BY decisions.id LIMIT ?"
-)
-_PUT_SESSION = (
-    f"INSERT INTO sessions ({', '.join(_SESSION_COLUMNS)}) "
-    f"VALUES ({_places(len(_SESSION_COLUMNS))}) ON CONFLICT (key) DO UPDATE SET "
-    + ", ".join(f"{column} = excluded.{column}" for column in _SESSION_COLUMNS[3:])
-)
-_TOUCH_SESSION = (  # leaves every index but one as it is
-    "UPDATE sessions SET seen = ?, rounds = ?, rewards = ?, reward_sum = ?, last_order = ?, "
-    "activation = ?, probabilities = ? WHERE key = ?"
-)
-_ADD_DECISION = (
-    f"INSERT INTO decisions ({', '.join(_DECISION_COLUMNS)}) "
-    f"VALUES ({_places(len(_DECISION_COLUMNS))})"
-)
-_OPEN = _SESSION_COLUMNS.index("open")
+_APPLIED_ONE, _APPLIED_TREE = _applied("= ?"), _TREE + _applied("IN (SELECT key FROM tree)")
+_HISTORY_ONE, _HISTORY_TREE = _history("= ?"), _TREE + _history("IN (SELECT key FROM tree)")
 
 
-def session_row(values: Row) -> SessionRow:
-    fields = list(values)
-    fields[_OPEN] = bool(fields[_OPEN])
-    return SessionRow(*fields)
+def _rewarded(values: Row) -> RewardedDecision:
+    return RewardedDecision(DECISIONS.row(values[:_N_DECISION]), _reward(values[_N_DECISION:]))
 
 
-def logged(values: Row) -> LoggedDecision:
-    return LoggedDecision(values[0], DecisionRow(*values[1:]))
+def _reward(values: Row) -> RewardRow | None:
+    return None if values[0] is None else REWARDS.row(values)
+
+
+def logged(values: Row) -> LoggedEvent:
+    """Return the event of a row of `SELECT_EVENTS`."""
+    position, decided_at, name, _, *rest = values
+    rewards = rest[_N_DECISION:]
+    return LoggedEvent(
+        position,
+        decided_at,
+        name,
+        DECISIONS.row(rest[:_N_DECISION]),
+        _reward(tuple(rewards[:_N_REWARD])),
+        _reward(tuple(rewards[_N_REWARD:])),
+    )
+
+
+def size(event: LoggedEvent) -> int:
+    """Return about how many bytes an event takes in an answer."""
+    features = event.decision.features
+    return 1000 + (0 if features is None else 3 * len(features))
+
+
+def page(events: Iterator[LoggedEvent], max_bytes: int) -> list[LoggedEvent]:
+    """Return the first events, at least one and about `max_bytes` at most."""
+    taken: list[LoggedEvent] = []
+    total = 0
+    for event in events:
+        total += size(event)
+        if taken and total > max_bytes:
+            break
+        taken.append(event)
+    return taken
 
 
 class SqlStore(ABC):
-    """The statements; subclasses give connections, transactions and `_run`."""
+    """The statements; subclasses give connections, transactions, `_run` and `reserve`."""
 
     lock_rows = ""  # appended to the SELECT of a session that may be changed next
+
+    def __init__(self) -> None:
+        self._events: list[tuple[int, int]] = []  # (kind, id) of this transaction, in order
 
     @abstractmethod
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
@@ -122,56 +171,76 @@ class SqlStore(ABC):
         rows = self._run(statement, values)
         return rows[0] if rows else None
 
+    # sessions
+
     def session(self, key: int) -> SessionRow | None:
-        values = self._one(f"{SELECT_SESSION} WHERE key = ?{self.lock_rows}", (key,))
-        return None if values is None else session_row(values)
+        values = self._one(f"{SESSIONS.select} WHERE key = ?{self.lock_rows}", (key,))
+        return None if values is None else SESSIONS.row(values)
 
     def session_named(self, name: str) -> SessionRow | None:
         values = self._one(
-            f"{SELECT_SESSION} WHERE name = ? ORDER BY key DESC LIMIT 1{self.lock_rows}", (name,)
+            f"{SESSIONS.select} WHERE name = ? ORDER BY key DESC LIMIT 1{self.lock_rows}", (name,)
         )
-        return None if values is None else session_row(values)
+        return None if values is None else SESSIONS.row(values)
+
+    def root(self, key: int) -> int:
+        found = self._one(_ROOT, (key,))
+        return key if found is None else int(found[0])
+
+    def add_session(self, row: SessionRow) -> None:
+        self._run(SESSIONS.insert, SESSIONS.values(row))
 
     def put_session(self, row: SessionRow) -> None:
-        values = list(msgspec.structs.astuple(row))
-        values[_OPEN] = int(row.open)
-        self._run(_PUT_SESSION, values)
+        values = SESSIONS.values(row)
+        self._run(SESSIONS.update, [*values[1:], row.key])
 
     def touch_session(self, row: SessionRow) -> None:
         self._run(
-            _TOUCH_SESSION,
+            "UPDATE sessions SET seen = ?, rounds = ?, rewards = ?, reward_sum = ?, "
+            "last_order = ?, activation = ?, probabilities = ?, revision = ?, checksum = ? "
+            "WHERE key = ?",
             (row.seen, row.rounds, row.rewards, row.reward_sum, row.last_order, row.activation,
-             row.probabilities, row.key),
+             row.probabilities, row.revision, SESSIONS.values(row)[-1], row.key),
         )  # fmt: skip
 
     def generations(self, name: str) -> list[SessionRow]:
-        rows = self._run(f"{SELECT_SESSION} WHERE name = ? ORDER BY key{self.lock_rows}", (name,))
-        return [session_row(values) for values in rows]
+        rows = self._run(f"{SESSIONS.select} WHERE name = ? ORDER BY key{self.lock_rows}", (name,))
+        return [SESSIONS.row(values) for values in rows]
 
     def members(self, key: int) -> list[SessionRow]:
-        rows = self._run(f"{SELECT_SESSION} WHERE merged_into = ? ORDER BY key", (key,))
-        return [session_row(values) for values in rows]
+        rows = self._run(f"{SESSIONS.select} WHERE merged_into = ? ORDER BY key", (key,))
+        return [SESSIONS.row(values) for values in rows]
 
     def open_since(self, limit: int) -> list[SessionRow]:
         rows = self._run(
-            f"{SELECT_SESSION} WHERE open = 1 ORDER BY seen DESC, key DESC LIMIT ?", (limit,)
+            f"{SESSIONS.select} WHERE open = 1 ORDER BY seen DESC, key DESC LIMIT ?", (limit,)
         )
-        return [session_row(values) for values in rows]
+        return [SESSIONS.row(values) for values in rows]
 
     def unseen_since(self, time_ms: int, limit: int, *, is_open: bool) -> list[SessionRow]:
         rows = self._run(
-            f"{SELECT_SESSION} WHERE open = {int(is_open)} AND seen < ? ORDER BY seen, key LIMIT ?",
+            f"{SESSIONS.select} WHERE open = {int(is_open)} AND seen < ? "
+            "ORDER BY seen, key LIMIT ?",
             (time_ms, limit),
         )
-        return [session_row(values) for values in rows]
+        return [SESSIONS.row(values) for values in rows]
 
     def delete_sessions(self, keys: Sequence[int]) -> None:
         for key in keys:
-            self._run("DELETE FROM decisions WHERE session = ?", (key,))
+            for table in ("decisions", "rewards"):
+                self._run(
+                    f"DELETE FROM stream WHERE id IN (SELECT id FROM {table} WHERE session = ?)",
+                    (key,),
+                )
+                self._run(f"DELETE FROM {table} WHERE session = ?", (key,))
+            self._run("DELETE FROM snapshots WHERE session = ?", (key,))
             self._run("DELETE FROM sessions WHERE key = ?", (key,))
 
+    # decisions and rewards
+
     def add_decision(self, row: DecisionRow) -> None:
-        self._run(_ADD_DECISION, msgspec.structs.astuple(row))
+        self._run(DECISIONS.insert, DECISIONS.values(row))
+        self._events.append((DECISION, row.order))
 
     def decision(self, order: int) -> DecisionRow | None:
         return self._decision("id", order)
@@ -179,74 +248,118 @@ class SqlStore(ABC):
     def decision_by_request(self, request_id: str) -> DecisionRow | None:
         return self._decision("request_id", request_id)
 
-    def decision_by_event(self, event_id: str) -> DecisionRow | None:
-        return self._decision("event_id", event_id)
-
     def _decision(self, column: str, value: object) -> DecisionRow | None:
-        values = self._one(f"{SELECT_DECISION} WHERE {column} = ?", (value,))
-        return None if values is None else DecisionRow(*values)
+        values = self._one(f"{DECISIONS.select} WHERE {column} = ?", (value,))
+        return None if values is None else DECISIONS.row(values)
 
-    def set_reward(
-        self, order: int, value: float, at: int, status: RewardStatus, event_id: str | None
-    ) -> None:
-        self._run(
-            "UPDATE decisions SET reward = ?, reward_order = ?, reward_status = ?, event_id = ? "
-            "WHERE id = ?",
-            (value, at, status, event_id, order),
+    def add_reward(self, row: RewardRow) -> None:
+        self._run(REWARDS.insert, REWARDS.values(row))
+        self._events.append((REWARD, row.order))
+
+    def reward_of(self, decision: int) -> RewardRow | None:
+        values = self._one(
+            f"{REWARDS.select} WHERE decision = ? ORDER BY id DESC LIMIT 1", (decision,)
         )
+        return None if values is None else REWARDS.row(values)
 
-    def applied(self, sessions: Sequence[int], after: int = -1) -> list[DecisionRow]:
+    def reward_by_event(self, event_id: str) -> RewardRow | None:
+        values = self._one(f"{REWARDS.select} WHERE event_id = ?", (event_id,))
+        return None if values is None else REWARDS.row(values)
+
+    def applied(
+        self,
+        key: int,
+        *,
+        merged: bool = False,
+        after: int = -1,
+        before: int = LAST,
+        limit: int = LAST,
+    ) -> list[RewardedDecision]:
+        bounds = (after, before, before, limit)
+        if merged:
+            rows = self._run(_APPLIED_TREE, (key, before, *bounds))
+        else:
+            rows = self._run(_APPLIED_ONE, (key, *bounds))
+        return [_rewarded(values) for values in rows]
+
+    def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
+        if merged:
+            rows = self._run(_HISTORY_TREE, (key, LAST, limit))
+        else:
+            rows = self._run(_HISTORY_ONE, (key, limit))
+        return [_rewarded(values) for values in reversed(rows)]
+
+    def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
         rows = self._run(
-            f"{SELECT_DECISION} WHERE session IN ({_places(len(sessions))}) "
-            "AND reward_status = 'applied' AND reward_order > ? ORDER BY reward_order",
-            (*sessions, after),
+            f"SELECT s.position, EXISTS (SELECT 1 FROM rewards r WHERE r.decision = d.id), "
+            f"{DECISIONS.listed('d')} FROM stream s JOIN decisions d ON d.id = s.id "
+            "WHERE s.position > ? ORDER BY s.position LIMIT ?",
+            (after, limit),
         )
-        return [DecisionRow(*values) for values in rows]
+        found: list[DecisionRow] = []
+        for position, rewarded, *values in rows:
+            row = DECISIONS.row(values)
+            if row.time >= before_ms:
+                break
+            after = position
+            if not rewarded:
+                found.append(row)
+        return found, after
 
-    def decisions(self, sessions: Sequence[int], limit: int) -> list[DecisionRow]:
-        rows = self._run(
-            f"{SELECT_DECISION} WHERE session IN ({_places(len(sessions))}) "
-            "ORDER BY id DESC LIMIT ?",
-            (*sessions, limit),
-        )
-        return [DecisionRow(*values) for values in reversed(rows)]
+    # snapshots
+
+    def snapshot(self, session: int) -> SnapshotRow | None:
+        values = self._one(f"{SNAPSHOTS.select} WHERE session = ?", (session,))
+        return None if values is None else SNAPSHOTS.row(values)
+
+    def put_snapshot(self, row: SnapshotRow) -> None:
+        self.drop_snapshot(row.session)
+        self._run(SNAPSHOTS.insert, SNAPSHOTS.values(row))
+
+    def drop_snapshot(self, session: int) -> None:
+        self._run("DELETE FROM snapshots WHERE session = ?", (session,))
+
+    # models
 
     def put_model(self, row: ModelRow) -> None:
-        self._run(
-            "INSERT INTO models (id, name, files) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
-            (row.id, row.name, row.files),
-        )
+        self._run(f"{MODELS.insert} ON CONFLICT (id) DO NOTHING", MODELS.values(row))
 
     def model(self, model_id: str) -> ModelRow | None:
-        values = self._one(SELECT_MODEL, (model_id,))
-        return None if values is None else ModelRow(*values)
+        values = self._one(f"{MODELS.select} WHERE id = ?", (model_id,))
+        return None if values is None else MODELS.row(values)
 
-    def model_names(self) -> dict[str, str]:
-        return dict(self._run("SELECT id, name FROM models"))
+    def model_summaries(self) -> dict[str, tuple[str, bytes]]:
+        rows = self._run("SELECT id, name, summary FROM models")
+        return {model_id: (name, summary) for model_id, name, summary in rows}
 
     def add_activation(self, row: ActivationRow) -> None:
-        self._run(
-            "INSERT INTO activations (id, model, mode) VALUES (?, ?, ?)",
-            (row.order, row.model, row.mode),
-        )
+        self._run(ACTIVATIONS.insert, ACTIVATIONS.values(row))
 
     def activations(self, after: int = -1) -> list[ActivationRow]:
-        rows = self._run(
-            "SELECT id, model, mode FROM activations WHERE id > ? ORDER BY id", (after,)
-        )
-        return [ActivationRow(*values) for values in rows]
+        rows = self._run(f"{ACTIVATIONS.select} WHERE id > ? ORDER BY id", (after,))
+        return [ACTIVATIONS.row(values) for values in rows]
+
+    # everything else
+
+    def add_audit(self, row: AuditRow) -> None:
+        self._run(AUDITS.insert, AUDITS.values(row))
+        self._events.append((AUDIT, row.order))
+
+    def audit(self, after: int, limit: int) -> list[AuditRow]:
+        rows = self._run(f"{AUDITS.select} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+        return [AUDITS.row(values) for values in rows]
 
     def note(self, name: str) -> bytes | None:
-        values = self._one("SELECT value FROM notes WHERE name = ?", (name,))
-        return None if values is None else values[0]
+        values = self._one("SELECT name, value, checksum FROM notes WHERE name = ?", (name,))
+        return None if values is None else verified("notes", values)[1]
 
     def put_note(self, name: str, value: bytes) -> None:
         self._run(
-            "INSERT INTO notes (name, value) VALUES (?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (name, value),
+            "INSERT INTO notes (name, value, checksum) VALUES (?, ?, ?) ON CONFLICT (name) "
+            "DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
+            (name, value, checksum("notes", (name, value))),
         )
 
     def notes(self, prefix: str) -> dict[str, bytes]:
-        rows = self._run("SELECT name, value FROM notes")
-        return {name: value for name, value in rows if name.startswith(prefix)}
+        rows = self._run("SELECT name, value, checksum FROM notes")
+        return {row[0]: verified("notes", row)[1] for row in rows if row[0].startswith(prefix)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -9,23 +10,37 @@ from typing import Any, Literal
 
 import apsw
 
-from latentbandits.serving.errors import StoreError, StoreUnavailable
-from latentbandits.serving.records import LoggedDecision, ModelRow
+from latentbandits.serving.errors import (
+    Damaged,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+)
+from latentbandits.serving.records import LoggedEvent, ModelRow
+from latentbandits.serving.stores import page_checksums
 from latentbandits.serving.stores.holder import FileHolder
+from latentbandits.serving.stores.mark import Mark
+from latentbandits.serving.stores.migration import create, upgrade
+from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2
 from latentbandits.serving.stores.sql import (
-    MIGRATIONS,
-    SCHEMA_VERSION,
-    SELECT_LOG,
-    SELECT_MODEL,
+    MODELS,
+    SELECT_EVENTS,
     Row,
     SqlStore,
     logged,
+    page,
 )
 
 Synchronous = Literal["FULL", "NORMAL"]
 APPLICATION_ID = 0x6C62616E  # "lban"
-_NO_LIMIT = (1 << 63) - 1
 _BUSY_MS = 2_000  # only a reader's checkpoint can be in the way
+_BLOCK = 1_000  # orders that are reserved at a time
+_STREAM = (
+    "CREATE TABLE stream (position INTEGER PRIMARY KEY AUTOINCREMENT, kind SMALLINT NOT NULL, "
+    "id BIGINT NOT NULL)",
+    "CREATE TABLE sequence (next BIGINT NOT NULL)",
+    "INSERT INTO sequence VALUES (1)",
+)
 
 
 class SqliteStore(SqlStore):
@@ -40,32 +55,48 @@ class SqliteStore(SqlStore):
     def __init__(
         self, path: str | Path, synchronous: Synchronous = "FULL", checkpoint_pages: int = 1000
     ) -> None:
+        super().__init__()
         self._path = Path(path)
         self._checkpoint_pages = checkpoint_pages
         self._synchronous = synchronous
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._mark: Mark | None = None
+        self._connection: apsw.Connection | None = None
+        self.warnings: list[str] = []
         try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._holder = FileHolder(Path(f"{self._path}.lock"), str(self._path))
         except OSError as error:
             raise StoreError(f"cannot open {self._path}: {error.strerror}") from None
         try:
-            self._connection: apsw.Connection | None = self._connect()
-            self._migrate(self._connection)
-        except apsw.Error as error:
-            self._holder.release()
-            raise StoreError(f"cannot open {self._path}: {error}") from None
+            _make_private(self._path)
+            connection = self._connect()
+            self._migrate(connection)
+            self._compare_mark(connection)
+        except (apsw.Error, OSError, Damaged) as error:
+            self._abandon()
+            raise StoreError(f"cannot open {self._path}: {describe(error)}") from None
         except StoreError:
-            self._holder.release()
+            self._abandon()
             raise
 
+    def _abandon(self) -> None:
+        self._disconnect()
+        self._holder.release()
+
     def _connect(self) -> apsw.Connection:
-        connection = apsw.Connection(str(self._path))
+        """Open the file; `self._connection` is what must be closed if this fails halfway."""
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        connection = page_checksums.open_file(str(self._path), flags)
+        self._connection = connection
         connection.set_busy_timeout(_BUSY_MS)
+        if self._path.stat().st_size == 0:
+            page_checksums.prepare(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {self._checkpoint_pages}")
         connection.execute("PRAGMA secure_delete = ON")  # a deleted session leaves no bytes behind
         connection.execute("PRAGMA cache_size = -16384")
+        self._mark = Mark(Path(f"{self._path}.mark"))
         return connection
 
     def _migrate(self, connection: apsw.Connection) -> None:
@@ -73,44 +104,101 @@ class SqliteStore(SqlStore):
         empty = version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
         if not empty:
             check_version(str(self._path), application, version)
-        connection.execute("BEGIN IMMEDIATE")
-        for statements in MIGRATIONS[version:]:
-            for statement in statements:
-                connection.execute(statement.replace("BIGINT PRIMARY", "INTEGER PRIMARY"))
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
+
+        def run(statement: str, values: Sequence[Any]) -> Iterator[Row]:
+            return iter(
+                connection.execute(
+                    statement.replace("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY"), values
+                )
+            )
+
+        if version < SCHEMA_VERSION:
+            connection.execute("BEGIN IMMEDIATE")
+            if empty:
+                create(run, _STREAM)
+            else:
+                for statements in VERSION_2[version:]:
+                    for statement in statements:
+                        run(statement, ())
+                first = upgrade(run, _STREAM)
+                connection.execute("UPDATE sequence SET next = ?", (first,))
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            connection.execute("COMMIT")
+        if not page_checksums.are_on(connection):
+            with suppress(apsw.FullError):
+                page_checksums.turn_on(connection)
+        if not page_checksums.are_on(connection):
+            self.warnings.append(
+                f"{self._path} has no page checksums (disk full, or an apsw without cksumvfs): "
+                "damage to the file is noticed by its rows' checksums alone"
+            )
+
+    def _compare_mark(self, connection: apsw.Connection) -> None:
+        """Report commits that were acknowledged and are gone."""
+        assert self._mark is not None
+        kept = int(connection.execute("SELECT seq FROM sqlite_sequence").get or 0)
+        marked = self._mark.read()
+        if marked > kept:
+            self.warnings.append(
+                f"{self._path} has lost its last {marked - kept} events, which had been "
+                "acknowledged: its write-ahead log (-wal) was cut, damaged or removed. Restore a "
+                "backup, or go on without them"
+            )
+        self._mark.write(kept)
 
     @contextmanager
     def _failing(self) -> Iterator[apsw.Connection]:
-        """The connection; after a failure it is opened anew, for the next transaction."""
+        """Give the connection; after a failure it is opened anew, for the next transaction."""
         try:
-            if self._connection is None:
-                self._connection = self._connect()
-            yield self._connection
-        except apsw.Error as error:
+            yield self._connect() if self._connection is None else self._connection
+        except (apsw.Error, OSError) as error:
             self._disconnect()
-            raise StoreUnavailable(f"the store {self._path} failed: {error}") from error
+            kind = Damaged if is_damage(error) else StoreUnavailable
+            raise kind(f"the store {self._path.name} failed: {describe(error)}") from error
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(apsw.Error):
                 connection.close(True)  # an open transaction is rolled back
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            mark.close()
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         with self._failing() as connection:
             return list(connection.execute(statement, values))
 
+    def reserve(self, floor: int) -> range:
+        first = max(self._run("SELECT next FROM sequence")[0][0], floor + 1)
+        self._run("UPDATE sequence SET next = ?", (first + _BLOCK,))
+        return range(first, first + _BLOCK)
+
     def begin(self) -> None:
+        self._events.clear()
         with self._failing() as connection:
             connection.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        with self._failing() as connection:
-            connection.execute("COMMIT")
+        position = None
+        if self._events:
+            with self._failing() as connection:
+                connection.executemany("INSERT INTO stream (kind, id) VALUES (?, ?)", self._events)
+                position = connection.last_insert_rowid()
+            self._events.clear()
+        try:
+            with self._failing() as connection:
+                connection.execute("COMMIT")
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, apsw.IOError):
+                raise OutcomeUnknown(f"{error.message}, while it committed") from error
+            raise
+        if position is not None and self._mark is not None:
+            self._mark.write(position)
 
     def rollback(self) -> None:
+        self._events.clear()
         if self._connection is not None and self._connection.in_transaction:
             with self._failing() as connection:
                 connection.execute("ROLLBACK")
@@ -130,26 +218,64 @@ class SqliteLog:
         if not Path(path).is_file():
             raise StoreError(f"there is no store at {path}")
         try:
-            self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+            self._connection = page_checksums.open_file(str(path), apsw.SQLITE_OPEN_READWRITE)
             self._connection.set_busy_timeout(_BUSY_MS)
             self._connection.execute("PRAGMA query_only = ON")
-            check_version(str(path), *read_version(self._connection))
+            application, version = read_version(self._connection)
         except apsw.Error as error:
-            raise StoreError(f"cannot read {path}: {error}") from None
+            raise StoreError(f"cannot read {path}: {describe(error)}") from None
+        check_version(str(path), application, version)
+        if version < SCHEMA_VERSION:
+            raise StoreError(
+                f"{path} was written by latentbandits 0.1.0: start `latentbandits serve` on it "
+                "once, which brings it up to date"
+            )
 
-    def read(self, since: int, limit: int) -> list[LoggedDecision]:
+    def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
         try:
-            rows = list(self._connection.execute(SELECT_LOG, (since, _NO_LIMIT, limit)))
+            rows = self._connection.execute(SELECT_EVENTS, (since, limit))
+            return page((logged(values) for values in rows), max_bytes)
         except apsw.Error as error:
-            raise StoreUnavailable(f"the store cannot be read: {error}") from error
-        return [logged(values) for values in rows]
+            kind = Damaged if is_damage(error) else StoreUnavailable
+            raise kind(f"the store cannot be read: {describe(error)}") from error
+
+    def store_id(self) -> bytes | None:
+        found = self._connection.execute("SELECT value FROM notes WHERE name = 'store_id'").get
+        return None if found is None else bytes(found)
 
     def model(self, model_id: str) -> ModelRow | None:
-        values = self._connection.execute(SELECT_MODEL, (model_id,)).fetchone()
-        return None if values is None else ModelRow(*values)
+        values = self._connection.execute(f"{MODELS.select} WHERE id = ?", (model_id,)).fetchone()
+        return None if values is None else MODELS.row(values)
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _make_private(path: Path) -> None:
+    """Let nobody but the owner read the store's files; SQLite gives -wal and -shm their mode."""
+    if not path.exists():
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for file in (path, *(Path(f"{path}{end}") for end in ("-wal", "-shm", ".lock", ".mark"))):
+        with suppress(OSError):
+            file.chmod(0o600)
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether SQLite found that its file is not what was written."""
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        return True
+    return _extended(error) == apsw.SQLITE_IOERR_DATA
+
+
+def _extended(error: BaseException) -> int | None:
+    return getattr(error, "extendedresult", None)
+
+
+def describe(error: BaseException) -> str:
+    """Return SQLite's reason in words."""
+    if _extended(error) == apsw.SQLITE_IOERR_DATA:
+        return "a page of the file is damaged (its checksum differs)"
+    return str(error)
 
 
 def read_version(connection: apsw.Connection) -> tuple[int, int]:

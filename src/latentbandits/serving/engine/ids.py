@@ -1,0 +1,96 @@
+"""Ids of decisions: an order from the store and a random token; together they seed its draws."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+
+import numpy as np
+
+from latentbandits.serving.errors import NotFound
+from latentbandits.serving.stores.protocol import Store
+
+_ID_DIGITS = 32
+
+
+def milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class OrderSequence:
+    """Hands out the store's orders: strictly increasing within a session, never given twice.
+
+    Orders come in blocks that the store reserves, so that they depend on no clock. A block that
+    was reserved after a session was locked lies above everything that happened to it before.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._next = 0
+        self._end = 0
+
+    def next(self, floor: int = 0) -> int:
+        """Return a number that nobody else has, above `floor`."""
+        order = self._next
+        if not floor < order < self._end:
+            block = self._store.reserve(floor)
+            order, self._end = block.start, block.stop
+        self._next = order + 1
+        return order
+
+    def forget(self) -> None:
+        """Give up the block: its reservation may have been rolled back."""
+        self._next = self._end = 0
+
+
+def new_token() -> int:
+    """Return 63 random bits: they keep a decision's id and its draws from being guessed."""
+    return secrets.randbits(63)
+
+
+def decision_id(order: int, token: int) -> str:
+    """Return the public id of a decision: 32 hexadecimal digits.
+
+    >>> decision_id(1, 2)
+    '00000000000000010000000000000002'
+    """
+    return f"{order:016x}{token:016x}"
+
+
+def parse_decision_id(text: str) -> tuple[int, int]:
+    """Return order and token; NotFound where no decision can have this id."""
+    if len(text) == _ID_DIGITS and text.isascii() and text.isalnum():
+        try:
+            order, token = int(text[:16], 16), int(text[16:], 16)
+        except ValueError:
+            pass
+        else:
+            if order < 1 << 63 and token < 1 << 63:
+                return order, token
+    raise NotFound("decision", text)
+
+
+class Randomness:
+    """Random numbers of a decision, derived from its id alone.
+
+    One generator is set anew for every decision: that is ten times quicker than making one.
+    """
+
+    def __init__(self) -> None:
+        self._bits = np.random.PCG64(0)
+        self._generator = np.random.Generator(self._bits)
+
+    def of(self, order: int, token: int) -> np.random.Generator:
+        name = order.to_bytes(8, "big") + token.to_bytes(8, "big")
+        digest = hashlib.blake2b(name, digest_size=32, person=b"latentbandits").digest()
+        self._bits.state = {
+            "bit_generator": "PCG64",
+            "state": {
+                "state": int.from_bytes(digest[:16], "big"),
+                "inc": int.from_bytes(digest[16:], "big") | 1,
+            },
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+        return self._generator
