@@ -92,7 +92,8 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
     for s, row in enumerate(rewards):
         by_reward = among[np.argsort(-row[among], kind="stable")]
         lift = row - average
-        by_lift = among[np.argsort(-lift[among], kind="stable")] if len(rewards) > 1 else among[:0]
+        by_lift = among[np.argsort(-lift[among], kind="stable")]
+        more, less = by_lift[lift[by_lift] > 0], by_lift[::-1][lift[by_lift[::-1]] < 0]
         described.append(
             {
                 "state": s,
@@ -100,8 +101,8 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
                 "mean_reward": float(np.average(row, weights=learned.counts)),
                 "best": _actions(by_reward[:SHOWN], row, lift, catalogue),
                 "worst": _actions(by_reward[::-1][:SHOWN], row, lift, catalogue),
-                "more_than_others": _actions(by_lift[:SHOWN], row, lift, catalogue),
-                "less_than_others": _actions(by_lift[::-1][:SHOWN], row, lift, catalogue),
+                "more_than_others": _actions(more[:SHOWN], row, lift, catalogue),
+                "less_than_others": _actions(less[:SHOWN], row, lift, catalogue),
             }
         )
     return described
