@@ -224,3 +224,34 @@ def test_policies_of_a_moving_world_conform(policy, context):
 
 def test_linucb_on_sums_conforms():
     check_policy(RidgeUCB(D), K, features)
+
+
+def test_a_known_offset_is_the_log_odds_of_an_intercept():
+    """The same model, its last coefficient known to be one."""
+    rng = np.random.default_rng(0)
+    model = LogisticLinear([[0.5, -1.0], [-0.5, 1.0]], [np.eye(2)] * 2, offset=True)
+    assert model.n_features == 3
+    context = rng.normal(size=(1, 4, 3))
+    by_hand = 1 / (1 + np.exp(-(context[0, :, :2] @ model.weights.T + context[0, :, 2:]).T))
+    np.testing.assert_allclose(model.expected_rewards(context)[0], by_hand)
+    action, reward = np.array([2]), np.array([1.0])
+    np.testing.assert_allclose(
+        model.log_likelihood(context, action, reward)[0], np.log(by_hand[:, 2])
+    )
+    zero = LogisticLinear(model.weights, model.covariances, offset=True)
+    plain = LogisticLinear(model.weights, model.covariances)
+    without = np.concatenate([context[..., :2], np.zeros((1, 4, 1))], axis=2)
+    for a, b in zip(
+        zero.condition(zero.parameters(1), without, action, reward),
+        plain.condition(plain.parameters(1), context[..., :2], action, reward),
+        strict=True,
+    ):
+        first, second = (x if isinstance(x, np.ndarray) else x.log_weights for x in (a, b))
+        np.testing.assert_allclose(first, second)
+    check_model(
+        model,
+        4,
+        lambda n, rng: rng.normal(size=(n, 4, 3)),
+        lambda n, rng: rng.integers(0, 2, size=n).astype(float),
+        order_free=False,
+    )

@@ -1,5 +1,6 @@
 """Where contexts and rewards come from when we simulate."""
 
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.grouped_ratings import GroupedRatings
 from latentbandits.environments.known_users import KnownUsers
 from latentbandits.environments.missing_states import MissingStates
@@ -18,4 +19,5 @@ __all__ = [
     "Round",
     "Switching",
     "Synthetic",
+    "UsersOfModel",
 ]

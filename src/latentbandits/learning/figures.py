@@ -1,4 +1,4 @@
-"""The figures of a fit: the verdict, and what it was chosen from, who its states are, how far off."""
+"""The figures of a fit: its verdict, its choices, its states, and how far to trust it."""
 
 from __future__ import annotations
 
@@ -114,8 +114,9 @@ def _plain(axes: Axes) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     for axis in (axes.xaxis, axes.yaxis):
-        if isinstance(axis.get_major_formatter(), ScalarFormatter):
-            axis.get_major_formatter().set_useOffset(False)
+        formatter = axis.get_major_formatter()
+        if isinstance(formatter, ScalarFormatter):
+            formatter.set_useOffset(False)
 
 
 def _legend(axes: Axes, columns: int = 3) -> None:

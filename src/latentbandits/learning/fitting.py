@@ -12,6 +12,7 @@ import numpy as np
 from latentbandits.learning import report, user_hash
 from latentbandits.learning.arms.families import REWARDS, Rewards
 from latentbandits.learning.arms.learner import ArmsLearner, Method
+from latentbandits.learning.cautions import cautions
 from latentbandits.learning.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.interactions import Interactions, read_interactions
 from latentbandits.learning.learners import Learned, Learner
@@ -21,6 +22,7 @@ from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.learning.tables import TableSource
 from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
+from latentbandits.learning.verdict import judge_policies, unjudged
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import positive_count
 
@@ -118,20 +120,24 @@ def fit(
             selection.learner, log, learned, selection.chosen, bootstrap, seed=seed, progress=bar
         )
         learned = selection.learner.widened(learned, disagreement)
+    judgement = judge_policies(selection.learned, kept, held_out, seed=seed, progress=bar)
     catalogue = Catalogue(log.action_ids, _names(log, names), learned.features)
     asked = {"states": states, "rank": rank, "reg": reg, "kind": kind, "rewards": rewards}
     settings = {"kind": form, "states": learned.model.n_states, "rank": selection.chosen.rank}
     settings |= selection.learner.settings()
     settings |= {"bootstrap": bootstrap, "seed": seed, "asked": asked}
-    content = {
+    content: dict[str, Any] = {
+        "family": settings.get("rewards", "gaussian"),
         "settings": settings,
+        "judgement": unjudged() if judgement is None else judgement.report(),
         "log": report.of_log(raw, merge) | report.of_unrewarded(read),
         "selection": report.of_selection(selection.rows, selection.chosen),
         "states": report.of_states(learned, catalogue),
         "held_out": report.of_held_out(selection.judged, kept, held_out),
         "uncertainty": report.of_uncertainty(learned, disagreement, bootstrap, seed),
-        "seconds": round(time.perf_counter() - started, 2),
     }
+    content["warnings"] = [*selection.warnings, *cautions(raw, learned, content)]
+    content["seconds"] = round(time.perf_counter() - started, 2)
     return Fit(learned.model, catalogue, content)
 
 

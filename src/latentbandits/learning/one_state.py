@@ -32,7 +32,12 @@ def one_state_model(model: Any) -> Model | None:
         covariance = covariance + np.einsum("s,si,sj->ij", prior, offsets, offsets)
         if isinstance(model, LogisticLinear):
             return LogisticLinear(
-                mean[None], covariance[None], model.n_particles, model.n_moves, model.seed
+                mean[None],
+                covariance[None],
+                model.n_particles,
+                model.n_moves,
+                model.seed,
+                offset=model.offset,
             )
         return LinearGaussian(mean[None], model.noise, covariance[None])
     if isinstance(model, GaussianArms):

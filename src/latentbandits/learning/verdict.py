@@ -15,14 +15,15 @@ from typing import Any, Literal
 import numpy as np
 
 from latentbandits.learning import replay as replays
+from latentbandits.learning import user_hash
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs import Log
 from latentbandits.learning.one_state import one_state_model
 from latentbandits.learning.progress import Progress, Silent
-from latentbandits.learning.replay import Player, PolicyPlayer, Replay, ScorePlayer
+from latentbandits.learning.replay import Player, PolicyPlayer, Replay, ScorePlayer, playable_rounds
 from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.registry import Inputs, build, entries
+from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.estimate import Estimate
 
 Verdict = Literal["helps", "no difference", "harms"]
@@ -31,6 +32,15 @@ POPULARITY = "popularity"
 FOLD_IN = "fold-in"
 BASELINES = ("uniform", POPULARITY, FOLD_IN, "TS", "LinTS")
 """Policies that need no latent states; fold-in is the posterior mean of the one-state model."""
+
+CANDIDATES = ("mmGreedy", "mmIDS", "mmTS", "mIDS", "mTS", "mmUCB", "mUCB")
+"""Policies on the model that are played, and of which one is recommended."""
+
+UNJUDGED = "mmTS"
+"""The policy that is recommended where nothing could be replayed."""
+
+MOST_USERS = 1_000
+"""Users that are played: enough for the differences that matter."""
 
 CLEAR = 2.0
 """Paired standard errors beyond which a difference counts."""
@@ -62,27 +72,35 @@ class Judgement:
 
     @property
     def admitted(self) -> tuple[str, ...]:
-        """Those that replay does not veto: not clearly below the best, and not below popularity."""
+        """The candidates that replay does not veto: not clearly below the best."""
         return tuple(
             name
-            for name in (*self.candidates, POPULARITY)
+            for name in self.candidates
             if not _clearly_below(self.replay.difference(name, self.best, self.horizon))
-            and not any(
-                _clearly_below(self.replay.difference(name, POPULARITY, h))
-                for h in self.replay.horizons
-            )
         )
 
     @property
     def recommended(self) -> str:
-        """The best under simulation among those that replay does not veto."""
-        on_model = [name for name in self.admitted if name != POPULARITY]
-        if not on_model:
+        """The best under simulation among those that replay does not veto.
+
+        Where there is a choice, a policy that starts clearly below popularity is left out.
+        """
+        if not self.admitted:
             return POPULARITY
-        simulated = [name for name in on_model if name in self.simulated]
-        if simulated:
-            return max(simulated, key=lambda name: self.simulated[name].mean)
-        return max(on_model, key=lambda name: self.replay.reward(name, self.horizon).mean)
+        steady = [
+            name
+            for name in self.admitted
+            if not any(
+                _clearly_below(self.replay.difference(name, POPULARITY, h))
+                for h in self.replay.horizons
+            )
+        ]
+        return max(steady or self.admitted, key=self._expected)
+
+    def _expected(self, name: str) -> float:
+        """Reward under simulation; in replay for a policy that was not simulated."""
+        found = self.simulated.get(name)
+        return self.replay.reward(name, self.horizon).mean if found is None else found.mean
 
     @property
     def judged(self) -> str:
@@ -94,7 +112,7 @@ class Judgement:
     @property
     def verdict(self) -> Verdict:
         lead = self.replay.difference(self.judged, POPULARITY, self.horizon)
-        if self.recommended == POPULARITY or _clearly_below(lead):
+        if _clearly_below(lead):
             return "harms"
         return "helps" if lead.mean > CLEAR * lead.stderr else "no difference"
 
@@ -110,8 +128,8 @@ class Judgement:
             return f"The model helps: {compared} ({where}). Use {self.recommended}."
         if self.verdict == "harms":
             return (
-                f"The model harms: {compared} ({where}), and every policy on the model loses to "
-                f"it somewhere. Use {self.recommended}, or learn from more data."
+                f"The model harms: even its best policy loses; {compared} ({where}). Use "
+                f"{self.recommended}, or learn from more data."
             )
         return (
             f"No measurable difference: {compared} ({where}). {self.recommended} costs nothing "
@@ -119,7 +137,7 @@ class Judgement:
         )
 
     def report(self) -> dict[str, Any]:
-        """Plain data for report.json."""
+        """Return the judgement as plain data for report.json."""
         curves = []
         for name in self.replay.rewards:
             mean, stderr = self.replay.curve(name)
@@ -143,6 +161,23 @@ class Judgement:
         }
 
 
+def unjudged() -> dict[str, Any]:
+    """The report where nothing could be replayed."""
+    return {
+        "verdict": "no difference",
+        "sentence": "Nothing could be replayed: no held-out user has three rows or more.",
+        "recommended_policy": UNJUDGED,
+        "admitted": [],
+        "horizon": 0,
+        "replay": [],
+        "curves": [],
+        "simulated": [],
+        "value_of_state": None,
+        "offered": replays.OFFERED,
+        "caveat": CAVEAT,
+    }
+
+
 def judge_policies(
     learned: Learned,
     kept: Log,
@@ -151,7 +186,7 @@ def judge_policies(
     most_rounds: int = replays.MOST_ROUNDS,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Judgement:
+) -> Judgement | None:
     """Replay the policies of the registry that can act on the model, and the baselines.
 
     Args:
@@ -161,9 +196,16 @@ def judge_policies(
         most_rounds: the longest session.
         seed: of all randomness.
         progress: told of each policy.
+
+    Returns:
+        None if no user has three rows or more, so that nothing can be replayed.
     """
     bar = Silent() if progress is None else progress
     log = held_out.of_events(learned.counts[held_out.actions] > 0)
+    if not playable_rounds(log).any():
+        return None
+    if log.n_users > MOST_USERS:
+        log = log.of_users(user_hash.sample(user_hash.user_keys(log.user_ids), MOST_USERS, seed))
     low, high = float(kept.rewards.min()), float(kept.rewards.max())
     inputs = Inputs(
         learned.model,
@@ -190,15 +232,13 @@ def judge_policies(
 
 
 def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
-    """The session policies of the registry that act on latent states and can be built."""
+    """The candidates that can be built on the model."""
     found: dict[str, AnyPolicy] = {}
-    for entry in entries("session"):
-        if "model" not in entry.needs or entry.name in BASELINES:
-            continue
+    for text in CANDIDATES:
         try:
-            found[entry.name] = build(entry.name, inputs)
-        except (ValueError, TypeError):
-            continue  # it needs an option, or a model of another kind
+            found[text] = build(text, inputs)
+        except ValueError:
+            continue  # it needs a model of another kind
     return found
 
 

@@ -20,7 +20,9 @@ from latentbandits.models.support import BINARY, Support
 class LogisticLinear(ParticleModel):
     """Rewards 0 or 1 with P(1) = 1 / (1 + exp(-x' theta_s)), theta_s ~ N(weights, covariances).
 
-    `weights` is `(n_states, n_features)`, `covariances` `(n_states, n_features, n_features)`.
+    `weights` is `(n_states, d)`, `covariances` `(n_states, d, d)`. With `offset` an action has
+    d + 1 features, and the last one is added to x' theta as it is: a known popularity in log-odds,
+    which no session can learn or forget.
 
     >>> model = LogisticLinear([[2.0], [-2.0]], [np.eye(1)] * 2)
     >>> model.expected_rewards(np.array([[[1.0], [-1.0]]])).round(3)
@@ -34,6 +36,7 @@ class LogisticLinear(ParticleModel):
     n_moves: int
     seed: int
     state_prior: FloatArray
+    offset: bool
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class LogisticLinear(ParticleModel):
         n_moves: int = 1,
         seed: int = 0,
         state_prior: ArrayLike | None = None,
+        offset: bool = False,
     ) -> None:
         own = checks.finite_array("weights", weights, (2,))
         prior = LinearGaussian(own, 1.0, covariances, state_prior)
@@ -57,10 +61,11 @@ class LogisticLinear(ParticleModel):
         object.__setattr__(self, "n_particles", checks.positive_count("n_particles", n_particles))
         object.__setattr__(self, "n_moves", checks.positive_count("n_moves", n_moves))
         object.__setattr__(self, "seed", int(seed))
+        object.__setattr__(self, "offset", bool(offset))
 
     @property
     def n_features(self) -> int:
-        return int(self.weights.shape[1])
+        return int(self.weights.shape[1]) + self.offset
 
     @property
     def n_actions(self) -> None:
@@ -88,7 +93,12 @@ class LogisticLinear(ParticleModel):
         """The covariance of weights over states, and their own, in one state."""
         wide = LinearGaussian(self.weights, 1.0, self.covariances).vague()
         return LogisticLinear(
-            wide.weights, wide.covariances, self.n_particles, self.n_moves, self.seed
+            wide.weights,
+            wide.covariances,
+            self.n_particles,
+            self.n_moves,
+            self.seed,
+            offset=self.offset,
         )
 
     def with_state(self, other: LogisticLinear, probability: float) -> LogisticLinear:
@@ -99,6 +109,7 @@ class LogisticLinear(ParticleModel):
             self.n_moves,
             self.seed,
             checks.extended_prior(self.state_prior, probability),
+            self.offset,
         )
 
     def draw_rewards(
@@ -112,7 +123,7 @@ class LogisticLinear(ParticleModel):
         return self.weights
 
     def _draw_prior(self, n: int, rng: np.random.Generator) -> FloatArray:
-        draws = rng.standard_normal((self.n_states, n, self.n_features))
+        draws = rng.standard_normal((self.n_states, n, self.weights.shape[1]))
         theta: FloatArray = self.weights[:, None] + draws @ self._factors.swapaxes(1, 2)
         return theta
 
@@ -127,7 +138,7 @@ class LogisticLinear(ParticleModel):
     ) -> FloatArray:
         """-log(1 + exp(-m)) of the margin m = (2 r - 1) x' theta."""
         signed = (features * (2 * reward - 1)[..., None]).swapaxes(1, 2)
-        density: FloatArray = theta @ signed
+        density: FloatArray = self._scores(theta, signed)
         shortfall = np.minimum(density, 0.0)
         np.abs(density, out=density)
         np.negative(density, out=density)
@@ -138,8 +149,16 @@ class LogisticLinear(ParticleModel):
     def _mean_rewards(self, theta: FloatArray, features: FloatArray) -> FloatArray:
         from scipy.special import expit
 
-        rewards: FloatArray = expit(theta @ features.swapaxes(1, 2))
+        rewards: FloatArray = expit(self._scores(theta, features.swapaxes(1, 2)))
         return rewards
+
+    def _scores(self, theta: FloatArray, columns: FloatArray) -> FloatArray:
+        """Log-odds `(n, m, k)` for theta (n, m, d) and features as columns `(n, n_features, k)`."""
+        d = self.weights.shape[1]
+        scores: FloatArray = theta @ columns[:, :d]
+        if self.offset:
+            scores += columns[:, d:]
+        return scores
 
     @cached_property
     def _factors(self) -> FloatArray:
