@@ -10,6 +10,9 @@ from latentbandits.cli import log_options
 from latentbandits.cli.options import seed
 from latentbandits.experiments.options import above_zero, positive
 
+WARNED = 3
+"""Exit code of `--strict` where there are warnings."""
+
 DUPLICATES = ("keep", "mean", "last", "drop")
 REWARDS = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
 
@@ -41,11 +44,13 @@ def add_parser(subparsers: Any) -> None:
     add("--duplicates", choices=("auto", *DUPLICATES), default="auto", help=repeats)
     add("--name-column", metavar="COL", help="the column with the actions' names")
     add("--items", metavar="TABLE", help="the table with that column (default: the log)")
+    add("--strict", action="store_true", help="exit with code 3 if there are warnings")
     add("--seed", type=seed, default=0, help="of all randomness (default 0)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from latentbandits.cli.advice import print_warnings
     from latentbandits.cli.model_tables import tables
     from latentbandits.cli.progress import Progress
     from latentbandits.learning.fitting import fit
@@ -80,9 +85,11 @@ def run(arguments: argparse.Namespace) -> int:
             )
         write_fit(found, folder)
     console = show_tables(tables(found.report))
+    console.print(found.report["judgement"]["sentence"], highlight=False, markup=False)
     seconds = found.report["seconds"]
     console.print(f"{seconds:.0f} s; model in {arguments.out}, page in {arguments.out}/{PAGE_FILE}")
-    return 0
+    print_warnings(found.report["warnings"])
+    return WARNED if arguments.strict and found.report["warnings"] else 0
 
 
 def _names(arguments: argparse.Namespace) -> dict[str, str] | None:

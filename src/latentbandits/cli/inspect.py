@@ -13,16 +13,25 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from latentbandits.cli.advice import print_warnings
     from latentbandits.cli.model_tables import field_table, model_table, tables
     from latentbandits.learning.save import load_report
     from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue
+    from latentbandits.models.artefacts.files import load_notes
     from latentbandits.report.terminal import show_tables
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
     report = load_report(arguments.model)
     found = [] if report is None else tables(report)
-    if isinstance(model, (GaussianArms, LinearGaussian)):
-        show_tables([model_table(model, catalogue), *found])
-    else:
-        show_tables([field_table(model), *found])
+    about = (
+        model_table(model, catalogue)
+        if isinstance(model, (GaussianArms, LinearGaussian))
+        else field_table(model)
+    )
+    console = show_tables([about, *found])
+    notes = load_notes(arguments.model)
+    if notes:
+        console.print(notes["sentence"], highlight=False, markup=False)
+        console.print(f"recommended policy: {notes['recommended_policy']}", highlight=False)
+    print_warnings([] if report is None else report.get("warnings", []))
     return 0

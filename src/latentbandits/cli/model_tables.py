@@ -9,6 +9,7 @@ import numpy as np
 
 from latentbandits.models import Catalogue, GaussianArms, KnownModel, LinearGaussian, Model
 from latentbandits.models.artefacts.arrays import to_arrays
+from latentbandits.report.estimate import Estimate
 from latentbandits.report.report import Table
 
 _SHOWN = 3  # actions at either end of a state: more are on the page
@@ -16,13 +17,44 @@ _SHOWN = 3  # actions at either end of a state: more are on the page
 
 def tables(report: Mapping[str, Any]) -> list[Table]:
     """What `fit` prints, and `inspect` prints again."""
-    return [
+    found = [
         _log(report["log"]),
         _selection(report["selection"]),
         _states(report["states"]),
         _held_out(report["held_out"]),
         _uncertainty(report["uncertainty"]),
     ]
+    judged = report.get("judgement")  # reports of version 0.1 have none
+    return found if not judged or not judged["replay"] else [*found, replay_table(judged)]
+
+
+def replay_table(judged: Mapping[str, Any]) -> Table:
+    """Reward of every policy on the real rewards of held-out users, and what it has over
+    popularity; * is recommended.
+    """
+    horizons = sorted({row["rounds"] for row in judged["replay"]})
+    found = {(row["policy"], row["rounds"]): row for row in judged["replay"]}
+    simulated = {
+        row["policy"]: Estimate(row["reward"], row["stderr"]) for row in judged["simulated"]
+    }
+    body: list[tuple[str, ...]] = []
+    for policy in dict.fromkeys(row["policy"] for row in judged["replay"]):
+        rows = [found[policy, h] for h in horizons]
+        leads = [Estimate(r["over_popularity"], r["over_popularity_stderr"]) for r in rows]
+        mark = "*" if policy == judged["recommended_policy"] else ""
+        body.append(
+            (
+                policy + mark,
+                str(Estimate(rows[-1]["reward"], rows[-1]["stderr"])),
+                *("" if policy == "popularity" else f"{lead:+}" for lead in leads),
+                str(simulated.get(policy, "")),
+            )
+        )
+    users = found[next(iter(found))]["users"]
+    title = f"Held-out users on their real rewards ({users:,} users; * is recommended)"
+    last = horizons[-1]
+    columns = ("policy", f"reward, rounds 1-{last}", *(f"over popularity, 1-{h}" for h in horizons))
+    return Table(title, (*columns, "simulated"), body)
 
 
 def field_table(model: Model) -> Table:
@@ -31,7 +63,8 @@ def field_table(model: Model) -> Table:
     for name, array in to_arrays(model).items():
         spread = f"{array.min():.4g} to {array.max():.4g}" if array.ndim else f"{array.item():g}"
         rows.append((name, "x".join(map(str, array.shape)) or "-", spread))
-    title = f"{type(model).__name__}, {model.n_states} states"
+    noun = "state" if model.n_states == 1 else "states"
+    title = f"{type(model).__name__}, {model.n_states} {noun}"
     return Table(title, ("field", "shape", "values"), rows)
 
 

@@ -1,12 +1,16 @@
-"""A progress bar on a terminal; silence elsewhere."""
+"""A progress bar on a terminal; a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
+import sys
+import time
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+
+_SECONDS = 5.0  # between lines where there is no terminal
 
 
 class Progress:
@@ -24,6 +28,9 @@ class Progress:
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task(title, total=None)
+        self._title, self._silent = title, not console.is_terminal
+        self._description, self._total, self._done = title, 0, 0
+        self._last = time.monotonic()
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -39,6 +46,19 @@ class Progress:
 
     def start(self, description: str, total: int) -> None:
         self._bar.reset(self._task, total=total, description=description)
+        self._description, self._total, self._done = description, total, 0
+        self._say()
 
     def advance(self, steps: int) -> None:
         self._bar.advance(self._task, steps)
+        self._done += steps
+        self._say()
+
+    def _say(self) -> None:
+        """A line to standard error, if there is no terminal and the last line is long ago."""
+        now = time.monotonic()
+        if self._silent and now - self._last >= _SECONDS:
+            self._last = now
+            line = f"{self._title}: {self._description}, {self._done} of {self._total}\n"
+            sys.stderr.write(line)
+            sys.stderr.flush()

@@ -6,34 +6,72 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from latentbandits.learning.fitting import Fit
 from latentbandits.models.artefacts import files as artefacts
+from latentbandits.report.files import write_results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 REPORT_FILE = "report.json"
 FIGURE_FILE = "report.png"
+VERDICT_FILE = "verdict.png"
 PAGE_FILE = "report.html"
 
 
 def save_fit(fit: Fit, path: str | os.PathLike[str]) -> None:
-    """The model with its catalogue, report.json, report.png and report.html: all, or nothing."""
+    """Write the model, its catalogue, its report, results.json and the page: all, or nothing."""
     with artefacts.replacing(path) as folder:
         write_fit(fit, folder)
 
 
 def write_fit(fit: Fit, folder: Path) -> None:
-    """The files of a fit, into a folder that nobody reads yet."""
+    """Write the files of a fit into a folder that nobody reads yet."""
     from latentbandits.learning import figures, page
 
-    artefacts.write(fit.model, folder, fit.catalogue)
-    text = json.dumps(fit.report, indent=2, allow_nan=False, ensure_ascii=False)
+    report = fit.report
+    judged = report["judgement"]
+    notes = {name: judged[name] for name in ("recommended_policy", "verdict", "sentence")}
+    artefacts.write(fit.model, folder, fit.catalogue, notes)
+    text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
-    image = io.BytesIO()
-    figures.draw(fit.report).savefig(image, dpi=110)
-    (folder / FIGURE_FILE).write_bytes(image.getvalue())
-    html = page.render(fit.report, image.getvalue())
+    write_results(results(fit), folder)
+    images = {FIGURE_FILE: _png(figures.draw(report))}
+    if judged["curves"]:
+        images[VERDICT_FILE] = _png(figures.draw_verdict(report))
+    for name, image in images.items():
+        (folder / name).write_bytes(image)
+    html = page.render(report, images[FIGURE_FILE], images.get(VERDICT_FILE))
     (folder / PAGE_FILE).write_text(html, encoding="utf-8")
+
+
+def results(fit: Fit) -> dict[str, Any]:
+    """Return the content of results.json: the envelope of every command, and what a fit found."""
+    report, judged = fit.report, fit.report["judgement"]
+    return {
+        "command": "fit",
+        "settings": report["settings"],
+        "seconds": report["seconds"],
+        "warnings": report["warnings"],
+        "family": report["family"],
+        "model": type(fit.model).__name__,
+        "n_states": fit.model.n_states,
+        "rank": report["settings"]["rank"],
+        "recommended_policy": judged["recommended_policy"],
+        "verdict": judged["verdict"],
+        "sentence": judged["sentence"],
+        "replay": judged["replay"],
+        "simulated": judged["simulated"],
+        "value_of_state": judged["value_of_state"],
+    }
+
+
+def _png(figure: Figure) -> bytes:
+    image = io.BytesIO()
+    figure.savefig(image, dpi=110)
+    return image.getvalue()
 
 
 def load_report(path: str | os.PathLike[str]) -> dict[str, Any] | None:

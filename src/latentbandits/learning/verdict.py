@@ -9,11 +9,12 @@ errors below the best in replay.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.learning import replay as replays
 from latentbandits.learning import user_hash
 from latentbandits.learning.learners import Learned
@@ -25,6 +26,7 @@ from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.estimate import Estimate
+from latentbandits.simulation.simulate import simulate
 
 Verdict = Literal["helps", "no difference", "harms"]
 
@@ -38,6 +40,10 @@ CANDIDATES = ("mmGreedy", "mmIDS", "mmTS", "mIDS", "mTS", "mmUCB", "mUCB")
 
 UNJUDGED = "mmTS"
 """The policy that is recommended where nothing could be replayed."""
+
+SIMULATED_USERS = 1_000
+SIMULATED_ROUNDS = 100
+"""Users drawn from the model, and the rounds that each plays, to rank the policies left."""
 
 MOST_USERS = 1_000
 """Users that are played: enough for the differences that matter."""
@@ -122,8 +128,7 @@ class Judgement:
         name, horizon = self.judged, self.horizon
         lead = self.replay.difference(name, POPULARITY, horizon)
         where = f"rounds 1-{horizon} of {self.replay.n_users(horizon):,} held-out users"
-        signed = f"{'+' if lead.mean >= 0 else ''}{lead}"
-        compared = f"{name} earns {signed} a round compared with showing the best average action"
+        compared = f"{name} earns {lead:+} a round compared with showing the best average action"
         if self.verdict == "helps":
             return f"The model helps: {compared} ({where}). Use {self.recommended}."
         if self.verdict == "harms":
@@ -228,7 +233,32 @@ def judge_policies(
         for name, policy in others.items()
     }
     found = replays.replay(players, log, most_rounds=most_rounds, seed=seed, progress=bar)
-    return Judgement(found, tuple(on_model), {}, value_of_state(learned, log, seed))
+    before = Judgement(found, tuple(on_model), {}, value_of_state(learned, log, seed))
+    admitted = {name: on_model[name] for name in before.admitted}
+    return replace(before, simulated=_simulate(admitted, learned, seed, bar))
+
+
+def _simulate(
+    policies: Mapping[str, AnyPolicy], learned: Learned, seed: int, bar: Progress
+) -> dict[str, Estimate]:
+    """Mean reward a round of each policy on users drawn from the model."""
+    if len(policies) < 2:
+        return {}
+    items = None if learned.features is None else learned.features[learned.counts > 0]
+    try:
+        users = UsersOfModel(learned.model, items, replays.OFFERED)
+    except ValueError:  # a kind of model that users cannot be drawn from: replay alone decides
+        return {}
+    bar.start("simulating users of the model", SIMULATED_USERS)
+    results = simulate(
+        policies,
+        users,
+        n_runs=SIMULATED_USERS,
+        horizon=SIMULATED_ROUNDS,
+        seed=seed,
+        progress=bar.advance,
+    )
+    return {name: result.reward for name, result in results.items()}
 
 
 def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:

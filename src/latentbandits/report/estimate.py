@@ -22,13 +22,22 @@ class Estimate(NamedTuple):
     stderr: float
 
     def __str__(self) -> str:
-        """Two digits of the error, and as many of the mean; "too few runs" where there is none."""
+        return format(self)
+
+    def __format__(self, sign: str) -> str:
+        """Two digits of the error, and as many of the mean; "too few runs" where there is none.
+
+        `sign` "+" shows that of the mean.
+
+        >>> f"{Estimate(0.05841, 0.0057):+}"
+        '+0.0584 ±0.0057'
+        """
         if math.isnan(self.mean):
             return "too few runs"
         if not (math.isfinite(self.stderr) and self.stderr > 0):
-            return f"{self.mean:.4g}"
+            return f"{self.mean:{sign}.4g}"
         digits = max(0, 1 - math.floor(math.log10(self.stderr)))
-        return f"{self.mean:.{digits}f} ±{self.stderr:.{digits}f}"
+        return f"{self.mean:{sign}.{digits}f} ±{self.stderr:.{digits}f}"
 
     @classmethod
     def of(cls, values: FloatArray, n_groups: int = 1) -> Estimate:

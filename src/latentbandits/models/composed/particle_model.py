@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+import latentbandits.models.checks as checks
+import latentbandits.models.history as history
 from latentbandits.lazy import cached_property
-from latentbandits.models import checks, history
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.history import Keys
 from latentbandits.models.numerics.laws import Component, Points
