@@ -10,6 +10,7 @@ from latentbandits import GaussianArms, LinearGaussian, load, save
 from latentbandits.cli import main
 from latentbandits.learning.generate_arms import generate_arms
 from latentbandits.models import BernoulliArms
+from latentbandits.models.artefacts.files import load_notes
 from tests.unit.test_selection import ratings_log
 
 COLUMNS = ["--user", "who", "--action", "what", "--reward", "paid"]
@@ -37,12 +38,45 @@ def test_fit_writes_all_and_nothing_else(arms):
     folder, _, out = arms
     assert sorted(p.name for p in folder.iterdir()) == ["log.csv", "model"]
     assert {p.name for p in (folder / "model").iterdir()} == {
-        "arrays.safetensors", "manifest.json", "report.json", "report.png", "report.html"
+        "arrays.safetensors", "manifest.json", "report.json", "report.png", "report.html",
+        "results.json", "verdict.png",
     }  # fmt: skip
     report = json.loads((folder / "model" / "report.json").read_text())
     assert report["settings"]["states"] == 2
     assert {a["name"] for a in report["states"][0]["best"]} <= {"north", "south", "east", "west"}
     assert load(out).n_states == 2
+
+
+def test_results_for_scripts(arms):
+    folder = arms[0] / "model"
+    found = json.loads((folder / "results.json").read_text())
+    assert {"command", "settings", "seconds", "warnings", "family", "n_states",
+            "recommended_policy", "verdict", "replay"} <= set(found)  # fmt: skip
+    assert (found["command"], found["family"], found["n_states"]) == ("fit", "gaussian", 2)
+    assert found["verdict"] in ("helps", "no difference", "harms")
+    assert {"policy", "rounds", "reward", "stderr", "over_popularity",
+            "over_popularity_stderr"} <= set(found["replay"][0])  # fmt: skip
+    policies = {row["policy"] for row in found["replay"]}
+    assert {"uniform", "popularity", "fold-in", "TS", found["recommended_policy"]} <= policies
+    notes = load_notes(folder)
+    assert notes["recommended_policy"] == found["recommended_policy"]
+    assert notes["verdict"] == found["verdict"]
+    page = (folder / "report.html").read_text()
+    assert page.index(notes["sentence"][:20]) < page.index("The states")
+
+
+def test_warnings_go_to_stderr_and_strict_says_so(tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    rng = np.random.default_rng(0)
+    rows = [f"u{u},a{rng.integers(3)},1.5" for u in range(40) for _ in range(6)]
+    path.write_text("\n".join(["user,action,reward", *rows]) + "\n")
+    command = ["fit", str(path), "--user", "user", "--action", "action", "--reward", "reward",
+               "--states", "1", "--bootstrap", "0", "--noise", "0.5"]  # fmt: skip
+    assert main([*command, "--out", str(tmp_path / "a")]) == 0
+    assert "warning: all 240 rewards are 1.5" in capsys.readouterr().err
+    assert main([*command, "--out", str(tmp_path / "b"), "--strict"]) == 3
+    found = json.loads((tmp_path / "b" / "results.json").read_text())
+    assert any("all 240 rewards" in warning for warning in found["warnings"])
 
 
 def test_inspect_prints_it_again(arms, capsys):
@@ -80,7 +114,7 @@ def test_a_linear_model_end_to_end(tmp_path, capsys):
     assert main([*play, *chosen, "--out", str(tmp_path / "a")]) == 0
     users = ["--users", path, *COLUMNS]
     assert main([*play, *chosen, *users, "--out", str(tmp_path / "b")]) == 0
-    assert capsys.readouterr().err == ""
+    assert "latentbandits:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

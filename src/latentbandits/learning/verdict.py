@@ -35,15 +35,25 @@ FOLD_IN = "fold-in"
 BASELINES = ("uniform", POPULARITY, FOLD_IN, "TS", "LinTS")
 """Policies that need no latent states; fold-in is the posterior mean of the one-state model."""
 
-CANDIDATES = ("mmGreedy", "mmIDS", "mmTS", "mIDS", "mTS", "mmUCB", "mUCB")
-"""Policies on the model that are played, and of which one is recommended."""
+CANDIDATES = {
+    "arms": (
+        "mmGreedy", "mIDS", "mBayesUCB(quantile=0.9)", "mmBayesUCB(quantile=0.9)", "mmTS", "mTS",
+        "mUCB",
+    ),
+    "context": (
+        "mmGreedy", "mmBayesUCB(quantile=0.7)", "mmBayesUCB(quantile=0.9)", "mmTS", "mTS",
+    ),
+}  # fmt: skip
+"""Policies on the model that are played, and of which one is recommended. mmIDS is left out: a
+decision costs as much as twenty of mIDS, and a quantile of the same belief earns as much."""
 
 UNJUDGED = "mmTS"
 """The policy that is recommended where nothing could be replayed."""
 
-SIMULATED_USERS = 1_000
+SIMULATED_USERS = (150, 600)
 SIMULATED_ROUNDS = 100
-"""Users drawn from the model, and the rounds that each plays, to rank the policies left."""
+"""Users drawn from the model to rank the policies left, and then those near the best; rounds that
+each plays."""
 
 MOST_USERS = 1_000
 """Users that are played: enough for the differences that matter."""
@@ -249,22 +259,33 @@ def _simulate(
         users = UsersOfModel(learned.model, items, replays.OFFERED)
     except ValueError:  # a kind of model that users cannot be drawn from: replay alone decides
         return {}
-    bar.start("simulating users of the model", SIMULATED_USERS)
-    results = simulate(
-        policies,
-        users,
-        n_runs=SIMULATED_USERS,
-        horizon=SIMULATED_ROUNDS,
-        seed=seed,
-        progress=bar.advance,
-    )
-    return {name: result.reward for name, result in results.items()}
+    left, found = dict(policies), dict[str, Estimate]()
+    bar.start("simulating users of the model", sum(SIMULATED_USERS))
+    for n_runs in SIMULATED_USERS:
+        results = simulate(
+            left,
+            users,
+            n_runs=n_runs,
+            horizon=SIMULATED_ROUNDS,
+            seed=seed,
+            progress=bar.advance,
+        )
+        found |= {name: result.reward for name, result in results.items()}
+        best = max(results, key=lambda name: found[name].mean)
+        left = {
+            name: policy
+            for name, policy in left.items()
+            if not _clearly_below(results.difference(name, best, "reward"))
+        }
+        if len(left) == 1:
+            break
+    return found
 
 
 def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
     """The candidates that can be built on the model."""
     found: dict[str, AnyPolicy] = {}
-    for text in CANDIDATES:
+    for text in CANDIDATES["arms" if inputs.n_actions is not None else "context"]:
         try:
             found[text] = build(text, inputs)
         except ValueError:

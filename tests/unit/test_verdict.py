@@ -1,0 +1,116 @@
+"""The verdict on a model: which policy is recommended, and what is said about it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from latentbandits import GaussianArms
+from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.replay import Replay
+from latentbandits.learning.verdict import Judgement, judge_policies, unjudged, value_of_state
+from latentbandits.policies.registry import parse
+from latentbandits.report.estimate import Estimate
+
+
+def replayed(n_users=200, rounds=20, seed=0, **leads):
+    """Rewards of popularity, and of policies that earn so much more (per round; or per window)."""
+    rng = np.random.default_rng(seed)
+    base = rng.normal(1.0, 0.5, (n_users, rounds))
+    rewards = {"popularity": base}
+    for name, lead in leads.items():
+        first, later = lead if isinstance(lead, tuple) else (lead, lead)
+        added = np.r_[np.full(10, first), np.full(rounds - 10, later)]
+        rewards[name] = base + added + rng.normal(0, 0.3, base.shape)
+    return Replay(np.full(n_users, rounds), rewards)
+
+
+def judged(replay, **simulated):
+    names = tuple(name for name in replay.rewards if name != "popularity")
+    return Judgement(replay, names, {n: Estimate(v, 0.01) for n, v in simulated.items()}, 0.1)
+
+
+def test_simulation_chooses_among_those_that_replay_does_not_veto():
+    found = judged(replayed(good=0.1, better=0.101, bad=-0.2), good=2.0, better=1.0, bad=9.0)
+    assert set(found.admitted) == {"good", "better"}
+    assert found.recommended == "good"
+    assert found.verdict == "helps"
+    assert found.sentence.startswith("The model helps: good earns +0.1")
+
+
+def test_harm_recommends_popularity():
+    found = judged(replayed(worst=-0.3, bad=-0.1), worst=2.0, bad=1.0)
+    assert found.recommended == "popularity"
+    assert found.verdict == "harms"
+    assert found.judged == "bad"
+    assert "Use popularity" in found.sentence
+
+
+def test_no_difference():
+    found = judged(replayed(same=0.0, seed=3), same=1.0)
+    assert found.verdict == "no difference"
+    assert found.recommended == "same"
+
+
+def test_a_slow_start_is_avoided_where_there_is_a_choice():
+    found = judged(replayed(steady=0.1, slow=(-0.1, 0.3)), steady=1.0, slow=2.0)
+    assert set(found.admitted) == {"steady", "slow"}
+    assert found.recommended == "steady"
+    alone = judged(replayed(slow=(-0.1, 0.3)), slow=2.0)
+    assert alone.recommended == "slow"
+    assert alone.verdict == "helps"
+
+
+def test_the_verdict_agrees_with_the_table():
+    for seed in range(20):
+        found = judged(replayed(one=0.02, two=-0.01, n_users=60, seed=seed), one=1.0, two=2.0)
+        report = found.report()
+        row = next(r for r in report["replay"] if r["policy"] == found.judged and r["rounds"] == 20)
+        lead, error = row["over_popularity"], row["over_popularity_stderr"]
+        expected = "helps" if lead > 2 * error else "harms" if lead < -2 * error else None
+        assert report["verdict"] == (expected or "no difference")
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return generate_arms(n_users=1000, n_rounds=60, n_states=3, n_actions=8, noise=0.3, seed=7)
+
+
+def learned_of(truth, means):
+    counts = np.bincount(truth.log.actions, minlength=truth.log.n_actions)
+    return Learned(GaussianArms(means, 0.3, 0.05, truth.shares), None, counts)
+
+
+def split(log):
+    return log.of_users(np.arange(700)), log.of_users(np.arange(700, 1000))
+
+
+def test_a_right_model_helps_and_a_wrong_one_harms(truth):
+    kept, held_out = split(truth.log)
+    right = judge_policies(learned_of(truth, truth.means), kept, held_out)
+    assert right.verdict == "helps"
+    parse(right.recommended)
+    assert right.simulated[right.recommended].mean > 0.5
+    assert {"uniform", "popularity", "fold-in", "TS"} <= set(right.replay.rewards)
+    # The planted bug: a model that is sure that the worst action on average is the best.
+    average = truth.shares @ truth.means
+    sure = GaussianArms(-average[None], 0.3, 1e-3)
+    wrong = judge_policies(replace(learned_of(truth, truth.means), model=sure), kept, held_out)
+    assert wrong.verdict == "harms"
+    assert wrong.recommended == "popularity"
+
+
+def test_too_few_rows_to_replay(truth):
+    first = truth.log.of_events(np.diff(truth.log.users, prepend=-1) != 0)
+    assert judge_policies(learned_of(truth, truth.means), first, first) is None
+    assert set(unjudged()) == set(judged(replayed(one=0.1), one=1.0).report())
+
+
+def test_value_of_state_by_hand(truth):
+    model = GaussianArms([[1.0, 0.0], [0.0, 0.8]], 0.5, state_prior=[0.5, 0.5])
+    counts = np.array([3, 4])
+    # Knowing: (1 + 0.8) / 2. On average: max(0.5, 0.4).
+    assert value_of_state(Learned(model, None, counts), truth.log) == pytest.approx(0.4)
+    one = replace(Learned(model, None, counts), model=GaussianArms([[1.0, 0.0]], 0.5))
+    assert value_of_state(one, truth.log) == pytest.approx(0.0)
