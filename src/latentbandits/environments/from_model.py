@@ -33,12 +33,13 @@ class UsersOfModel:
 
     def __post_init__(self) -> None:
         positive_count("offered", self.offered)
-        if not isinstance(self.model, Generative) or self.model.n_sessions is not None:
+        model = self.model
+        if not isinstance(model, Generative) or getattr(model, "n_sessions", None) is not None:
             raise ValueError(
                 "users can be drawn from a model with draw_theta and draw_rewards that all "
                 f"sessions share; got a {type(self.model).__name__}"
             )
-        if self.model.n_actions is None and self.items is None:
+        if getattr(model, "n_actions", None) is None and self.items is None:
             raise ValueError(
                 "this model takes a context: give the features of the items that are offered"
             )
