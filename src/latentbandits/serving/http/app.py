@@ -13,7 +13,6 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -43,6 +42,7 @@ Background: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """What runs in the event loop as long as the app does."""
 
 RawHeaders: TypeAlias = dict[bytes, bytes]
+Answered: TypeAlias = tuple[int, bytes, RawHeaders]
 
 _JSON = "application/json"
 _JSON_TYPE = (b"content-type", _JSON.encode())
@@ -69,6 +69,11 @@ class _Answered(Exception):  # noqa: N818 - an answer, not a fault
         self.retry_after = retry_after
 
 
+def direct_handlers(service: Service) -> dict[tuple[str, str], Handler]:
+    """Return the endpoints that method and path alone name: these need no routing."""
+    return {(e.method, e.path): Handler(service, e) for e in ENDPOINTS if "{" not in e.path}
+
+
 def create_app(service: Service, beside: Background | None = None) -> Starlette:
     """Return the service as an ASGI app; `embed` makes one that can be mounted in another."""
 
@@ -81,8 +86,7 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
             task.cancel()
         await service.stop()
 
-    endpoints = [(endpoint, _Handler(service, endpoint)) for endpoint in ENDPOINTS]
-    direct = {(e.method, e.path): handler for e, handler in endpoints if "{" not in e.path}
+    endpoints = [(endpoint, Handler(service, endpoint)) for endpoint in ENDPOINTS]
     routes: list[BaseRoute] = [
         Route(path, _ByMethod(handlers), methods=list(handlers))
         for path, handlers in _by_path(endpoints).items()
@@ -98,7 +102,6 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(_Direct, handlers=direct)],
         exception_handlers={HTTPException: _http_error, Exception: _fault},
     )
     app.router.redirect_slashes = False  # it would redirect to whatever the Host header says
@@ -122,34 +125,20 @@ class _ByMethod:
         await self._handlers[method](scope, receive, send)
 
 
-class _Direct:
-    """Answers where method and path name an endpoint, so that `decide` need not be routed: that
-    costs as much as decoding its body.
-    """
-
-    def __init__(self, app: ASGIApp, handlers: Mapping[tuple[str, str], ASGIApp]) -> None:
-        self._app = app
-        self._handlers = handlers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handler = None
-        if scope["type"] == "http":
-            handler = self._handlers.get((scope["method"], scope["path"]))
-        await (handler or self._app)(scope, receive, send)
-
-
-class _Handler:
+class Handler:
     """An endpoint as an ASGI app: from the body's bytes to the answer's."""
 
     def __init__(self, service: Service, endpoint: Endpoint) -> None:
         self._service = service
         self._endpoint = endpoint
         self._decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
-        self._latency = service.metrics.latency.labels(endpoint.path)
-        requests = service.metrics.requests
-        self._counters = {endpoint.status: requests.labels(endpoint.path, endpoint.status)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, content, extra = await self.respond(scope, receive)
+        await _send(send, status, content, extra)
+
+    async def respond(self, scope: Scope, receive: Receive) -> Answered:
+        """Return the status, body and further headers of the answer."""
         start = time.perf_counter()
         service, endpoint = self._service, self._endpoint
         extra: RawHeaders = _NO_MORE
@@ -180,13 +169,8 @@ class _Handler:
         if endpoint.scope == "admin" and caller is not None:
             details = {**given, **({} if body is None else msgspec.to_builtins(body))}
             service.audit.note(caller.name, endpoint.handle.__name__, details, status)
-        counter = self._counters.get(status)
-        if counter is None:
-            counter = service.metrics.requests.labels(endpoint.path, status)
-            self._counters[status] = counter
-        counter.inc()
-        self._latency.observe(time.perf_counter() - start)
-        await _send(send, status, content, extra)
+        service.metrics.observe(endpoint.path, status, time.perf_counter() - start)
+        return status, content, extra
 
 
 async def _send(send: Send, status: int, content: bytes, extra: RawHeaders) -> None:
@@ -298,9 +282,7 @@ def _json(content: bytes, status: int = 200, headers: dict[str, str] | None = No
     return Response(content, status, headers, _JSON)
 
 
-def _problem(
-    status: int, problem: Problem, retry_after: float = 1.0
-) -> tuple[int, bytes, RawHeaders]:
+def _problem(status: int, problem: Problem, retry_after: float = 1.0) -> Answered:
     """Return the status, body and further headers that tell of a problem."""
     extra: RawHeaders = {}
     if status == 401:
@@ -310,7 +292,7 @@ def _problem(
     return status, _encode(ErrorBody(problem, "unknown" if status == 504 else None)), extra
 
 
-def _refusal(refusal: Refused) -> tuple[int, bytes, RawHeaders]:
+def _refusal(refusal: Refused) -> Answered:
     status = next((code for kind, code in _STATUSES if isinstance(refusal, kind)), 422)
     message = refusal.message
     if isinstance(refusal, OutcomeUnknown):  # their own words may hold the database's address
@@ -345,10 +327,10 @@ async def _health(request: Request) -> Response:
     return _json(_encode(Health("up")))
 
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def _readiness(service: Service) -> Handler:
+def _readiness(service: Service) -> View:
     async def readyz(request: Request) -> Response:
         if await service.ready():
             return _json(_encode(Health("ready")))
@@ -358,7 +340,7 @@ def _readiness(service: Service) -> Handler:
     return readyz
 
 
-def _metrics(service: Service) -> Handler:
+def _metrics(service: Service) -> View:
     async def metrics(request: Request) -> Response:
         try:
             headers = dict(request.scope["headers"])

@@ -10,6 +10,8 @@ import asyncio
 import socket
 import time
 from collections import deque
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,7 +19,7 @@ import httptools
 import uvicorn
 from uvicorn.server import ServerState
 
-from latentbandits.serving.http.exchange import Exchange, simple_answer
+from latentbandits.serving.http.exchange import Exchange, Responder, simple_answer
 from latentbandits.serving.settings import Settings
 
 _MAX_HEADER_BYTES = 32 * 1024
@@ -28,6 +30,15 @@ _SEND_BUFFER = 128 * 1024
 _IDLE_SECONDS = 75.0
 _LINGER_SECONDS = 5.0  # for a client to read its answer while it still sends
 _FOREVER = float("inf")
+
+
+@lru_cache(maxsize=64)
+def _parse_url(url: bytes) -> tuple[bytes, str, bytes]:
+    """Return the path as it came, the path it stands for, and the query."""
+    parsed = httptools.parse_url(url)
+    raw = parsed.path or b"/"
+    path = raw.decode("ascii")
+    return raw, unquote(path) if "%" in path else path, parsed.query or b""
 
 
 class Held:
@@ -42,6 +53,7 @@ class Connection(asyncio.Protocol):
 
     settings: Settings
     held: Held
+    direct: Mapping[tuple[str, str], Responder]  # what answers without the app's routing
 
     def __init__(
         self,
@@ -242,9 +254,7 @@ class Connection(asyncio.Protocol):
             self.refuse(429, "pipelined", f"at most {_MAX_PIPELINED} requests may wait for answers")
 
     def _scope(self) -> dict[str, Any]:
-        url = httptools.parse_url(self._url)
-        raw = url.path or b"/"
-        path = raw.decode("ascii")
+        raw, path, query = _parse_url(self._url)
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -254,9 +264,9 @@ class Connection(asyncio.Protocol):
             "scheme": "http",
             "method": self._parser.get_method().decode("ascii"),
             "root_path": self._root_path,
-            "path": self._root_path + (unquote(path) if "%" in path else path),
+            "path": self._root_path + path,
             "raw_path": self._root_path.encode() + raw,
-            "query_string": url.query or b"",
+            "query_string": query,
             "headers": self._headers,
             "state": self._app_state.copy(),
         }
@@ -335,7 +345,8 @@ class Connection(asyncio.Protocol):
 
     def _start(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        task = self._loop.create_task(exchange.run(self._app))
+        direct = self.direct.get((exchange.scope["method"], exchange.scope["path"]))
+        task = self._loop.create_task(exchange.run(self._app, direct))
         self._server.tasks.add(task)
         task.add_done_callback(self._server.tasks.discard)
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from latentbandits.serving.engine.engine import Engine
@@ -58,14 +65,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "latentbandits_requests", "requests by route and status", ["route", "status"],
-            registry=self.registry,
-        )  # fmt: skip
-        self.latency = Histogram(
-            "latentbandits_request_seconds", "time to the answer, commit included", ["route"],
-            buckets=_SECONDS, registry=self.registry,
-        )  # fmt: skip
+        self._requests: dict[tuple[str, int], int] = {}
+        self._latencies: dict[str, _Latencies] = {}
+        self.registry.register(_Requests(self._requests, self._latencies))
         self.waiting = Gauge(
             "latentbandits_waiting", "requests that wait for the writer", registry=self.registry
         )
@@ -76,6 +78,15 @@ class Metrics:
             "latentbandits_store_works", "1 while commits succeed", registry=self.registry
         )
 
+    def observe(self, route: str, status: int, seconds: float) -> None:
+        """Count a request and its time. Called by the event loop alone: it takes no lock."""
+        self._requests[route, status] = self._requests.get((route, status), 0) + 1
+        known = self._latencies.get(route)
+        if known is None:
+            known = self._latencies[route] = _Latencies()
+        known.counts[bisect_left(_SECONDS, seconds)] += 1
+        known.total += seconds
+
     def exposition(self, totals: Snapshot | None) -> bytes:
         text: bytes = generate_latest(self.registry)
         if totals is not None:
@@ -83,6 +94,41 @@ class Metrics:
             registry.register(_Totals(totals))
             text += generate_latest(registry)
         return text
+
+
+class _Latencies:
+    """Requests by the bucket of their time; the last bucket has no end."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_SECONDS) + 1)
+        self.total = 0.0
+
+
+class _Requests(Collector):
+    def __init__(
+        self, requests: dict[tuple[str, int], int], latencies: dict[str, _Latencies]
+    ) -> None:
+        self._requests = requests
+        self._latencies = latencies
+
+    def collect(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily(
+            "latentbandits_requests", "requests by route and status", labels=["route", "status"]
+        )
+        for (route, status), count in self._requests.items():
+            requests.add_metric([route, str(status)], count)
+        yield requests
+        seconds = HistogramMetricFamily(
+            "latentbandits_request_seconds", "time to the answer, commit included",
+            labels=["route"],
+        )  # fmt: skip
+        bounds = [*map(str, _SECONDS), "+Inf"]
+        for route, known in self._latencies.items():
+            buckets = list(zip(bounds, accumulate(known.counts), strict=True))
+            seconds.add_metric([route], buckets, known.total)
+        yield seconds
 
 
 class _Totals(Collector):

@@ -16,7 +16,7 @@ from typing import Any
 
 import uvicorn
 
-from latentbandits.serving.http.app import Background, create_app
+from latentbandits.serving.http.app import Background, create_app, direct_handlers
 from latentbandits.serving.http.connection import Connection, Held
 from latentbandits.serving.http.service import Service
 
@@ -80,7 +80,8 @@ def serve(service: Service, beside: Background | None = None) -> None:
     gc.freeze()  # what has been loaded stays: collections need not look at it
     gc.set_threshold(*_COLLECT)
     settings = service.settings
-    protocol: Any = type("Protocol", (Connection,), {"settings": settings, "held": Held()})
+    members = {"settings": settings, "held": Held(), "direct": direct_handlers(service)}
+    protocol: Any = type("Protocol", (Connection,), members)
     config = uvicorn.Config(
         create_app(service, beside),
         host=settings.host,
