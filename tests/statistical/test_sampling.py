@@ -39,13 +39,18 @@ def test_a_normal_in_place_of_an_exponential_clock_is_caught():
 
 
 def test_systematic_draws_have_the_right_marginals():
-    log_weights = np.broadcast_to(np.log(PROBABILITIES), (N, 5))
+    log_weights = np.broadcast_to(np.log(PROBABILITIES) - 300, (N, 5))
     drawn = states.sample_many(log_weights, 7, np.random.default_rng(1))
-    for column in drawn[:, [0, 6]].T:  # sorted, so one column alone is not a sample ...
-        assert column.min() >= 0
+    assert (np.diff(drawn, axis=1) >= 0).all()
+    counts = np.stack([(drawn == s).sum(axis=1) for s in range(5)], axis=1)
+    assert (np.abs(counts - 7 * PROBABILITIES) < 1).all()  # within one of its share, always
     rng = np.random.default_rng(2)
-    picked = drawn[np.arange(N), rng.integers(7, size=N)]  # ... but a random one is
+    picked = drawn[np.arange(N), rng.integers(7, size=N)]  # sorted, so only a random one is a draw
     assert p_value(np.bincount(picked, minlength=5), PROBABILITIES) > ALPHA
+    # Planted: without a uniform of its own, a session's counts are always the same.
+    stuck = states.systematic(log_weights, 7, 0.5)
+    picked = stuck[np.arange(N), rng.integers(7, size=N)]
+    assert p_value(np.bincount(picked, minlength=5), PROBABILITIES) < ALPHA
 
 
 def test_actions_are_drawn_from_their_probabilities():

@@ -1,4 +1,4 @@
-"""`check_model`: what beliefs and policies rely on, for any model."""
+"""`check_model`: the promises that beliefs and policies rely on, for any model."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.models.checks import IntArray
-from latentbandits.models.protocol import KnownModel, Model
+from latentbandits.models.checks import Context, FloatArray, IntArray
+from latentbandits.models.protocol import Generative, KnownModel, Model
+from latentbandits.models.support import Support
+from latentbandits.testing import likelihoods
 from latentbandits.testing.trees import assert_same, rows, snapshot
 
 N_SESSIONS = 4
 N_ROUNDS = 5
 N_DRAWS = 4000
-MOMENT_ERRORS = 6.0  # standard errors: a correct sampler fails with probability below 1e-7
 
 Draw = Callable[[int, np.random.Generator], Any]
 
@@ -25,12 +26,25 @@ def check_model(
     context: Draw | None = None,
     reward: Draw | None = None,
     order_free: bool = True,
+    support: Support | None = None,
 ) -> None:
-    """AssertionError, saying which promise was broken, unless `model` keeps them all.
+    """Raise AssertionError, which names the broken promise, unless `model` keeps them all.
 
-    `context(n_sessions, rng)` and `reward(n_sessions, rng)` draw inputs that the model takes; by
-    default no context, and standard normal rewards. The model must be one that all sessions share.
-    `order_free=False` is for states that move and for particles: there the order tells something.
+    The likelihood sums or integrates to one over the support of rewards, and its mean is
+    `expected_rewards`. The predictive density does too, and its mean is that of
+    `posterior_rewards`. Draws have the moments of the posterior. Conditioning is pure, the same
+    for a session alone and in a batch, and if `order_free` independent of the order of rewards. If
+    users can be drawn from the model (`Generative`), their rewards follow the density, and the
+    predictive density is the average of the likelihood under the posterior.
+
+    Args:
+        model: any model that all sessions share (`n_sessions` is None).
+        n_actions: number of actions.
+        context: `context(n_sessions, rng)` draws a context; None is no context.
+        reward: `reward(n_sessions, rng)` draws rewards that the model takes; None draws them from
+            the model itself if it can, else from a standard normal.
+        order_free: False for states that move and for particles, where the order matters.
+        support: the possible rewards; None is the `support` of the model, else all numbers.
 
     >>> from latentbandits import GaussianArms
     >>> check_model(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1), n_actions=2)
@@ -42,13 +56,50 @@ def check_model(
         for _ in range(N_ROUNDS)
     ]
     actions = [rng.integers(n_actions, size=N_SESSIONS) for _ in range(N_ROUNDS)]
-    draw = reward or (lambda n, rng: rng.standard_normal(n))
-    rewards = [np.asarray(draw(N_SESSIONS, rng), np.float64) for _ in range(N_ROUNDS)]
+    rewards = [
+        _rewards(model, x, action, reward, rng) for x, action in zip(contexts, actions, strict=True)
+    ]
     history = list(zip(contexts, actions, rewards, strict=True))
+    stated = likelihoods.support_of(model, support)
     _check_known(model, n_actions, history)
-    if hasattr(model, "condition"):
-        _check_posterior(model, n_actions, history, order_free)  # type: ignore[arg-type]
-        _check_sampler(model, n_actions, history)  # type: ignore[arg-type]
+    likelihoods.check_likelihood(model, contexts[0], stated)
+    likelihoods.check_point(model, *history[0])
+    if not hasattr(model, "condition"):
+        return
+    uncertain: Model = model  # type: ignore[assignment]
+    _check_posterior(uncertain, n_actions, history, order_free)
+    _check_sampler(uncertain, n_actions, history)
+    learned, _ = _condition(uncertain, history[:2])
+    likelihoods.check_predictive(uncertain, learned, contexts[0], stated)
+    if isinstance(model, Generative):
+        likelihoods.check_prior(uncertain, model, contexts[0])
+        likelihoods.check_evidence(uncertain, model, history)
+        if _draws_rewards(model, contexts[0], rng):
+            likelihoods.check_users(uncertain, model, contexts[0], stated)
+
+
+def _rewards(
+    model: KnownModel, context: Context, action: IntArray, reward: Draw | None, rng: Any
+) -> FloatArray:
+    """Draw a reward of each session."""
+    if reward is not None:
+        return np.asarray(reward(N_SESSIONS, rng), np.float64)
+    if isinstance(model, Generative) and _draws_rewards(model, context, rng):
+        theta = model.draw_theta(rng.integers(model.n_states, size=N_SESSIONS), rng)
+        drawn: FloatArray = model.draw_rewards(theta, context, rng)[np.arange(N_SESSIONS), action]
+        return drawn
+    normals: FloatArray = rng.standard_normal(N_SESSIONS)
+    return normals
+
+
+def _draws_rewards(model: Generative, context: Context, rng: np.random.Generator) -> bool:
+    """Tell whether the model has a sampler of rewards: one made of functions may not."""
+    theta = model.draw_theta(np.zeros(N_SESSIONS, np.int64), rng)
+    try:
+        model.draw_rewards(theta, context, rng)
+    except TypeError:
+        return False
+    return True
 
 
 def _check_known(model: KnownModel, n_actions: int, history: list[Any]) -> None:
@@ -92,7 +143,7 @@ def _check_posterior(model: Model, n_actions: int, history: list[Any], order_fre
 
 
 def _check_sampler(model: Model, n_actions: int, history: list[Any]) -> None:
-    """Draws have the posterior's mean and variance, in every state."""
+    """Check that draws have the mean and variance of the posterior, in every state."""
     parameters, _ = _condition(model, history)
     context = history[0][0]
     mean, variance = model.posterior_rewards(parameters, context)
@@ -101,13 +152,9 @@ def _check_sampler(model: Model, n_actions: int, history: list[Any]) -> None:
         state = np.full((N_SESSIONS, N_DRAWS), s)
         draws = model.sample_rewards(parameters, context, state, rng)
         assert draws.shape == (N_SESSIONS, N_DRAWS, n_actions), f"draws: {draws.shape}"
-        error = draws.std(axis=1) / np.sqrt(N_DRAWS) + 1e-9
-        off = np.abs(draws.mean(axis=1) - mean[:, s]) / error
-        assert off.max() < MOMENT_ERRORS, f"the mean of draws in state {s} is {off.max():.1f} off"
-        squares = (draws - mean[:, s, None]) ** 2
-        error = squares.std(axis=1) / np.sqrt(N_DRAWS) + 1e-9
-        off = np.abs(squares.mean(axis=1) - variance[:, s]) / error
-        assert off.max() < MOMENT_ERRORS, f"their variance in state {s} is {off.max():.1f} off"
+        for i in range(N_SESSIONS):
+            what = f"draws of mean rewards in state {s} of session {i}"
+            likelihoods.check_moments(draws[i], mean[i, s], variance[i, s], what)
 
 
 def _condition(model: Model, history: list[Any]) -> tuple[Any, Any]:

@@ -110,6 +110,12 @@ class Ensemble(StationaryModel):
         return self.models[0].n_sessions
 
     @property
+    def support(self) -> Support:
+        """The rewards that the first member allows; `check_reward` asks every member."""
+        support: Support = getattr(self.models[0], "support", REALS)
+        return support
+
+    @property
     def is_certain(self) -> bool:
         """A single certain member is certain; of several the right one is unknown."""
         return len(self.models) == 1 and self.models[0].is_certain
