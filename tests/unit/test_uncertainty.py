@@ -79,12 +79,13 @@ def test_a_linear_model_is_widened_by_the_variance_of_its_means():
     learned = learner.learn(log, chosen, 0)
     found = bootstrap(learner, log, learned, chosen, 6)
     # By hand: fits whose rewards differ by +-1 times the first feature in one state, and by +-2
-    # times the second in the other, have weights (+-1, 0, 0) and (0, +-2, 0).
+    # times the second in the other, have weights (+-1, 0, ...) and (0, +-2, ...).
     x = learned.features
     by_hand = np.array([1.0, -1.0])[:, None, None] * np.stack([x[:, 0], 2 * x[:, 1]])
     wide = learner.widened(learned, Disagreement(by_hand, found.shares[:2])).model
     added = wide.covariances - learned.model.covariances
-    expected = [np.diag([1.0, 0.0, 0.0]), np.diag([0.0, 4.0, 0.0])]
+    expected = np.zeros_like(added)
+    expected[0, 0, 0], expected[1, 1, 1] = 1.0, 4.0
     np.testing.assert_allclose(added, expected, atol=1e-9)
     weights = found.in_features(learned)
     # In our coordinates: what is left of the fits' differences has nothing of our features in it.

@@ -121,12 +121,6 @@ class Ensemble(StationaryModel):
         return len(self.models) == 1 and self.models[0].is_certain
 
     @property
-    def support(self) -> Support:
-        """The rewards that the first member allows; `check_reward` asks all of them."""
-        support: Support = getattr(self.models[0], "support", REALS)
-        return support
-
-    @property
     def noise(self) -> float:
         return max(member.noise for member in self.models)
 

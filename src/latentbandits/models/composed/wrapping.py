@@ -41,12 +41,6 @@ class Wrapping:
         return self.model.noise
 
     @property
-    def support(self) -> Support:
-        """The rewards that the model inside allows."""
-        support: Support = getattr(self.model, "support", REALS)
-        return support
-
-    @property
     def reward_bounds(self) -> tuple[float, float] | None:
         """The smallest and the largest possible reward; None where the family has no bounds."""
         return getattr(self.model, "reward_bounds", None)
