@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from latentbandits.models import save as save
     from latentbandits.models.families import *  # noqa: F403
     from latentbandits.simulation import simulate as simulate
+    from latentbandits.simulation import tune as tune
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ _MODULES = {
     "load": "latentbandits.models",
     "save": "latentbandits.models",
     "simulate": "latentbandits.simulation",
+    "tune": "latentbandits.simulation",
 }
 _lazy = lazy_exports(__name__, _MODULES, _FAMILIES)
 

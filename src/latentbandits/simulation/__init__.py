@@ -3,5 +3,6 @@
 from latentbandits.report.estimate import Estimate
 from latentbandits.simulation.results import PolicyResult, Results, pool
 from latentbandits.simulation.simulate import simulate
+from latentbandits.simulation.tune import Tuning, tune
 
-__all__ = ["Estimate", "PolicyResult", "Results", "pool", "simulate"]
+__all__ = ["Estimate", "PolicyResult", "Results", "Tuning", "pool", "simulate", "tune"]

@@ -1,0 +1,69 @@
+"""`latentbandits tune MODEL`: the best policy for a model, on users drawn from its own prior."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from latentbandits.cli import options
+from latentbandits.experiments.options import above_zero, positive
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("tune", help=__doc__.split(": ", 1)[1], description=__doc__)
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a folder that fit or save wrote")
+    add("--horizon", type=positive, default=200, help="rounds that a user stays (default 200)")
+    offered = "actions of a round, drawn from the catalogue of a linear model (default 20)"
+    add("--offered", type=positive, default=20, help=offered)
+    add("--policies", nargs="+", metavar="POLICY", help="candidates (default: greedy, quantiles, "
+        "IDS, Thompson sampling, and planning policies for small models)")  # fmt: skip
+    effort = "factor on the number of users, and so on the cost (default 1)"
+    add("--effort", type=above_zero, default=1.0, help=effort)
+    options.add_common(parser, out="out/tune")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from latentbandits.cli.advice import warn_of_harm
+    from latentbandits.cli.output import OutputFolder
+    from latentbandits.cli.progress import Progress
+    from latentbandits.models import load, load_catalogue
+    from latentbandits.report.files import write_results
+    from latentbandits.report.report import Table
+    from latentbandits.report.terminal import show_tables
+    from latentbandits.simulation.tune import tune
+
+    model, catalogue = load(arguments.model), load_catalogue(arguments.model)
+    warnings = warn_of_harm(arguments.model)
+    features = None if catalogue is None or model.n_features is None else catalogue.features
+    folder = OutputFolder(arguments.out)
+    with options.executor(arguments.jobs) as executor, Progress("tune") as progress:
+        found = tune(
+            model,
+            arguments.horizon,
+            features,
+            arguments.policies,
+            seed=arguments.seed,
+            offered=arguments.offered,
+            effort=arguments.effort,
+            executor=executor,
+            progress=progress,
+        )
+    names = ("model", "horizon", "offered", "policies", "effort", "seed")
+    results = {
+        "command": "tune",
+        "settings": {name: getattr(arguments, name) for name in names},
+        "warnings": warnings,
+        **found.as_dict(),
+    }
+    with folder.replacing() as scratch:
+        write_results(results, scratch)
+    table = Table(
+        f"Regret over {found.horizon} rounds on users drawn from {arguments.model}",
+        ("policy", "regret", "behind the best", "users"),
+        [(row.policy, str(row.regret), str(row.behind), str(row.users)) for row in found.table],
+    )
+    console = show_tables([table])
+    console.print(f"{found.summary}; results in {folder.path}", highlight=False)
+    return 0

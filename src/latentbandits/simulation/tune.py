@@ -1,0 +1,239 @@
+"""Choose a policy for a model: play candidates on users drawn from the model's own prior.
+
+Under that prior the Bayes regret of any policy can be simulated. Successive halving (Karnin, Koren
+& Somekh 2013): all candidates play the same few users, the better half plays more users, and so on.
+All candidates of a stage see the same users, contexts and noise, so that differences are paired.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.beliefs import planning
+from latentbandits.environments.drawn_users import DrawnUsers
+from latentbandits.environments.protocol import Environment
+from latentbandits.models.checks import FloatArray, positive_count
+from latentbandits.models.protocol import KnownModel
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.registry import Inputs, build, parse
+from latentbandits.report.estimate import Estimate
+from latentbandits.report.progress import ProgressBar
+from latentbandits.simulation.simulate import simulate
+
+QUANTILES = (0.6, 0.7, 0.8, 0.9, 0.95, 0.97)
+_FIRST_ROUNDS = 16_000  # rounds that every candidate plays in the first stage: users x horizon
+_FEWEST, _MOST = 40, 400  # users of the first stage
+_FAR = 3.0  # paired standard errors behind the best beyond which a candidate is dropped
+_SMALL = 100  # beliefs of one decision up to which planning policies are candidates
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One row of a tuning's table; regret is cumulative over the horizon, per user."""
+
+    policy: str
+    regret: Estimate
+    behind: Estimate  # its regret less the winner's, paired over the users that both played
+    users: int
+    stages: int  # how many stages it played
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """The result of `tune`: the winner's text, all candidates, and the cost."""
+
+    winner: str
+    table: tuple[Candidate, ...]  # best first
+    horizon: int
+    rounds: int  # decisions that were simulated
+    seconds: float  # of the processor
+
+    @property
+    def margin(self) -> Estimate:
+        """The regret of the best other candidate less the winner's, paired; 0 if it is alone."""
+        return self.table[1].behind if len(self.table) > 1 else Estimate(0.0, 0.0)
+
+    @property
+    def summary(self) -> str:
+        """The winner, its margin and the cost, in a sentence."""
+        lead = f", ahead of the next by {self.margin}" if len(self.table) > 1 else ""
+        return (
+            f"{self.winner} is best over {self.horizon} rounds{lead}; {self.rounds:,} decisions "
+            f"simulated in {self.seconds:.1f} processor seconds"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the tuning as plain values, for results.json."""
+        return {
+            "winner": self.winner,
+            "margin": self.margin.mean,
+            "margin_stderr": self.margin.stderr,
+            "decisions": self.rounds,
+            "seconds": round(self.seconds, 2),
+            "table": [
+                {
+                    "policy": row.policy,
+                    "regret": row.regret.mean,
+                    "regret_stderr": row.regret.stderr,
+                    "behind": row.behind.mean,
+                    "behind_stderr": row.behind.stderr,
+                    "users": row.users,
+                }
+                for row in self.table
+            ],
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{row.policy:32} regret {row.regret!s:>16}  behind {row.behind!s:>16}"
+            f"  users {row.users}"
+            for row in self.table
+        ]
+        return "\n".join([*lines, self.summary])
+
+
+def default_candidates(model: Any, horizon: int, n_actions: int | None = None) -> list[str]:
+    """Return the policies that `tune` compares, as texts of the registry.
+
+    Greedy, quantiles, information-directed and Thompson sampling; the knowledge gradient and
+    lookahead where a decision looks at few beliefs. For a certain model the m-policies.
+
+    >>> from latentbandits import GaussianArms
+    >>> default_candidates(GaussianArms([[0.9, 0.1]], noise=0.5, spread=0.1), horizon=50)[:2]
+    ['mmGreedy', 'mmBayesUCB(quantile=0.6)']
+    """
+    m = "m" if getattr(model, "is_certain", False) else "mm"
+    names = ["mmGreedy", *(f"{m}BayesUCB(quantile={q})" for q in QUANTILES), f"{m}IDS", f"{m}TS"]
+    width = (n_actions or model.n_actions or math.inf) * planning.count_outcomes(model)
+    if width <= _SMALL:
+        names.append(f"{m}KG(horizon={horizon})")
+    if width**2 <= _SMALL:
+        names.append(f"mLookahead(horizon={horizon})")
+    return names
+
+
+def tune(
+    model: KnownModel,
+    horizon: int,
+    contexts: ArrayLike | None = None,
+    candidates: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    offered: int = 20,
+    effort: float = 1.0,
+    executor: Executor | None = None,
+    progress: ProgressBar | None = None,
+) -> Tuning:
+    """Return the candidate of the least regret on users drawn from the model's prior.
+
+    Args:
+        model: any model that all sessions share.
+        horizon: number of rounds that a user stays.
+        contexts: for models with features: a catalogue `(n_items, n_features)`, of which each
+            round offers `offered` items, or contexts `(n_contexts, n_actions, n_features)`.
+        candidates: texts of the policy registry; None: `default_candidates`.
+        seed: of all randomness.
+        offered: items of a catalogue that a round offers.
+        effort: factor on the number of users; the cost is proportional to it.
+        executor: runs chunks of users in other processes.
+        progress: shows the number of users played.
+
+    >>> from latentbandits import GaussianArms
+    >>> model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1)
+    >>> found = tune(model, 20, candidates=["mmGreedy", "uniform"], effort=0.1)
+    >>> found.winner, found.margin.mean > 0
+    ('mmGreedy', True)
+    """
+    positive_count("horizon", horizon)
+    users = DrawnUsers(model, contexts, offered)
+    pool: Any = users.contexts
+    n_actions = model.n_actions
+    if pool is not None and n_actions is None:
+        n_actions = offered if pool.ndim == 2 else pool.shape[1]
+    texts = default_candidates(model, horizon, n_actions) if candidates is None else candidates
+    inputs = Inputs(model=model, horizon=horizon)
+    for text in dict.fromkeys(texts):
+        build(text, inputs)  # a policy that cannot be built is refused before the work
+    return tune_in(users, horizon, texts, seed=seed, effort=effort, executor=executor,
+                   progress=progress)  # fmt: skip
+
+
+def tune_in(
+    environment: Environment,
+    horizon: int,
+    candidates: Sequence[str],
+    *,
+    seed: int = 0,
+    effort: float = 1.0,
+    executor: Executor | None = None,
+    progress: ProgressBar | None = None,
+) -> Tuning:
+    """Return the candidate of the least regret in an environment; `tune` explains the rest."""
+    texts = list(dict.fromkeys(str(parse(text)) for text in candidates))
+    if not texts:
+        raise ValueError("give at least one candidate policy")
+    if not effort > 0:
+        raise ValueError(f"effort must be above zero; got {effort}")
+    started = time.process_time()
+    regrets: dict[str, list[FloatArray]] = {text: [] for text in texts}
+    alive, rounds = list(texts), 0
+    n_users = round(effort * min(max(_FIRST_ROUNDS / horizon, _FEWEST), _MOST))
+    n_users = max(n_users, 8)
+    n_stages = max(1, math.ceil(math.log2(len(texts))))
+    for stage in range(n_stages):
+        if stage > 0 and len(alive) == 1:
+            break
+        if progress is not None:
+            progress.start(f"tune, {len(alive)} policies", n_users)
+        makers = {text: partial(_make, text, horizon) for text in alive}
+        results = simulate(
+            makers,
+            environment,
+            n_runs=n_users,
+            horizon=horizon,
+            seed=_stage_seed(seed, stage),
+            executor=executor,
+            progress=None if progress is None else progress.advance,
+        )
+        rounds += len(alive) * n_users * horizon
+        for text in alive:
+            regrets[text].append(results[text].regrets)
+        alive = _survivors({text: np.concatenate(regrets[text]) for text in alive})
+        n_users *= 2
+    winner = alive[0]
+    rows = [_row(text, regrets, winner) for text in texts]
+    rows.sort(key=lambda row: (row.policy != winner, -row.stages, row.behind.mean))
+    return Tuning(winner, tuple(rows), horizon, rounds, time.process_time() - started)
+
+
+def _make(text: str, horizon: int, model: Any) -> AnyPolicy:
+    return build(text, Inputs(model=model, horizon=horizon))
+
+
+def _stage_seed(seed: int, stage: int) -> int:
+    """Return a seed for each stage, so that every stage has users of its own."""
+    return int(np.random.SeedSequence([seed, stage]).generate_state(1)[0])
+
+
+def _survivors(regrets: dict[str, FloatArray]) -> list[str]:
+    """Return the better half, best first, without candidates that are clearly behind the best."""
+    ranked = sorted(regrets, key=lambda text: float(regrets[text].mean()))
+    kept = ranked[: max(1, math.ceil(len(ranked) / 2))]
+    best = regrets[kept[0]]
+    behind = {text: Estimate.of(regrets[text] - best) for text in kept[1:]}
+    return [kept[0], *(t for t in kept[1:] if behind[t].mean <= _FAR * behind[t].stderr)]
+
+
+def _row(text: str, regrets: dict[str, list[FloatArray]], winner: str) -> Candidate:
+    mine, stages = np.concatenate(regrets[text]), len(regrets[text])
+    best = np.concatenate(regrets[winner][:stages])
+    return Candidate(text, Estimate.of(mine), Estimate.of(mine - best), len(mine), stages)
