@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, cast
 
 from latentbandits.serving.errors import StoreError
 from latentbandits.serving.stores.protocol import LogReader, Store
 
-__all__ = ["LogReader", "Store", "open_log", "open_store"]
+if TYPE_CHECKING:
+    from latentbandits.serving.stores.tables import Tables
+
+__all__ = ["LogReader", "Store", "open_log", "open_store", "open_tables"]
 
 _FORMS = "memory, sqlite:PATH, or postgresql://USER@HOST/DATABASE"
 
@@ -50,6 +54,21 @@ def open_log(url: str) -> LogReader:
 
         return PostgresqlLog(url)
     raise StoreError(f"{url!r} holds no log that can be read: give {_FORMS.partition(', ')[2]}")
+
+
+def open_tables(url: str) -> AbstractContextManager[Tables]:
+    """All tables of a store as of one moment, beside a service that may be writing them."""
+    kind, _, rest = url.partition(":")
+    if kind == "sqlite" and rest:
+        from latentbandits.serving.stores.tables import sqlite_tables
+
+        return sqlite_tables(rest)
+    if kind in ("postgresql", "postgres") and rest:
+        _need_psycopg()
+        from latentbandits.serving.stores.postgresql import postgresql_tables
+
+        return postgresql_tables(url)
+    raise StoreError(f"{url!r} is not a store with a file: give {_FORMS.partition(', ')[2]}")
 
 
 def _need_psycopg() -> None:

@@ -137,6 +137,10 @@ class PostgresqlStore(SqlStore):
         first = int(self._run("SELECT nextval('orders')")[0][0])
         return range(first, first + _BLOCK)
 
+    def continue_sequences(self) -> None:
+        self._run("SELECT setval('orders', ?, false)", (self.last_order() + _BLOCK,))
+        self._run("SELECT setval('positions', (SELECT COALESCE(max(position), 1) FROM stream))")
+
     def begin(self) -> None:
         self._events.clear()
         self._run("BEGIN")
@@ -235,6 +239,41 @@ class PostgresqlLog:
 
     def close(self) -> None:
         self._connection.close()
+
+
+class PostgresqlTables:
+    """Reads all tables as of one moment (REPEATABLE READ)."""
+
+    place = "the PostgreSQL store"
+
+    def __init__(self, connection: DeadlineConnection) -> None:
+        self._connection = connection
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Row]:
+        try:
+            yield from self._connection.execute(translated(statement), values or None).fetchall()
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"{self.place} cannot be read: {reason(error)}") from None
+
+    def file_problems(self) -> Iterator[str]:
+        row = self._connection.execute("SHOW data_checksums").fetchone()
+        if row is not None and row[0] != "on":
+            yield f"note: {self.place} runs without data checksums (initdb --data-checksums)"
+
+
+@contextmanager
+def postgresql_tables(url: str) -> Iterator[PostgresqlTables]:
+    """Give a view of all tables; it ends with the block."""
+    PostgresqlLog(url).close()  # refuses what is no store, or an old one
+    connection = connect(url)
+    connection.seconds = _MIGRATION_SECONDS
+    try:
+        connection.execute(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0"
+        )
+        yield PostgresqlTables(connection)
+    finally:
+        connection.close()
 
 
 def reason(error: BaseException) -> str:

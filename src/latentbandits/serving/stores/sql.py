@@ -155,8 +155,8 @@ def page(events: Iterator[LoggedEvent], max_bytes: int) -> list[LoggedEvent]:
     return taken
 
 
-class SqlStore(ABC):
-    """The statements; subclasses give connections, transactions, `_run` and `reserve`."""
+class SqlQueries(ABC):
+    """The statements; subclasses give a connection, by `_run`."""
 
     lock_rows = ""  # appended to the SELECT of a session that may be changed next
 
@@ -166,6 +166,17 @@ class SqlStore(ABC):
     @abstractmethod
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one statement with ? for its values, in the transaction under way."""
+
+    def insert(self, statement: str, values: Sequence[Any]) -> None:
+        """Insert a row that was read from another store."""
+        self._run(statement, values)
+
+    def last_order(self) -> int:
+        """Return the largest order of any row."""
+        columns = (("sessions", "key"), ("sessions", "last_order"), ("decisions", "id"),
+                   ("rewards", "id"), ("activations", "id"), ("audit", "id"))  # fmt: skip
+        found = (self._run(f"SELECT max({c}) FROM {t}")[0][0] for t, c in columns)
+        return max((int(order) for order in found if order is not None), default=0)
 
     def _one(self, statement: str, values: Sequence[Any]) -> Row | None:
         rows = self._run(statement, values)
@@ -363,3 +374,20 @@ class SqlStore(ABC):
     def notes(self, prefix: str) -> dict[str, bytes]:
         rows = self._run("SELECT name, value, checksum FROM notes")
         return {row[0]: verified("notes", row)[1] for row in rows if row[0].startswith(prefix)}
+
+
+class SqlStore(SqlQueries):
+    """A store of its own: with transactions, and sequences that can be continued."""
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def continue_sequences(self) -> None:
+        """Let new orders and positions lie above all that were copied into this store."""

@@ -69,9 +69,7 @@ class SqliteStore(SqlStore):
             raise StoreError(f"cannot open {self._path}: {error.strerror}") from None
         try:
             _make_private(self._path)
-            connection = self._connect()
-            self._migrate(connection)
-            self._compare_mark(connection)
+            self._compare_mark(self._migrate(self._connect()))
         except (apsw.Error, OSError, Damaged) as error:
             self._abandon()
             raise StoreError(f"cannot open {self._path}: {describe(error)}") from None
@@ -99,7 +97,8 @@ class SqliteStore(SqlStore):
         self._mark = Mark(Path(f"{self._path}.mark"))
         return connection
 
-    def _migrate(self, connection: apsw.Connection) -> None:
+    def _migrate(self, connection: apsw.Connection) -> apsw.Connection:
+        """Bring the tables up to date; returns the connection to go on with."""
         application, version = read_version(connection)
         empty = version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
         if not empty:
@@ -128,11 +127,14 @@ class SqliteStore(SqlStore):
         if not page_checksums.are_on(connection):
             with suppress(apsw.FullError):
                 page_checksums.turn_on(connection)
+            self._disconnect()
+            connection = self._connect()
         if not page_checksums.are_on(connection):
             self.warnings.append(
                 f"{self._path} has no page checksums (disk full, or an apsw without cksumvfs): "
                 "damage to the file is noticed by its rows' checksums alone"
             )
+        return connection
 
     def _compare_mark(self, connection: apsw.Connection) -> None:
         """Report commits that were acknowledged and are gone."""
@@ -174,6 +176,9 @@ class SqliteStore(SqlStore):
         first = max(self._run("SELECT next FROM sequence")[0][0], floor + 1)
         self._run("UPDATE sequence SET next = ?", (first + _BLOCK,))
         return range(first, first + _BLOCK)
+
+    def continue_sequences(self) -> None:
+        self._run("UPDATE sequence SET next = ?", (self.last_order() + _BLOCK,))
 
     def begin(self) -> None:
         self._events.clear()

@@ -1,0 +1,87 @@
+"""Copy a store, as of one moment, beside the service that writes it; also to restore it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from latentbandits.serving.errors import Refused, StoreError
+from latentbandits.serving.stores.checksums import verified
+from latentbandits.serving.stores.sql import TABLES, SqlStore
+from latentbandits.serving.stores.tables import Tables, pages
+
+_LAYOUTS = [
+    *((table.name, table.columns) for table in TABLES),
+    ("notes", ("name", "value", "checksum")),
+    ("stream", ("position", "kind", "id")),
+]
+
+
+def backup(
+    tables: Tables,
+    out: str,
+    open_store: Callable[[str], SqlStore],
+    progress: Callable[[str], None] = lambda text: None,
+) -> dict[str, int]:
+    """Copy every row to the new store `out`; every checksum is verified on the way.
+
+    A SQLite copy appears under its name when it is complete and on the disk. Returns the number
+    of rows of each table.
+    """
+    kind, _, path = out.partition(":")
+    if kind != "sqlite":
+        return _copied(tables, open_store(out), progress)
+    target = Path(path)
+    if target.exists():
+        raise StoreError(f"{target} exists already: give the copy a name of its own")
+    part = target.with_name(f".{target.name}.part")
+    _remove(part)
+    try:
+        counts = _copied(tables, open_store(f"sqlite:{part}"), progress)
+        _sync(part)
+        part.replace(target)
+        _sync(target.parent)
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
+    finally:
+        _remove(part)
+    return counts
+
+
+def _copied(tables: Tables, store: SqlStore, progress: Callable[[str], None]) -> dict[str, int]:
+    counts = {}
+    try:
+        store.begin()
+        if store.note("store_id") is not None:
+            raise StoreError("the target is a store already: give an empty one")
+        for name, columns in _LAYOUTS:
+            progress(name)
+            insert = f"INSERT INTO {name} ({', '.join(columns)}) VALUES "
+            insert += f"({', '.join('?' * len(columns))})"
+            counts[name] = 0
+            for values in pages(tables, ", ".join(columns), name, columns[0]):
+                if columns[-1] == "checksum":
+                    verified(name, values)
+                store.insert(insert, values)
+                counts[name] += 1
+        store.continue_sequences()
+        store.commit()
+    except Refused as refusal:
+        raise StoreError(refusal.message) from None
+    finally:
+        store.close()
+    return counts
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    for end in ("", "-wal", "-shm", ".lock", ".mark"):
+        Path(f"{path}{end}").unlink(missing_ok=True)

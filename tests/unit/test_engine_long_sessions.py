@@ -1,0 +1,170 @@
+"""Long sessions: snapshots, replays in slices, merges of any number, and the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from latentbandits import Decision, mmTS
+from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.sessions import SLICE, Rebuilding
+from latentbandits.serving.errors import StoreUnavailable
+from latentbandits.serving.stores.sqlite import SqliteStore
+from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
+
+
+class Counting(SqliteStore):
+    """Counts the rewards that are read to be replayed."""
+
+    replayed = 0
+
+    def applied(self, *arguments: object, **options: object) -> list:  # type: ignore[type-arg]
+        rows = super().applied(*arguments, **options)  # type: ignore[arg-type]
+        self.replayed += len(rows)
+        return rows
+
+
+@pytest.mark.parametrize("model", [ARMS, LINEAR], ids=["arms", "linear"])
+def test_what_is_replayed_is_bounded(tmp_path: Path, model: object) -> None:
+    store = Counting(tmp_path / "s.sqlite")
+    driver = Driver(model, store, snapshot_rounds=20)
+    rng = np.random.default_rng(1)
+    features = [[1.0, 0.2], [0.1, 1.0]] if model is LINEAR else None
+    driver.play("ann", 210, rng, features=features)
+    before = driver.session("ann")
+    store.close()
+    store = Counting(tmp_path / "s.sqlite")
+    again = Driver(model, store, snapshot_rounds=20)
+    assert again.session("ann") == before
+    assert store.replayed == 10
+    store.close()
+
+
+def test_a_snapshot_of_another_model_policy_or_revision_is_not_used(tmp_path: Path) -> None:
+    store = Counting(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store, snapshot_rounds=10, swap="migrated")
+    driver.play("ann", 30, np.random.default_rng(2))
+    driver.activate(pack(OTHER_ARMS, "other"), "migrated")
+    assert driver.session("ann").rewards == 30
+    assert store.replayed == 30
+    store.close()
+    store = Counting(tmp_path / "s.sqlite")
+    other = Driver(OTHER_ARMS, store, policy="mTS", snapshot_rounds=10)
+    other.session("ann")
+    assert store.replayed == 30
+    store.close()
+
+
+def test_a_damaged_snapshot_is_replaced_by_the_log(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store, snapshot_rounds=10)
+    driver.play("ann", 30, np.random.default_rng(3))
+    before = driver.session("ann")
+    with driver.engine.transaction():
+        kept = store.snapshot(before_key(driver))
+        assert kept is not None
+        wrong = bytearray(kept.belief)
+        wrong[-3] ^= 1
+        store.put_snapshot(msgspec.structs.replace(kept, belief=bytes(wrong)))
+    driver.engine.sessions.clear()
+    assert driver.session("ann") == before
+    store.close()
+
+
+def before_key(driver: Driver) -> int:
+    live = driver.engine.sessions.find("ann")
+    assert live is not None
+    return live.row.key
+
+
+def test_long_replays_are_done_in_slices() -> None:
+    driver = Driver(ARMS, snapshot_rounds=0)
+    driver.play("ann", SLICE + 50, np.random.default_rng(4))
+    before = driver.session("ann")
+    driver.engine.sessions.clear()
+    driver.engine.sessions.deferring = True
+    with pytest.raises(Rebuilding) as raised:
+        driver.ask("ann")
+    slices = 0
+    done = False
+    while not done:
+        with driver.engine.transaction():
+            done = driver.engine.sessions.rebuild(raised.value.key, 0.0)
+        slices += 1
+        assert driver.ask("bob").action  # the others go on
+    assert slices > 5
+    assert driver.session("ann") == before
+    driver.engine.sessions.clear()  # the rebuilt belief was kept as a snapshot
+    assert driver.session("ann") == before
+
+
+def test_a_rollback_keeps_the_cache(tmp_path: Path) -> None:
+    class Failing(SqliteStore):
+        fail = False
+
+        def commit(self) -> None:
+            if self.fail:
+                self.rollback()
+                raise StoreUnavailable("the disk is full")
+            super().commit()
+
+    store = Failing(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store)
+    for name in "abcdef":
+        driver.play(name, 3, np.random.default_rng(5))
+    assert len(driver.engine.sessions) == 6
+    store.fail = True
+    with pytest.raises(StoreUnavailable):
+        driver.ask("a")
+    store.fail = False
+    assert len(driver.engine.sessions) == 5  # all but the one that the transaction touched
+    driver.engine.begin()
+    driver.engine.session("b")
+    driver.engine.rollback()
+    assert len(driver.engine.sessions) == 5
+    assert driver.ask("a").round == 4
+    store.close()
+
+
+def test_the_cache_is_bounded_in_bytes() -> None:
+    driver = Driver(ARMS, cached_megabytes=0.02)
+    for i in range(100):
+        driver.ask(f"user {i}")
+    assert 5 < len(driver.engine.sessions) < 30
+
+
+@pytest.mark.parametrize("direction", ["into the first", "into the next"])
+def test_a_chain_of_merges(tmp_path: Path, direction: str) -> None:
+    n = 300
+    store = SqliteStore(tmp_path / "s.sqlite", "NORMAL")
+    driver = Driver(ARMS, store)
+    values = np.random.default_rng(6).normal(0.5, 0.5, n).tolist()
+    actions = []
+    with driver.engine.transaction():
+        for i, value in enumerate(values):
+            from latentbandits.serving.engine.values import DecisionRequest, RewardReport
+
+            decided = driver.engine.decide(DecisionRequest(f"s{i}"))
+            driver.engine.reward(RewardReport(decided.decision_id, value))
+            actions.append(decided.index)
+        for i in range(1, n):
+            if direction == "into the first":
+                driver.engine.merge("s0", f"s{i}")
+            else:
+                driver.engine.merge(f"s{i}", f"s{i - 1}")
+    policy = mmTS(ARMS)
+    belief = policy.init(1)
+    for action, value in zip(actions, values, strict=True):
+        belief = policy.update(belief, None, Decision.logged([action]), [value])
+    expected = policy.state_probabilities(belief)[0]
+    for _ in range(2):
+        view = driver.session("s0")
+        assert (view.round, view.rewards) == (n, n)
+        np.testing.assert_allclose(view.state_probabilities, expected, atol=1e-9)
+        driver.engine.sessions.clear()
+    assert driver.ask("s7").round == n + 1
+    assert driver.delete("s5").sessions == n
+    store.close()
