@@ -1,5 +1,7 @@
 """What is chosen is what the truth was."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,11 +9,13 @@ from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.generate_arms import generate_arms
-from latentbandits.learning.linear.learner import LinearLearner, choose_reg
+from latentbandits.learning.linear import learner as learner_module
+from latentbandits.learning.linear.learner import LinearLearner, lowest_rank
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Silent
 from latentbandits.learning.selection import Candidate, fewest_states, vetoed
 from latentbandits.learning.tables import LogError
+from latentbandits.models import LogisticLinear
 
 
 def ratings_log(**settings):
@@ -31,22 +35,56 @@ def test_the_number_of_states_of_arms_is_found(n_states):
     assert selection.learned.model.n_states == n_states
 
 
-def test_the_rank_of_ratings_is_found():
+def test_the_rank_of_ratings_is_found(monkeypatch):
+    monkeypatch.setattr(learner_module, "RANKS", (1, 3, 8))
     log, _ = ratings_log(
         n_users=400, n_actions=120, n_states=3, density=0.4, n_features=4, separation=1.5
     )
     kept, held_out = split_users(log, 0)
-    reg = choose_reg(kept, held_out, 0, Silent())
-    rows = [
-        row
-        for rank in (1, 3, 8)
-        for row in LinearLearner(reg=reg, rank=rank)
-        .select(kept, held_out, (1, 3), 0, Silent())
-        .rows
+    selection = LinearLearner().select(kept, held_out, (1, 3), 0, Silent())
+    assert selection.chosen.rank == 3, "three tastes beside the level, which is an intercept"
+    assert selection.chosen.n_states == 3
+    assert selection.learner.intercepts
+    assert [(row.rank, row.n_states) for row in selection.rows] == [(1, 1), (3, 1), (3, 3), (8, 1)]
+
+
+def test_a_lower_rank_wins_a_draw():
+    draw = [
+        replace(_row(1, [0, 0, 0, 0]), rank=5),
+        replace(_row(1, [0.5, -0.4, 0.3, -0.2]), rank=9),
     ]
-    chosen = fewest_states(rows)
-    assert chosen.rank == 3, "three tastes beside the level, which is the biases'"
-    assert chosen.n_states == 3
+    assert lowest_rank(draw).rank == 5
+    clear = [replace(_row(1, [0, 0, 0, 0]), rank=5), replace(_row(1, [0.5, 0.4, 0.3, 0.6]), rank=9)]
+    assert lowest_rank(clear).rank == 9
+
+
+def test_intercepts_are_left_out_where_they_do_harm():
+    """Ratings that are products only: an intercept for each user and action is noise."""
+    rng = np.random.default_rng(0)
+    u, v = rng.normal(size=(300, 2)), rng.normal(size=(60, 2))
+    users, actions = np.repeat(np.arange(300), 8), rng.integers(60, size=2400)
+    rewards = np.einsum("nd,nd->n", u[users], v[actions]) + 0.1 * rng.normal(size=2400)
+    ids = tuple(map(str, range(300))), tuple(map(str, range(60)))
+    kept, held_out = split_users(Log(users, actions, rewards, *ids), 0)
+    selection = LinearLearner(rank=2).select(kept, held_out, (1,), 0, Silent())
+    assert not selection.learner.intercepts
+
+
+def test_clicks_of_a_large_catalogue_are_learned_as_clicks():
+    rng = np.random.default_rng(3)
+    u, v = rng.normal(size=(500, 2)), rng.normal(size=(70, 2))
+    users, actions = np.repeat(np.arange(500), 40), rng.integers(70, size=20_000)
+    odds = 1.5 * np.einsum("nd,nd->n", u[users], v[actions]) - 1
+    rewards = (rng.random(20_000) < 1 / (1 + np.exp(-odds))).astype(float)
+    ids = tuple(map(str, range(500))), tuple(map(str, range(70)))
+    kept, held_out = split_users(Log(users, actions, rewards, *ids), 0)
+    learner = LinearLearner(rewards="bernoulli", rank=2)
+    selection = learner.select(kept, held_out, (1,), 0, Silent())
+    assert isinstance(selection.learned.model, LogisticLinear)
+    rate = kept.rewards.mean()
+    constant = rate * np.log(rate) + (1 - rate) * np.log(1 - rate)
+    assert selection.judged.evidence > constant + 0.03
+    assert selection.judged.coverage(0.9) == pytest.approx(0.9, abs=0.03)
 
 
 def test_too_many_states_end_a_row_of_the_table():

@@ -50,9 +50,9 @@ def replay_table(judged: Mapping[str, Any]) -> Table:
                 str(simulated.get(policy, "")),
             )
         )
-    users = found[next(iter(found))]["users"]
-    title = f"Held-out users on their real rewards ({users:,} users; * is recommended)"
     last = horizons[-1]
+    users = next(row["users"] for row in judged["replay"] if row["rounds"] == last)
+    title = f"Held-out users on their real rewards ({users:,} with {last} rounds; * is recommended)"
     columns = ("policy", f"reward, rounds 1-{last}", *(f"over popularity, 1-{h}" for h in horizons))
     return Table(title, (*columns, "simulated"), body)
 

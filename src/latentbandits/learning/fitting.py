@@ -158,13 +158,23 @@ def _learner(
     rank: int | Auto,
     reg: float | Auto,
 ) -> Learner:
+    family: Rewards = "gaussian" if rewards == "auto" else rewards
+    if rewards == "auto" and np.isin(log.rewards, (0.0, 1.0)).all() and np.ptp(log.rewards) > 0:
+        family = "bernoulli"
     if kind == "arms":
-        family: Rewards = "gaussian" if rewards == "auto" else rewards
-        if rewards == "auto" and np.isin(log.rewards, (0.0, 1.0)).all():
-            family = "bernoulli"
         return ArmsLearner(family, method=method, noise=noise)
+    if family not in ("gaussian", "bernoulli"):
+        raise LogError(f"a linear model has gaussian or bernoulli rewards, not {family}")
+    if family == "bernoulli" and not np.isin(log.rewards, (0.0, 1.0)).all():
+        outside = log.rewards[~np.isin(log.rewards, (0.0, 1.0))]
+        raise LogError(
+            f"bernoulli rewards are 0 or 1; {len(outside):,} of {log.n_events:,} are not, such as "
+            f"{outside[0]:g}"
+        )
     penalty = None if reg == "auto" else reg
-    return LinearLearner(reg=penalty, rank=None if rank == "auto" else rank, noise=noise)
+    return LinearLearner(
+        reg=penalty, rank=None if rank == "auto" else rank, noise=noise, rewards=family
+    )
 
 
 def _learn_all(

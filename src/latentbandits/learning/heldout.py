@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.learning.arms.predict import predict
+from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs import Log
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.models.protocol import Model
 from latentbandits.models.trees import map_leaves
 
@@ -78,7 +80,34 @@ def score(model: Model, log: Log, features: FloatArray | None = None,
     """
     if isinstance(model, (GaussianArms, ConjugateArms)):
         return _score_arms(model, log, lattice)
+    if isinstance(model, LogisticLinear) and features is not None:
+        return _score_clicks(model, log, features)
     return _score_rounds(model, log, features)
+
+
+def _score_clicks(model: LogisticLinear, log: Log, features: FloatArray) -> HeldOut:
+    """Clicks, round by round, with Gaussian beliefs (`linear/clicks.py`)."""
+    d = model.weights.shape[1]
+    offsets = features[:, d] if model.offset else np.zeros(len(features))
+    lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
+    order = np.argsort(-lengths, kind="stable")
+    belief = clicks.prior(model, log.n_users)
+    rng = np.random.default_rng(0)
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for t in range(int(lengths.max())):
+        n = int((lengths > t).sum())
+        belief = belief.first(n)
+        event = log.starts[order[:n]] + t
+        reward, played = log.rewards[event], log.actions[event]
+        x, offset = features[played, :d], offsets[played]
+        weights = states.probabilities(belief.log_weights)
+        chance = (weights * clicks.click_probability(belief, x, offset)).sum(axis=1)
+        belief = clicks.condition(belief, x, offset, reward)
+        log_density = np.log(np.where(reward == 1, chance, 1 - chance))
+        uniform = np.where(reward == 1, 1 - chance * rng.random(n), (1 - chance) * rng.random(n))
+        error = reward - chance
+        parts.append((order[:n], np.full(n, t), played, reward, log_density, error, uniform))
+    return HeldOut(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def _score_arms(model: GaussianArms | ConjugateArms, log: Log, lattice: float | None) -> HeldOut:

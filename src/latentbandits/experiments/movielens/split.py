@@ -12,6 +12,7 @@ from latentbandits.experiments.movielens.settings import ACTIONS, NOISE, Setting
 from latentbandits.learning.linear.clusters import Clusters, cluster_users
 from latentbandits.learning.linear.completion import Completion, complete
 from latentbandits.models.checks import IntArray
+from latentbandits.models.linear.gaussian import LinearGaussian
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,7 @@ def learn(data: Ratings, settings: Settings, number: int) -> Split:
     # A movie that one half has no rating of has no vector there, and a user no ratings to give.
     shown = (train.action_counts > 0) & (test.action_counts > 0)
     genres = data.genres & shown[:, None]
+    assert isinstance(clusters.model, LinearGaussian)
     environment = GroupedRatings(
         clusters.model,
         train.action_vectors,

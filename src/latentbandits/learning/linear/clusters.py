@@ -14,6 +14,7 @@ import numpy as np
 from latentbandits.learning.linear.completion import Completion
 from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
 from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.linear.logistic import LogisticLinear
 
 SMALLEST_CLUSTER = 10
 LARGEST_CONDITION = 1e4
@@ -23,7 +24,7 @@ LARGEST_CONDITION = 1e4
 class Clusters:
     """Users by latent state, and the model that this makes."""
 
-    model: LinearGaussian
+    model: LinearGaussian | LogisticLinear
     state: IntArray  # (n_users,), the cluster of each; -1 for a user without ratings
     sizes: IntArray  # (n_states,)
     shrinkage: FloatArray  # (n_states,), how far each covariance was moved towards a sphere
@@ -38,7 +39,9 @@ def cluster_users(
     restarts: int = 10,
     seed: int = 0,
 ) -> Clusters:
-    """Cluster the users of a completion by k-means into the states of a LinearGaussian model.
+    """Cluster the users of a completion by k-means into the states of a linear model.
+
+    The model is a LinearGaussian, or a LogisticLinear for a completion of clicks.
 
     `noise` None: as the completion's residuals have it. A state with fewer than `smallest` users
     is refused. Users without ratings say nothing about anyone and are left out.
@@ -52,24 +55,37 @@ def cluster_users(
     positive_count("n_states", n_states)
     positive_count("smallest", smallest)
     rated = np.flatnonzero(completion.user_counts > 0)
-    vectors = completion.user_vectors[rated]
+    vectors, tastes = completion.user_vectors[rated], completion.tastes[rated]
     if n_states > len(vectors):
         raise ValueError(f"n_states is {n_states}, but only {len(vectors)} users have ratings")
-    label = _kmeans(vectors, n_states, restarts, seed)
+    label = _kmeans(tastes, n_states, restarts, seed)
     sizes = np.bincount(label, minlength=n_states)
     if sizes.min() < smallest:
-        raise ValueError(_too_many_states(vectors, n_states, sizes, smallest, restarts, seed))
+        raise ValueError(_too_many_states(tastes, n_states, sizes, smallest, restarts, seed))
     means = np.stack([vectors[label == s].mean(axis=0) for s in range(n_states)])
     shrunk = [usable_covariance(vectors[label == s]) for s in range(n_states)]
-    model = LinearGaussian(
-        means,
-        completion.noise if noise is None else positive_number("noise", noise),
-        np.stack([covariance for covariance, _ in shrunk]),
-        sizes / sizes.sum(),
-    )
+    covariances = np.stack([covariance for covariance, _ in shrunk])
+    prior = sizes / sizes.sum()
+    model: LinearGaussian | LogisticLinear
+    if completion.link == "logit":
+        model = _clicks(completion, means, covariances, prior)
+    else:
+        deviation = completion.noise if noise is None else positive_number("noise", noise)
+        model = LinearGaussian(means, deviation, covariances, prior)
     state = np.full(len(completion.users), -1, np.int64)
     state[rated] = label
     return Clusters(model, state, sizes, np.array([amount for _, amount in shrunk]))
+
+
+def _clicks(
+    completion: Completion, means: FloatArray, covariances: FloatArray, prior: FloatArray
+) -> LogisticLinear:
+    """The model of clicks: an action's popularity, where there is one, is its known offset."""
+    offset = completion.user_biases is not None
+    d = means.shape[1] - offset
+    own = covariances[:, :d, :d]
+    least = 1e-6 * np.trace(own, axis1=1, axis2=2).max() / d + 1e-12
+    return LogisticLinear(means[:, :d], own + least * np.eye(d), state_prior=prior, offset=offset)
 
 
 def usable_covariance(

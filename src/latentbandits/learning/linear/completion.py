@@ -1,4 +1,4 @@
-"""Matrix completion by regularised least squares (the paper's Section 5.2, after PMF).
+"""Matrix completion by regularised least squares (the paper's Section 5.2, after PMF), or logistic.
 
 Alternating least squares on the objective
 
@@ -7,7 +7,9 @@ Alternating least squares on the objective
 
 with n the number of rewards of an entry, weights w of one ("plain") or the number of rewards of the
 row ("counts"), and mean, b and c zero unless biases are asked for. Between sweeps the two sides are
-balanced.
+balanced. Clicks (`link="logit"`) have the same form with -2 log likelihood of a logistic model in
+place of the squares; the bound of Jaakkola & Jordan (2000) makes every half sweep a weighted least
+squares problem, and the objective never rises.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
 from latentbandits.learning.linear.balance import balance
+from latentbandits.learning.linear.logistic_bound import LogisticBound
 from latentbandits.learning.linear.ridge_rows import Factors, Rows, Weighting
 from latentbandits.models.checks import (
     FloatArray,
@@ -34,12 +37,14 @@ from latentbandits.models.checks import (
     positive_number,
 )
 
+Link = Literal["identity", "logit"]
+
 
 class Sweep(NamedTuple):
     """How the fit stood after one pass over both sides."""
 
     number: int
-    rmse: float
+    rmse: float  # of clicks: the root of the mean deviance
     objective: float
 
 
@@ -59,31 +64,60 @@ class Completion:
     user_counts: IntArray  # (n_users,), the ratings that each row rests on
     action_counts: IntArray  # (n_actions,)
     history: tuple[Sweep, ...]
+    link: Link = "identity"
 
     @property
     def rank(self) -> int:
         return int(self.users.shape[1])
 
     @cached_property
+    def centre(self) -> FloatArray:
+        """The mean vector of the users with ratings, `(rank,)`."""
+        centre: FloatArray = self.users[self.user_counts > 0].mean(axis=0)
+        return centre
+
+    @cached_property
     def user_vectors(self) -> FloatArray:
-        """Rows whose products with `action_vectors` are the completed ratings, biases included."""
+        """Rows whose products with `action_vectors` are the completed ratings, biases included.
+
+        With biases: (u - centre, mean + b_u, 1), so that the average user has no taste.
+        """
         if self.user_biases is None:
             return self.users
-        return np.column_stack([self.users, self.user_biases, np.ones(len(self.users))])
+        level = self.mean + self.user_biases
+        return np.column_stack([self.users - self.centre, level, np.ones(len(self.users))])
 
     @cached_property
     def action_vectors(self) -> FloatArray:
-        """The features of each action: what a linear model of rewards sees of it."""
+        """The features of each action: what a linear model of rewards sees of it.
+
+        With biases: (v, 1, c_a + v'centre); the last is the action's popularity.
+        """
         if self.action_biases is None:
             return self.actions
-        ones = np.ones(len(self.actions))
-        return np.column_stack([self.actions, ones, self.mean + self.action_biases])
+        popularity = self.action_biases + self.actions @ self.centre
+        return np.column_stack([self.actions, np.ones(len(self.actions)), popularity])
+
+    @cached_property
+    def tastes(self) -> FloatArray:
+        """Vectors of the users whose distances say how much their ratings of actions differ.
+
+        With biases these are the centred vectors in the metric of the actions, without the level:
+        |t_i - t_j|^2 is the mean square difference of u'v over actions as often as they occur.
+        """
+        if self.user_biases is None:
+            return self.users
+        weights = self.action_counts / self.action_counts.sum()
+        values, axes = np.linalg.eigh(self.actions.T @ (weights[:, None] * self.actions))
+        root = axes * np.sqrt(np.maximum(values, 0.0)) @ axes.T
+        tastes: FloatArray = (self.users - self.centre) @ root
+        return tastes
 
     def predict(self, users: ArrayLike, actions: ArrayLike) -> FloatArray:
-        """The completed ratings of pairs of user and action."""
+        """The completed ratings (of clicks: probabilities) of pairs of user and action."""
         pairs = self.user_vectors[np.asarray(users)], self.action_vectors[np.asarray(actions)]
         ratings: FloatArray = np.einsum("...d,...d->...", *pairs)
-        return ratings
+        return ratings if self.link == "identity" else _expit(ratings)
 
 
 def complete(
@@ -95,6 +129,7 @@ def complete(
     reg: float = 1.0,
     weighting: Weighting = "plain",
     biases: bool = False,
+    link: Link = "identity",
     weights: ArrayLike | None = None,
     scatter: float = 0.0,
     sweeps: int = 20,
@@ -110,7 +145,8 @@ def complete(
     `users` and `actions` number the rows and columns from 0; a pair that occurs twice counts
     twice. Instead, an entry may stand for several rewards of its pair: `rewards` are then their
     means, `weights` how many they are, and `scatter` the sum of their squared distances from those
-    means, which the noise needs.
+    means, which the noise needs. With `link` "logit" rewards are 0 and 1, or shares of ones among
+    `weights` trials, and their log-odds are completed.
 
     At most `sweeps` passes, fewer once the objective falls by less than a share `tolerance` of
     itself; `callback` hears of each. The same seed gives the same numbers, on any number of
@@ -137,11 +173,17 @@ def complete(
             f"{shape[1]} actions is {min(shape)} at most"
         )
     w = None if weights is None else _weights(weights, len(r))
+    if link == "logit" and (r.min() < 0 or r.max() > 1):
+        raise ValueError(f"rewards must be from 0 to 1 for logit; got {r.min():g} to {r.max():g}")
+    if link == "logit" and w is None:
+        w = np.ones(len(r))
     total = float(len(r) if w is None else w.sum())
-    mean = float(np.average(r, weights=w)) if biases else 0.0
-    centred = r - mean if biases else r
+    mean = _level(float(np.average(r, weights=w)), link) if biases else 0.0
+    centred = r - mean if biases and link == "identity" else r
+    likelihood = LogisticBound(mean) if link == "logit" else None
     vectors = np.random.default_rng(seed).standard_normal((shape[1], rank)) / math.sqrt(rank)
     start = Factors(vectors, np.zeros(shape[1]) if biases else None)
+    current = Factors(np.zeros((shape[0], rank)), np.zeros(shape[0]) if biases else None)
     history: list[Sweep] = []
     # numpy lets go of the interpreter's lock. Threads of its linear algebra's own, beside these,
     # would only wait for each other, and waste a core while they do.
@@ -153,9 +195,12 @@ def complete(
             (shape, shape[::-1]),
         )
         while True:
-            user_side, _, user_penalty = by_user.solve(start, pool.map)
-            action_side, squares, penalty = by_action.solve(user_side, pool.map)
-            squares += scatter
+            user_side, _, user_penalty = by_user.solve(start, pool.map, likelihood, current)
+            action_side, squares, penalty = by_action.solve(user_side, pool.map, likelihood, start)
+            if likelihood is None:
+                squares += scatter
+            else:
+                squares = likelihood.deviance(u, a, r, w, user_side, action_side)
             objective = squares + penalty + user_penalty
             rmse = math.sqrt(max(squares, 0.0) / total)
             history.append(Sweep(len(history) + 1, rmse, objective))
@@ -164,12 +209,16 @@ def complete(
             fallen = math.inf if len(history) == 1 else history[-2].objective - objective
             if len(history) == sweeps or fallen < tolerance * objective:
                 break
-            sides = user_side.vectors, action_side.vectors
-            start = action_side._replace(vectors=balance(*sides, by_user.ridge, by_action.ridge))
-        # Of the noise that is in the ratings, the fits of each side leave about this much.
-        left = (1 - by_user.degrees_of_freedom(action_side, pool.map) / total) * (
-            1 - by_action.degrees_of_freedom(user_side, pool.map) / total
-        )
+            start, current = action_side, user_side
+            if likelihood is None:
+                sides = user_side.vectors, action_side.vectors
+                balanced = balance(*sides, by_user.ridge, by_action.ridge)
+                start = action_side._replace(vectors=balanced)
+        left = 1.0
+        if likelihood is None:
+            # Of the noise that is in the ratings, the fits of each side leave about this much.
+            left -= by_user.degrees_of_freedom(action_side, pool.map) / total
+            left *= 1 - by_action.degrees_of_freedom(user_side, pool.map) / total
     return Completion(
         users=user_side.vectors,
         actions=action_side.vectors,
@@ -180,7 +229,23 @@ def complete(
         user_counts=by_user.counts,
         action_counts=by_action.counts,
         history=tuple(history),
+        link=link,
     )
+
+
+def _level(mean: float, link: Link) -> float:
+    """The constant of a completion with biases: the mean, or its log-odds."""
+    if link == "identity":
+        return mean
+    inside = min(max(mean, 1e-6), 1 - 1e-6)
+    return math.log(inside / (1 - inside))
+
+
+def _expit(values: FloatArray) -> FloatArray:
+    from scipy.special import expit
+
+    probabilities: FloatArray = expit(values)
+    return probabilities
 
 
 def _weights(values: ArrayLike, n: int) -> FloatArray:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from latentbandits.learning.heldout import HeldOut
 from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER, cluster_users
 from latentbandits.learning.linear.completion import Completion, complete
+from latentbandits.learning.linear.pairs import sum_pairs
 from latentbandits.learning.linear.ridge_rows import Weighting
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress
-from latentbandits.learning.selection import Candidate, Selection, fewest_states, judge
+from latentbandits.learning.selection import Candidate, Selection, fewest_states, judge, vetoed
 from latentbandits.learning.tables import LogError
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.linear.logistic import LogisticLinear
 
 STATES = (1, 2, 3, 4, 5, 6, 8, 10)
 """Numbers of states that `auto` tries."""
@@ -35,15 +38,18 @@ _ATTEMPTS = 5
 class LinearLearner:
     """Clusters of the users' vectors in the completed user x action matrix (Section 5.2).
 
-    `rank` and `reg`, where None, are chosen by held-out evidence.
+    `rewards` "bernoulli" completes log-odds of clicks. `rank`, `reg` and `intercepts` (levels of
+    users and popularity of actions, r = c + b_a + d_u + u'v), where None, are chosen by held-out
+    evidence.
     """
 
     reg: float | None = None
     rank: int | None = None
     weighting: Weighting = "plain"
-    biases: bool = True
+    intercepts: bool | None = None
     sweeps: int = 20
     noise: float | None = None
+    rewards: Literal["gaussian", "bernoulli"] = "gaussian"
 
     def select(
         self,
@@ -53,32 +59,83 @@ class LinearLearner:
         seed: int,
         progress: Progress,
     ) -> Selection:
-        """Fit every rank and number of states; where the users are too few for some number of
-        states, they are for any larger one.
+        """Choose regularisation and intercepts at a moderate rank, then the rank, both with one
+        state; then the number of states. Where the users are too few for some number of states,
+        they are for any larger one.
+
+        The rank is the lowest within one paired standard error of the best.
         """
-        learner = self
-        if self.reg is None:
-            learner = replace(self, reg=choose_reg(kept, held_out, seed, progress))
+        learner, warnings = self._settled(kept, held_out, seed, progress)
         wanted = STATES if states is None else tuple(states)
         ranks = (self.rank,) if self.rank is not None else _ranks(kept)
-        progress.start("choosing states and rank", len(wanted) * len(ranks))
+        progress.start("choosing rank and states", len(wanted) + len(ranks))
+        prepared: dict[int, Completion] = {}
         rows: list[Candidate] = []
+        first = min(wanted)
         for rank in ranks:
-            prepared = learner.prepare(kept, rank, seed)
-            for i, n_states in enumerate(wanted, start=1):
-                rows.append(learner._try(prepared, held_out, n_states, rank, seed))
-                if rows[-1].evidence is None:
-                    progress.advance(len(wanted) - i + 1)
-                    break
-                progress.advance(1)
+            prepared[rank] = learner.prepare(kept, rank, seed)
+            rows.append(learner._try(prepared[rank], held_out, first, rank, seed))
+            progress.advance(1)
         if all(row.evidence is None for row in rows):
             raise LogError(rows[0].reason)
+        chosen_rank = lowest_rank(rows).rank
+        assert chosen_rank is not None
+        for i, n_states in enumerate(n for n in wanted if n != first):
+            rows.append(learner._try(prepared[chosen_rank], held_out, n_states, chosen_rank, seed))
+            if rows[-1].evidence is None:
+                progress.advance(len(wanted) - i)
+                break
+            progress.advance(1)
+        rows.sort(key=lambda row: (row.rank or 0, row.n_states))
         chosen = self.choose(rows)
         learned = learner.learn(kept, chosen, seed)
-        return Selection(learner, tuple(rows), chosen, learned, judge(learned, held_out))
+        judged = judge(learned, held_out)
+        return Selection(learner, tuple(rows), chosen, learned, judged, warnings)
+
+    def _settled(
+        self, kept: Log, held_out: Log, seed: int, progress: Progress
+    ) -> tuple[LinearLearner, tuple[str, ...]]:
+        """The learner with regularisation and intercepts, by the evidence of one state of moderate
+        rank; and a warning where the regularisation is at the end of its grid.
+        """
+        scale = (float(kept.rewards.std()) or 1.0) if self.rewards == "gaussian" else 1.0
+        rank = self.rank or min(5, kept.n_users, kept.n_actions)
+        regs = tuple(reg * scale for reg in REGS) if self.reg is None else (self.reg,)
+        kinds = (True, False) if self.intercepts is None else (self.intercepts,)
+        if len(regs) * len(kinds) == 1:
+            return replace(self, reg=regs[0], intercepts=kinds[0]), ()
+        progress.start("choosing regularisation and intercepts", len(regs) + len(kinds) - 1)
+        found: dict[float, HeldOut] = {}
+
+        def judged(reg: float, intercepts: bool) -> HeldOut:
+            learner = replace(self, reg=reg, intercepts=intercepts)
+            learned = learner.clustered(learner.prepare(kept, rank, seed), 1, seed)
+            progress.advance(1)
+            return judge(learned, held_out)
+
+        for reg in regs:
+            found[reg] = judged(reg, kinds[0])
+        best = max(found, key=lambda reg: found[reg].evidence)
+        intercepts = kinds[0]
+        if len(kinds) > 1:
+            without = judged(best, kinds[1])
+            lead = without.by_user() - found[best].by_user()
+            error = float(lead.std(ddof=1)) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0
+            intercepts = not bool(lead.mean() > 2 * error)
+        warnings: tuple[str, ...] = ()
+        if len(regs) > 1 and best in (regs[0], regs[-1]):
+            warnings = (
+                f"the chosen regularisation, {best:.3g}, is at the end of those that were tried: a "
+                "better one may lie beyond (--reg)",
+            )
+        return replace(self, reg=best, intercepts=intercepts), warnings
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
-        return fewest_states(rows)
+        """The lowest rank, and there the fewest states, within one standard error of the best."""
+        fitted = [row for row in rows if row.evidence is not None]
+        fewest = min(row.n_states for row in fitted)
+        rank = lowest_rank([row for row in fitted if row.n_states == fewest]).rank
+        return fewest_states([row for row in fitted if row.rank == rank])
 
     def learn(self, log: Log, chosen: Candidate, seed: int) -> Learned:
         assert chosen.rank is not None
@@ -102,9 +159,13 @@ class LinearLearner:
         """A covariance of users within their state says nothing of the state's mean, so the
         variance of that mean is added to it.
         """
+        model = learned.model
+        if isinstance(model, LogisticLinear):
+            return learned  # differences of probabilities are not differences of weights
         weights = found.in_features(learned)
         moved = np.einsum("bsi,bsj->sij", weights, weights) / len(weights)
-        model = learned.model
+        if self.intercepts:  # the coefficient of an action's popularity is known
+            moved[:, -1, :] = moved[:, :, -1] = 0.0
         wide = LinearGaussian(
             model.weights, model.noise, model.covariances + moved, model.state_prior
         )
@@ -114,16 +175,23 @@ class LinearLearner:
         return {name: value for name, value in asdict(self).items() if name != "rank"}
 
     def prepare(self, log: Log, rank: int, seed: int) -> Completion:
-        """The completed matrix: what does not depend on the number of states."""
+        """Complete the matrix: the part that does not depend on the number of states.
+
+        Several rewards of a pair count as many times.
+        """
         assert self.reg is not None
+        pairs = sum_pairs(log)
         return complete(
-            log.users,
-            log.actions,
-            log.rewards,
+            pairs.users,
+            pairs.actions,
+            pairs.means,
+            weights=pairs.counts,
+            scatter=pairs.scatter,
             rank=rank,
             reg=self.reg,
             weighting=self.weighting,
-            biases=self.biases,
+            biases=self.intercepts is not False,
+            link="logit" if self.rewards == "bernoulli" else "identity",
             sweeps=self.sweeps,
             n_users=log.n_users,
             n_actions=log.n_actions,
@@ -172,18 +240,11 @@ class LinearLearner:
                 attempt += 1
 
 
-def choose_reg(kept: Log, held_out: Log, seed: int, progress: Progress) -> float:
-    """The regularisation under which one state of moderate rank predicts held-out users best."""
-    scale = float(kept.rewards.std()) or 1.0
-    rank = min(5, kept.n_users, kept.n_actions)
-    progress.start("choosing the regularisation", len(REGS))
-    evidence = {}
-    for reg in REGS:
-        learner = LinearLearner(reg=reg * scale)
-        learned = learner.clustered(learner.prepare(kept, rank, seed), 1, seed)
-        evidence[reg * scale] = judge(learned, held_out).evidence
-        progress.advance(1)
-    return max(evidence, key=evidence.__getitem__)
+def lowest_rank(rows: Sequence[Candidate]) -> Candidate:
+    """The lowest rank whose evidence is within one paired standard error of the best."""
+    fitted = [row for row in rows if row.evidence is not None]
+    left = [row for row in fitted if not vetoed(row, fitted, 1.0)]
+    return min(left, key=lambda row: row.rank or 0)
 
 
 def _ranks(log: Log) -> tuple[int, ...]:
