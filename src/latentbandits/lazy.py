@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from latentbandits.extras import needed_by
@@ -37,6 +39,10 @@ def lazy_exports(
             with needed_by(modules[name]):
                 return getattr(import_module(modules[name]), name)
         if collection is not None and not name.startswith("_"):
+            # `from package import submodule` asks here first: it must not load the collection.
+            here = package in sys.modules and name.islower()
+            if here and find_spec(f"{package}.{name}") is not None:
+                return import_module(f"{package}.{name}")
             members = import_module(collection)
             if hasattr(members, name):
                 return getattr(members, name)

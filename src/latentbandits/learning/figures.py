@@ -33,7 +33,7 @@ def draw_verdict(report: Mapping[str, Any]) -> Figure:
     policies = list(dict.fromkeys(row["policy"] for row in judged["replay"]))
     height = max(4.2, 1.6 + 0.32 * len(policies))
     figure = Figure(figsize=(13, height), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1))
     _reward_by_round(left, judged)
     _differences(right, judged, policies)
     return figure
@@ -53,13 +53,12 @@ def _reward_by_round(axes: Axes, judged: Mapping[str, Any]) -> None:
         axes.plot(rounds, mean, line, color=colour, lw=2.2 if colour == _ORANGE else 1.5)
         axes.fill_between(rounds, mean - error, mean + error, color=colour, alpha=0.15, lw=0)
         ends.append((float(mean[-1]), name, colour))
+    last = max(judged["horizon"], 2)
     _name_ends(axes, ends, judged["horizon"])
-    axes.set_xlim(1, max(judged["horizon"], 2))
+    axes.set_xlim(1, 1 + 1.45 * (last - 1))  # room for the names
+    axes.set_xticks(sorted({1, *(round(last * share) for share in (0.2, 0.4, 0.6, 0.8, 1.0))}))
     axes.set_xlabel("round with a new user")
-    axes.set_title(
-        f"reward by round of held-out users (mean of {_WINDOW} rounds, one standard error)",
-        fontsize=10,
-    )
+    axes.set_title(f"held-out users: reward by round (mean of {_WINDOW}, 1 s.e.)", fontsize=10)
     _plain(axes)
 
 
@@ -72,7 +71,6 @@ def _name_ends(axes: Axes, ends: list[tuple[float, str, str]], last: int) -> Non
         place = max(value, place + gap)
         axes.annotate(
             f" {name}", (last, value), xytext=(last, place), color=colour, fontsize=9, va="center",
-            annotation_clip=False,
         )  # fmt: skip
     axes.set_ylim(low, max(high, place + gap / 2))
 
@@ -93,9 +91,8 @@ def _differences(axes: Axes, judged: Mapping[str, Any], policies: list[str]) -> 
     labels = [f"{n} (recommended)" if n == judged["recommended_policy"] else n for n in names]
     axes.set_yticks(range(len(names)), labels)
     axes.margins(y=0.08)
-    axes.set_xlabel("reward a round, less that of the best average action (popularity)")
-    axes.set_title(f"paired differences, rounds 1-{judged['horizon']}, 2 standard errors",
-                   fontsize=10)  # fmt: skip
+    axes.set_xlabel("reward a round over popularity")
+    axes.set_title(f"paired differences, rounds 1-{judged['horizon']} (2 s.e.)", fontsize=10)
     _plain(axes)
 
 
@@ -215,6 +212,9 @@ def _rounds(axes: Axes, report: Mapping[str, Any]) -> None:
         label=f"noise of a reward, {report['uncertainty']['noise']:.3g}",
     )  # fmt: skip
     axes.set_xscale("log")
+    ticks = [row["to"] for row in rows]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
     axes.set_xlabel("rewards seen of a new user")
     axes.set_title("held-out error as a user becomes known", fontsize=10)
     axes.margins(y=0.12)

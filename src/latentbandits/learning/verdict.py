@@ -55,7 +55,7 @@ SIMULATED_ROUNDS = 100
 """Users drawn from the model to rank the policies left, and then those near the best; rounds that
 each plays."""
 
-MOST_USERS = 1_000
+MOST_USERS = 2_000
 """Users that are played: enough for the differences that matter."""
 
 CLEAR = 2.0
