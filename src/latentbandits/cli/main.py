@@ -11,8 +11,8 @@ from importlib import import_module
 from latentbandits import __version__, extras
 
 COMMANDS = (
-    "reproduce", "fit", "inspect", "simulate", "tune", "evaluate", "serve", "export", "check",
-    "backup", "key",
+    "reproduce", "fit", "inspect", "simulate", "tune", "evaluate", "serve", "export", "relearn",
+    "check", "backup", "key",
 )  # fmt: skip
 """Modules of this package with `add_parser(subparsers)`, which sets `run` to a function of the
 parsed arguments."""

@@ -1,0 +1,129 @@
+"""`latentbandits relearn --service URL`: learn again from the log, and activate what is better."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from latentbandits.cli import log_options
+from latentbandits.cli.options import seed
+from latentbandits.experiments.options import positive
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def duration(text: str) -> timedelta:
+    """Parse an argparse value such as 90s, 15m, 1h, 30d or 2w.
+
+    >>> duration("1h")
+    datetime.timedelta(seconds=3600)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
+    if found is None or float(found[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 15m, 1h, 30d or 2w")
+    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("relearn", help=__doc__.split(": ", 1)[1], description=__doc__)
+    add = parser.add_argument
+    add("--service", required=True, metavar="URL", help="the running service")
+    add("--key", metavar="KEY", help="an admin key of the service")
+    add("--store", metavar="STORE", help="read the log from the store (default: over HTTP)")
+    add("--models", required=True, metavar="DIR", help="the service's models folder")
+    add("--model", metavar="DIR", help="the folder of the model that the service was started with")
+    add("--work", default="out/relearn", metavar="DIR", help="records (default out/relearn)")
+    add("--with", dest="with_logs", nargs="+", default=[], metavar="LOG", help="older logs to use")
+    log_options.add_columns(parser, required=False)
+    add("--every", type=duration, metavar="TIME", help="run again and again (1h); default: once")
+    add("--policy", metavar="POLICY", help="of the candidate (default: the recommended one)")
+    add("--margin", type=float, default=0.0, help="gain per session to show (default 0)")
+    add("--level", type=float, default=0.95, help="of the confidence sequence (default .95)")
+    held_out = "share of sessions that no fit sees (default .3)"
+    add("--held-out", type=float, default=0.3, metavar="SHARE", help=held_out)
+    add("--unrewarded", type=float, metavar="VALUE", help="the reward of decisions that got none")
+    add("--since", type=duration, metavar="AGE", help="leave out older decisions (30d)")
+    half_life = "learn from sessions of this age half as often (14d)"
+    add("--half-life", type=duration, metavar="AGE", help=half_life)
+    add("--keep", type=positive, default=5, metavar="N", help="relearned models kept (default 5)")
+    add("--dry-run", action="store_true", help="do all but activate")
+    add("--seed", type=seed, default=0, help="of all randomness (default 0)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from latentbandits.cli.progress import Progress
+    from latentbandits.client import Client
+    from latentbandits.loop.records import locked
+    from latentbandits.loop.relearn import Relearner, Settings
+    from latentbandits.loop.sources import ServiceSource, StoreSource
+
+    if not 0 < arguments.held_out < 1:
+        raise ValueError(f"--held-out must lie between 0 and 1; got {arguments.held_out}")
+    settings = Settings(
+        work=Path(arguments.work),
+        models=Path(arguments.models),
+        model=None if arguments.model is None else Path(arguments.model),
+        policy=arguments.policy,
+        with_logs=tuple(arguments.with_logs),
+        columns={name: getattr(arguments, name) for name in ("user", "action", "reward")},
+        margin=arguments.margin,
+        level=arguments.level,
+        held_out=arguments.held_out,
+        unrewarded=arguments.unrewarded,
+        since=arguments.since,
+        half_life=arguments.half_life,
+        keep=arguments.keep,
+        dry_run=arguments.dry_run,
+        seed=arguments.seed,
+    )
+    if not settings.models.is_dir():
+        raise ValueError(f"--models {settings.models} is not a folder: serve with --models-dir")
+    stop = threading.Event()
+    if arguments.every is not None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+    with locked(settings.work), Client(arguments.service, arguments.key, timeout=30.0) as client:
+        source = ServiceSource(client) if arguments.store is None else StoreSource(arguments.store)
+        loop = Relearner(settings, client, source)
+        while True:
+            with Progress("relearn") as progress:
+                record = loop.run(progress)
+            _show(record, settings.work)
+            if arguments.every is None:
+                return 2 if record.outcome == "failed" else 0
+            if stop.wait(arguments.every.total_seconds()):
+                return 0
+
+
+def _show(record: Any, work: Path) -> None:
+    """Print a run's decision and where its record is."""
+    write = sys.stdout.write
+    write(f"run {record.number}: {record.decision} ({record.outcome}): {record.why}\n")
+    if record.data:
+        write(
+            f"  data: {record.data['decisions']} decisions of {record.data['sessions']} sessions, "
+            f"{record.data['judged_sessions']} judged on\n"
+        )
+    if record.verdict:
+        verdict = record.verdict
+        write(
+            f"  reward per session in rounds 1-{verdict['horizon']}: candidate "
+            f"{verdict['candidate']:.4g}, current {verdict['current']:.4g}; effective sample size "
+            f"{verdict['ess']:.0f}\n"
+        )
+        if verdict["sessions_needed"]:
+            write(
+                f"  a difference as large would be decided by about {verdict['sessions_needed']} "
+                f"held-out sessions; there are {verdict['n_sessions']}\n"
+            )
+    for warning in record.warnings:
+        sys.stderr.write(f"warning: {warning}\n")
+    write(f"  record: {work / 'runs' / f'{record.number:06d}.json'}\n")
+    sys.stdout.flush()

@@ -1,0 +1,124 @@
+"""From the service's log to what a fit and the gate need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from latentbandits.loop.split import held_out, young_enough
+from latentbandits.models.checks import FloatArray
+
+FALLBACK = "default"
+"""The policy of a decision that the caller's default made: no policy chose it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Divided:
+    """The log, divided.
+
+    Attributes:
+        training: decisions that a fit may see.
+        judging: decisions of held-out sessions whose propensities can be weighted.
+        counts: numbers for the record.
+    """
+
+    training: pl.DataFrame
+    judging: pl.DataFrame
+    counts: dict[str, int]
+
+
+def divide(
+    decisions: pl.DataFrame,
+    *,
+    share: float,
+    since: timedelta | None = None,
+    half_life: timedelta | None = None,
+    now: datetime | None = None,
+) -> Divided:
+    """Divide the log's sessions into those to learn from and those to judge on.
+
+    Args:
+        decisions: the log, as an export writes it.
+        share: of sessions that no fit sees, by a fixed hash of their id.
+        since: leave out decisions older than this.
+        half_life: keep a session of age t to learn from with probability 2^(-t / half_life).
+        now: the time that ages are measured from.
+    """
+    now = now or datetime.now(UTC)
+    if since is not None:
+        decisions = decisions.filter(pl.col("time") >= now - since)
+    names = decisions["session"].to_list()
+    judged = held_out(names, share)
+    training = decisions.filter(pl.Series(~judged, dtype=pl.Boolean))
+    if half_life is not None and len(training):
+        ages = (now - pl.col("time")).dt.total_milliseconds() / 1000
+        age = training.select(ages).to_series().to_numpy()
+        kept = young_enough(training["session"].to_list(), age, half_life.total_seconds())
+        training = training.filter(pl.Series(kept, dtype=pl.Boolean))
+    judging = numbered_sessions(decisions.filter(pl.Series(judged, dtype=pl.Boolean)))
+    usable = weighable(judging)
+    return Divided(
+        training,
+        usable,
+        {
+            "decisions": len(decisions),
+            "sessions": decisions["session"].n_unique(),
+            "training_decisions": len(training),
+            "training_sessions": training["session"].n_unique(),
+            "held_out_sessions": judging["session"].n_unique(),
+            "judged_sessions": usable["session"].n_unique(),
+            "unrewarded": int(decisions["reward"].null_count()),
+        },
+    )
+
+
+def numbered_sessions(decisions: pl.DataFrame) -> pl.DataFrame:
+    """Name each generation of a session: a session that ended and began anew is another one."""
+    began = (pl.col("round") == pl.col("round").min()).cum_sum().over("session")
+    return decisions.with_columns(
+        pl.concat_str(pl.col("session"), pl.lit("#"), began.cast(pl.String)).alias("session")
+    )
+
+
+def weighable(decisions: pl.DataFrame) -> pl.DataFrame:
+    """Return whole sessions each of whose decisions has a propensity that can be weighted."""
+    fine = (
+        pl.col("propensity").is_not_null()
+        & (pl.col("propensity") > 0)
+        & (pl.col("propensity_kind") != "conditional")
+        & (pl.col("policy") != FALLBACK)
+    )
+    whole = pl.col("round") - pl.col("round").min().over("session") == pl.int_range(pl.len()).over(
+        "session"
+    )
+    first = pl.col("round").min().over("session") == pl.col("round").min()
+    return decisions.filter((fine & whole & first).all().over("session"))
+
+
+def known_to(decisions: pl.DataFrame, *catalogues: tuple[str, ...]) -> pl.DataFrame:
+    """Return the sessions all of whose eligible actions every catalogue has."""
+    for ids in catalogues:
+        there = pl.col("eligible").list.eval(pl.element().is_in(list(ids))).list.all()
+        decisions = decisions.filter(there.all().over("session"))
+    return decisions
+
+
+def session_rewards(
+    decisions: pl.DataFrame, after: datetime, horizon: int, unrewarded: float | None
+) -> dict[str, FloatArray]:
+    """Return each live group's rewards per session, rounds 1..horizon, of sessions begun since."""
+    sessions = numbered_sessions(decisions)
+    reward = pl.col("reward") if unrewarded is None else pl.col("reward").fill_null(unrewarded)
+    table = (
+        sessions.filter(pl.col("time").min().over("session") >= after)
+        .filter(pl.col("round") - pl.col("round").min() < horizon)
+        .group_by("session")
+        .agg(pl.col("group").first(), reward.sum().alias("reward"))
+    )
+    return {
+        str(name[0]): np.asarray(rows["reward"].to_numpy(), np.float64)
+        for name, rows in table.group_by("group")
+    }

@@ -1,0 +1,205 @@
+"""The gate: is the candidate better than the current model, on sessions that no fit has seen?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from latentbandits.evaluation import DecisionLog, Evaluation, evaluate, sequence_interval
+from latentbandits.evaluation.evaluate import MIN_ESS
+from latentbandits.evaluation.intervals import Interval, sequence_width
+from latentbandits.models.checks import FloatArray
+from latentbandits.policies.protocol import AnyPolicy
+
+ESTIMATOR = "SNDR"
+_MOST_SESSIONS = 10**9
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The gate's answer.
+
+    Attributes:
+        activate: whether the interval's lower end exceeds the margin.
+        reason: one sentence for people.
+        difference: candidate minus current, reward per session in rounds 1..horizon.
+        stderr: of the difference.
+        low, high: the confidence sequence's interval, valid at every look.
+        current, candidate: the two estimates.
+        horizon: rounds that were compared.
+        n_sessions: held-out sessions.
+        ess: the least effective sample size within the horizon, of both policies.
+        sessions_needed: held-out sessions after which a difference as large as the measured one
+            would be decided; None where it is decided, or the estimate is zero.
+    """
+
+    activate: bool
+    reason: str
+    difference: float
+    stderr: float
+    low: float
+    high: float
+    current: float
+    candidate: float
+    horizon: int
+    n_sessions: int
+    ess: float
+    sessions_needed: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in asdict(self).items()
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A policy, the reward model that DR uses for it, and the sessions as its catalogue sees them.
+
+    The logs of both sides hold the same sessions in the same order.
+    """
+
+    policy: AnyPolicy
+    model: Any
+    log: DecisionLog
+
+
+def judge(
+    current: Side,
+    candidate: Side,
+    *,
+    margin: float = 0.0,
+    level: float = 0.95,
+    unrewarded: float | None = None,
+    draws: int = 100,
+    seed: int = 0,
+) -> Verdict:
+    """Compare two policies on logged sessions, paired by session, and say whether to activate.
+
+    The estimate is SNDR. The interval is a confidence sequence, so that looking again after more
+    sessions keeps its level for this candidate.
+
+    Args:
+        current: what decides now.
+        candidate: what may replace it. Neither may have been fitted on the logged sessions.
+        margin: the gain that a candidate must show.
+        level: of the interval.
+        unrewarded: the reward of decisions that got none; None drops them.
+        draws: posterior draws that Thompson sampling counts.
+        seed: of the draws.
+    """
+    sides = {"current": current, "candidate": candidate}
+    n = current.log.n_sessions
+    if candidate.log.n_sessions != n:
+        raise ValueError(
+            f"both sides must see the same sessions; got {n} and {candidate.log.n_sessions}"
+        )
+
+    def estimate(name: str, horizon: int | None) -> Evaluation:
+        side = sides[name]
+        return evaluate(
+            {name: side.policy},
+            side.log,
+            model=side.model,
+            estimators=[ESTIMATOR],
+            horizon=horizon,
+            unrewarded=unrewarded,
+            draws=draws,
+            seed=seed,
+        )
+
+    found = {name: estimate(name, None) for name in sides}
+    horizon = min(each.horizon for each in found.values())
+    for name, each in found.items():
+        if each.horizon != horizon:
+            found[name] = estimate(name, horizon)
+    influence = (
+        found["candidate"].influences["candidate", ESTIMATOR]
+        - found["current"].influences["current", ESTIMATOR]
+    )
+    values = {name: each.estimate(name, ESTIMATOR).value for name, each in found.items()}
+    difference = values["candidate"] - values["current"]
+    interval = sequence_interval(difference, influence, level, max(n, 100))
+    ess = min(
+        row["ess"]
+        for each in found.values()
+        for row in each.estimates
+        if row["estimator"] == ESTIMATOR
+    )
+    return Verdict(
+        activate=bool(ess >= MIN_ESS and interval.low > margin),
+        reason=_reason(interval, margin, ess, n),
+        difference=difference,
+        stderr=interval.stderr,
+        low=interval.low,
+        high=interval.high,
+        current=values["current"],
+        candidate=values["candidate"],
+        horizon=horizon,
+        n_sessions=n,
+        ess=float(ess),
+        sessions_needed=_needed(interval, influence, margin, level),
+    )
+
+
+def compare_groups(
+    rewards: Mapping[str, FloatArray], main: str, level: float = 0.95
+) -> dict[str, Interval]:
+    """Return the difference of `main` from every other live group, with its sequence.
+
+    `rewards` holds the reward per session of each group. Groups are independent samples; the
+    intervals hold at every look.
+    """
+    found = {}
+    own = rewards.get(main, np.empty(0))
+    for name, other in rewards.items():
+        if name == main or len(own) < 2 or len(other) < 2:
+            continue
+        total = len(own) + len(other)
+        influence = np.concatenate(
+            [
+                (own - own.mean()) * total / len(own),
+                (other.mean() - other) * total / len(other),
+            ]
+        )
+        difference = float(own.mean() - other.mean())
+        found[name] = sequence_interval(difference, influence, level, max(total, 100))
+    return found
+
+
+def _reason(interval: Interval, margin: float, ess: float, n_sessions: int) -> str:
+    if ess < MIN_ESS:
+        return (
+            f"{n_sessions} held-out sessions carry an effective sample size of {ess:.0f}, below "
+            f"{MIN_ESS:.0f}: too few, or too little exploration, to judge"
+        )
+    span = f"[{interval.low:.4g}, {interval.high:.4g}]"
+    if interval.low > margin:
+        return f"the candidate is better: the difference per session lies in {span}"
+    if interval.high < margin:
+        return f"the candidate is not better: the difference per session lies in {span}"
+    return f"not decided: the difference per session lies in {span}, margin {margin:g}"
+
+
+def _needed(interval: Interval, influence: FloatArray, margin: float, level: float) -> int | None:
+    """The least number of sessions whose sequence would exclude the margin."""
+    gap = abs(interval.value - margin)
+    deviation = float(np.std(influence, ddof=1)) if len(influence) > 1 else math.nan
+    decided = interval.low > margin or interval.high < margin
+    if decided or gap == 0 or not math.isfinite(deviation) or deviation == 0:
+        return None
+    low, high = len(influence), _MOST_SESSIONS
+    if deviation * sequence_width(high, level, high) > gap:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if deviation * sequence_width(middle, level, middle) < gap:
+            high = middle
+        else:
+            low = middle + 1
+    return low

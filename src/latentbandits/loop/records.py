@@ -1,0 +1,112 @@
+"""Records of relearning: one JSON file a run, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+Decision = Literal["activate", "keep", "nothing new", "roll back"]
+Outcome = Literal["planned", "done", "dry run", "failed"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the loop: when, from which data, what was estimated, decided and done.
+
+    Attributes:
+        number: counts the runs of a work folder, from 1.
+        started: UTC, ISO 8601.
+        decision, outcome: what was decided, and whether it was carried out.
+        why: one sentence.
+        current, candidate: ids of the two models.
+        current_path, candidate_path: their folders.
+        data: counts of decisions, sessions, held-out sessions, unrewarded decisions.
+        verdict: the gate's numbers.
+        groups: differences of the live groups since the last activation.
+        warnings: of the fit.
+        request_id: makes the activation idempotent.
+        activated: when the candidate was activated, UTC; empty where it was not.
+        cursor: where the log ended.
+        seconds: how long it took.
+    """
+
+    number: int
+    started: str
+    decision: Decision = "keep"
+    outcome: Outcome = "planned"
+    why: str = ""
+    current: str = ""
+    candidate: str = ""
+    current_path: str = ""
+    candidate_path: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    verdict: dict[str, Any] = field(default_factory=dict)
+    groups: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    request_id: str = ""
+    activated: str = ""
+    cursor: str = ""
+    seconds: float = 0.0
+
+
+class Records:
+    """The runs of a work folder, in order."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "runs"
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def all(self) -> list[Run]:
+        """Return every run that was recorded; files that are no records are passed over."""
+        return list(read_runs(self._folder))
+
+    def write(self, run: Run) -> None:
+        """Write a run's record; a crash leaves the old one, or the new one, never half of it."""
+        path = self._folder / f"{run.number:06d}.json"
+        fresh = path.with_suffix(".new")
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(asdict(run), file, indent=2, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+
+    def finish(self, run: Run, **changes: Any) -> Run:
+        """Record what became of a run."""
+        done = replace(run, **changes)
+        self.write(done)
+        return done
+
+
+def read_runs(folder: Path, last: int | None = None) -> Iterator[Run]:
+    """Yield the records in `folder`, the `last` ones only where that is given."""
+    paths = sorted(folder.glob("*.json"))
+    for path in paths if last is None else paths[-last:]:
+        try:
+            yield Run(**json.loads(path.read_bytes()))
+        except (OSError, TypeError, ValueError):
+            continue
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the work folder's lock; ValueError where another process has it.
+
+    The lock is the operating system's: it goes when the process does.
+    """
+    import fcntl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(
+                f"{folder} is in use by another relearn process: give each its own --work"
+            ) from None
+        yield

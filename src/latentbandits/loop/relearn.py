@@ -1,0 +1,325 @@
+"""One run of the loop: read the log, fit, judge on held-out sessions, activate or keep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from latentbandits.conversations import ServiceError
+from latentbandits.evaluation.reading import read_decisions
+from latentbandits.learning.fitting import Fit, fit
+from latentbandits.learning.progress import Progress
+from latentbandits.learning.save import save_fit
+from latentbandits.loop import data
+from latentbandits.loop.gate import Side, Verdict, compare_groups, judge
+from latentbandits.loop.records import Records, Run
+from latentbandits.loop.sources import Logged, Source
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts.files import ArtefactError, load, load_catalogue
+from latentbandits.policies.registry import Inputs, build
+from latentbandits.serving.engine.library import read_artefact
+from latentbandits.serving.errors import Refused
+from latentbandits.serving.records import SwapMode
+
+PREFIX = "relearned-"
+MAIN_GROUP = "policy"
+
+
+class Service(Protocol):
+    """The part of the service's client that the loop uses."""
+
+    def models(self) -> Any: ...
+
+    def activate(self, *, path: str, mode: SwapMode, request_id: str) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the loop; the command line documents them."""
+
+    work: Path
+    models: Path  # the service's models folder
+    model: Path | None = None  # the folder that the service was started with
+    policy: str | None = None  # None: the candidate's recommended one
+    with_logs: tuple[str, ...] = ()
+    columns: dict[str, Any] = field(default_factory=dict)  # user, action, reward of those
+    margin: float = 0.0
+    level: float = 0.95
+    held_out: float = 0.3
+    unrewarded: float | None = None
+    since: timedelta | None = None
+    half_life: timedelta | None = None
+    keep: int = 5
+    dry_run: bool = False
+    bootstrap: int = 0
+    fit_options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model on disk."""
+
+    id: str
+    path: Path
+    model: Any
+    catalogue: Catalogue | None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        if self.catalogue is not None:
+            return self.catalogue.ids
+        return tuple(str(i) for i in range(self.model.n_actions or 0))
+
+
+Learn = Callable[[Sequence[str], Settings, Progress | None], Fit]
+"""From paths of logs to a fit; tests plant broken ones."""
+
+
+def learn(paths: Sequence[str], settings: Settings, progress: Progress | None) -> Fit:
+    """Fit a candidate to old logs and the training part of the service's log."""
+    return fit(
+        list(paths),
+        **settings.columns,
+        unrewarded=settings.unrewarded,
+        bootstrap=settings.bootstrap,
+        seed=settings.seed,
+        progress=progress,
+        **settings.fit_options,
+    )
+
+
+class Relearner:
+    """Runs the loop in a work folder. A crash at any point leaves the service as it was."""
+
+    def __init__(
+        self, settings: Settings, service: Service, source: Source, learner: Learn = learn
+    ) -> None:
+        self.settings = settings
+        self.records = Records(settings.work)
+        self._service = service
+        self._source = source
+        self._learn = learner
+
+    def run(self, progress: Progress | None = None) -> Run:
+        """Do one run and return its record."""
+        begun = time.perf_counter()
+        runs = self.records.all()
+        self._finish_interrupted(runs)
+        number = runs[-1].number + 1 if runs else 1
+        run = Run(
+            number=number,
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            request_id=f"relearn-{self.settings.work.resolve().name}-{number}",
+        )
+        try:
+            run = self._step(run, runs, progress)
+        except (ValueError, OSError, ServiceError) as error:
+            run = self.records.finish(run, outcome="failed", why=str(error))
+        run = self.records.finish(run, seconds=round(time.perf_counter() - begun, 1))
+        self._prune()
+        return run
+
+    def _step(self, run: Run, runs: list[Run], progress: Progress | None) -> Run:
+        settings = self.settings
+        current = self._find(self._service.models().active)
+        logged = self._source.read()
+        run = self.records.finish(
+            run, current=current.id, current_path=str(current.path), cursor=logged.cursor
+        )
+        rolled = self._watch(run, runs, current, logged)
+        if rolled is not None:
+            return rolled
+        before = next((r for r in reversed(runs) if r.outcome in ("done", "dry run")), None)
+        if before is not None and before.cursor == logged.cursor and before.current == current.id:
+            return self.records.finish(
+                run, decision="nothing new", outcome="done", why="the log has not grown"
+            )
+        divided = data.divide(
+            logged.decisions,
+            share=settings.held_out,
+            since=settings.since,
+            half_life=settings.half_life,
+        )
+        run = self.records.finish(run, data=divided.counts)
+        candidate, found = self._fit(run, divided.training, progress)
+        policy = settings.policy or found.report.get("recommended_policy")
+        verdict = self._judge(current, candidate, policy, logged, divided.judging)
+        run = self.records.finish(
+            run,
+            candidate=candidate.id,
+            candidate_path=str(candidate.path),
+            verdict=verdict.as_json(),
+            warnings=[str(w) for w in found.report.get("warnings", [])],
+            decision="activate" if verdict.activate else "keep",
+            why=verdict.reason,
+        )
+        if not verdict.activate:
+            return self.records.finish(run, outcome="done")
+        return self._activate(run, candidate.path)
+
+    def _fit(
+        self, run: Run, training: pl.DataFrame, progress: Progress | None
+    ) -> tuple[Model, Fit]:
+        path = self.settings.work / "training.parquet"
+        columns = ("decision_id", "session", "action", "reward", "time")
+        training.select(columns).write_parquet(path)
+        try:
+            found = self._learn([*self.settings.with_logs, str(path)], self.settings, progress)
+        finally:
+            path.unlink(missing_ok=True)  # no copy of the log outlives the run
+        folder = self.settings.models / f"{PREFIX}{run.number:06d}"
+        save_fit(found, folder)
+        return _read_model(folder), found
+
+    def _judge(
+        self,
+        current: Model,
+        candidate: Model,
+        policy: str | None,
+        logged: Logged,
+        judging: pl.DataFrame,
+    ) -> Verdict:
+        settings = self.settings
+        shared = data.known_to(judging, current.ids, candidate.ids)
+        if shared.is_empty():
+            raise ValueError(
+                "no held-out session can be judged on: "
+                f"{judging['session'].n_unique()} have usable propensities, none of them with "
+                "actions that both models know. Serve with --explore 0.1, and wait for more "
+                "sessions"
+            )
+        playing = _policy_of(logged.decisions, current.id)
+        sides = [
+            _side(model, text, shared)
+            for model, text in ((current, playing), (candidate, policy or playing))
+        ]
+        return judge(
+            *sides,
+            margin=settings.margin,
+            level=settings.level,
+            unrewarded=settings.unrewarded,
+            seed=settings.seed,
+        )
+
+    def _activate(self, run: Run, path: Path) -> Run:
+        if self.settings.dry_run:
+            return self.records.finish(run, outcome="dry run")
+        name = str(path.resolve().relative_to(self.settings.models.resolve()))
+        self._service.activate(path=name, mode="migrated", request_id=run.request_id)
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        return self.records.finish(run, outcome="done", activated=now)
+
+    def _watch(self, run: Run, runs: list[Run], current: Model, logged: Logged) -> Run | None:
+        """Roll back an activation that the live groups since then speak against."""
+        last = next(
+            (r for r in reversed(runs) if r.decision == "activate" and r.outcome == "done"), None
+        )
+        if last is None or last.candidate != current.id:
+            return None
+        rewards = data.session_rewards(
+            logged.decisions,
+            datetime.fromisoformat(last.activated),
+            int(last.verdict.get("horizon") or 1),
+            self.settings.unrewarded,
+        )
+        found = compare_groups(rewards, MAIN_GROUP, self.settings.level)
+        groups = {name: interval._asdict() for name, interval in found.items()}
+        run = self.records.finish(run, groups=groups)
+        worse = [name for name, interval in found.items() if interval.high < 0]
+        if not worse:
+            return None
+        previous = self._find(last.current)
+        span = found[worse[0]]
+        why = (
+            f"since {last.candidate} was activated the live group {worse[0]!r} earns more: the "
+            f"difference per session lies in [{span.low:.4g}, {span.high:.4g}]"
+        )
+        run = self.records.finish(
+            run,
+            decision="roll back",
+            why=why,
+            candidate=previous.id,
+            candidate_path=str(previous.path),
+        )
+        return self._activate(run, previous.path)
+
+    def _finish_interrupted(self, runs: list[Run]) -> None:
+        """Complete the last run's activation where the process died before it was recorded."""
+        if not runs or runs[-1].outcome != "planned":
+            return
+        last = runs[-1]
+        if last.decision in ("activate", "roll back") and Path(last.candidate_path).is_dir():
+            try:
+                runs[-1] = self._activate(last, Path(last.candidate_path))
+                return
+            except (ValueError, OSError, ServiceError) as error:
+                runs[-1] = self.records.finish(last, outcome="failed", why=str(error))
+                return
+        why = last.why or "the process ended during this run; the service was not touched"
+        runs[-1] = self.records.finish(last, outcome="failed", why=why)
+
+    def _find(self, model_id: str) -> Model:
+        """Return the model of this id, among the folders that the loop knows."""
+        folders = [*self.settings.models.iterdir()] if self.settings.models.is_dir() else []
+        if self.settings.model is not None:
+            folders.insert(0, self.settings.model)
+        for folder in folders:
+            try:
+                if read_artefact(folder).id == model_id:
+                    return _read_model(folder)
+            except (Refused, ArtefactError, OSError):
+                continue
+        raise ValueError(
+            f"the active model {model_id} is in none of {len(folders)} folders: name its folder "
+            f"with --model, or put it below {self.settings.models}"
+        )
+
+    def _prune(self) -> None:
+        """Keep the last `keep` relearned models, and any that a recent record names."""
+        import shutil
+
+        made = sorted(self.settings.models.glob(f"{PREFIX}*"))
+        named = {
+            Path(p)
+            for r in self.records.all()[-self.settings.keep :]
+            for p in (r.current_path, r.candidate_path)
+            if p
+        }
+        for folder in made[: -self.settings.keep or None]:
+            if folder not in named:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read_model(folder: Path) -> Model:
+    return Model(read_artefact(folder).id, folder, load(folder), load_catalogue(folder))
+
+
+def _policy_of(decisions: pl.DataFrame, model_id: str) -> str:
+    """The policy of the main group's latest decision on this model."""
+    own = decisions.filter(
+        (pl.col("group") == MAIN_GROUP)
+        & (pl.col("model") == model_id)
+        & (pl.col("policy") != data.FALLBACK)
+    )
+    if own.is_empty():
+        raise ValueError("the active model has made no decision yet: there is nothing to compare")
+    return str(own["policy"][-1])
+
+
+def _side(model: Model, policy: str, decisions: pl.DataFrame) -> Side:
+    log = read_decisions(decisions, model=model.model, catalogue=model.catalogue).log
+    rewards = log.reward[log.observed]
+    inputs = Inputs(
+        model=model.model,
+        reward_range=(float(rewards.min()), float(rewards.max())) if len(rewards) else None,
+        horizon=log.n_rounds,
+        items=None if model.catalogue is None else model.catalogue.features,
+    )
+    return Side(build(policy, inputs), model.model, log)
