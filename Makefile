@@ -11,11 +11,16 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(VENV)/ready: pyproject.toml
+# The demonstration needs the library and what experiments need; the tests need much more.
+$(VENV)/demo: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "latentbandits needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[experiments]'
+	@touch $@
+
+$(VENV)/ready: $(VENV)/demo
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
 	@touch $@
 
@@ -23,7 +28,7 @@ $(VENV)/bench: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --group bench
 	@touch $@
 
-demo: $(VENV)/ready  ## the paper's synthetic experiment, about a minute
+demo: $(VENV)/demo  ## the paper's synthetic experiment, about a minute
 	$(BIN)/latentbandits reproduce synthetic --out out/synthetic
 
 test: $(VENV)/ready  ## format, lint, types, import contract and all tests but the slow ones
