@@ -76,6 +76,10 @@ class Records:
             os.fsync(file.fileno())
         fresh.replace(path)
 
+    def latest(self, run: Run) -> Run:
+        """Return the record of this run as it was last written."""
+        return next((r for r in reversed(self.all()) if r.number == run.number), run)
+
     def finish(self, run: Run, **changes: Any) -> Run:
         """Record what became of a run."""
         done = replace(run, **changes)

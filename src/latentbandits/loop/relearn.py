@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,7 +23,7 @@ from latentbandits.loop.records import Records, Run
 from latentbandits.loop.sources import Logged, Source
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import ArtefactError, load, load_catalogue
-from latentbandits.policies.registry import Inputs, build
+from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.records import SwapMode
@@ -116,11 +117,12 @@ class Relearner:
         run = Run(
             number=number,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
-            request_id=f"relearn-{self.settings.work.resolve().name}-{number}",
+            request_id=f"relearn-{uuid.uuid4()}",
         )
         try:
             run = self._step(run, runs, progress)
         except (ValueError, OSError, ServiceError) as error:
+            run = self.records.latest(run)  # with what was found before it failed
             run = self.records.finish(run, outcome="failed", why=str(error))
         run = self.records.finish(run, seconds=round(time.perf_counter() - begun, 1))
         self._prune()
@@ -310,7 +312,14 @@ def _policy_of(decisions: pl.DataFrame, model_id: str) -> str:
     )
     if own.is_empty():
         raise ValueError("the active model has made no decision yet: there is nothing to compare")
-    return str(own["policy"][-1])
+    return _without_exploration(str(own["policy"][-1]))
+
+
+def _without_exploration(text: str) -> str:
+    """The policy inside `Exploring(policy='...')`: both sides are judged without its randomness."""
+    spec = parse(text)
+    inner = spec.options.get("policy")
+    return str(inner) if spec.name == "Exploring" and inner is not None else text
 
 
 def _side(model: Model, policy: str, decisions: pl.DataFrame) -> Side:

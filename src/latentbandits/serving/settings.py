@@ -57,6 +57,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         _doc("further experiment groups, NAME=POLICY:SHARE, separated by semicolons; the flag "
              "--group adds one and can be repeated"),
     ] = _ENGINE.groups  # fmt: skip
+    explore: Annotated[
+        float,
+        _doc("probability of a uniformly random action: propensities are then bounded below, so "
+             "that the log can judge other policies", ge=0, le=1),
+    ] = _ENGINE.explore  # fmt: skip
     swap: Annotated[
         SwapMode,
         _doc("what a new model does to sessions under way: they keep theirs (pinned), their log is "

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.actions import UnknownAction
 from latentbandits.serving.engine.ids import (
     OrderSequence,
@@ -82,7 +81,7 @@ class Engine:
         settings.check()
         self.clock = clock
         self._orders = OrderSequence(store)
-        self.library = Library(store, settings.policies())
+        self.library = Library(store, settings.policies(), settings.explore)
         self._propensities = Propensities(settings.propensity, settings.propensity_draws)
         self._randomness = Randomness()
         self.rates = Rates()
@@ -259,7 +258,7 @@ class Engine:
         """Return the decision of this order and token: the same whenever it is made again."""
         policy, session = live.policy, live.row
         chance: float | None
-        state, chance, kind, name, features = 0, 1.0, "exact", policy_name(policy), None
+        state, chance, kind, name, features = 0, 1.0, "exact", live.group.text, None
         actions = None if request.actions is None else _encode(request.actions)
         try:
             asked = live.served.space.ask(request.actions, request.features)

@@ -21,7 +21,7 @@ from latentbandits.models.artefacts.files import (
     model_files,
 )
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.registry import AUTO
+from latentbandits.policies.registry import AUTO, PolicySpec
 from latentbandits.serving.engine.actions import ActionSpace, action_space
 from latentbandits.serving.engine.groups import MAIN
 from latentbandits.serving.engine.propensities import make_policy
@@ -82,9 +82,10 @@ class ServedModel:
 class Library:
     """Loads models from the store as sessions need them, and knows which one is active."""
 
-    def __init__(self, store: Store, policies: Mapping[str, str]) -> None:
+    def __init__(self, store: Store, policies: Mapping[str, str], explore: float = 0.0) -> None:
         self._store = store
         self._texts = policies  # by group
+        self._explore = explore
         self._served: OrderedDict[str, ServedModel] = OrderedDict()
         self._summaries: dict[str, tuple[str, ModelSummary]] = {}
         self.activations: list[ActivationRow] = []
@@ -134,9 +135,16 @@ class Library:
         return self._summaries
 
     def _text(self, group: str, row: ModelRow) -> str:
-        """Return a group's policy; `auto` is the one that the fit of the model recommends."""
+        """Return a group's policy; `auto` is the one that the fit of the model recommends.
+
+        With `explore` every policy plays a uniformly random action with that probability.
+        """
         text = self._texts[group]
-        return notes(row).get("recommended_policy", DEFAULT_POLICY) if text == AUTO else text
+        if text == AUTO:
+            text = notes(row).get("recommended_policy", DEFAULT_POLICY)
+        if self._explore == 0:
+            return text
+        return str(PolicySpec("Exploring", {"policy": text, "e": self._explore}))
 
     def check(self, row: ModelRow) -> ServedModel:
         """Return the model of an artefact, ready to decide; Invalid if it never could."""

@@ -27,10 +27,8 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     served = engine.library.served(row.model)
     group = served.of_group(row.group)
     policy = group.policy
-    if session is None or row.policy not in (policy_name(policy), FALLBACK):
-        raise Invalid(
-            f"{decision_id} was decided by {row.policy}; this engine has {policy_name(policy)}"
-        )
+    if session is None or row.policy not in (group.text, policy_name(policy), FALLBACK):
+        raise Invalid(f"{decision_id} was decided by {row.policy}; this engine has {group.text}")
     known = engine.store.applied(row.session, merged=session.members > 0, before=order)
     belief = replay(policy, served.id, served.space, known)
     then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, group=row.group)

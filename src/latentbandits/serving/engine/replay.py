@@ -11,6 +11,7 @@ import numpy as np
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, learns_from_any, policy_name
+from latentbandits.policies.specification import PolicySpec
 from latentbandits.serving.engine.actions import ActionSpace
 from latentbandits.serving.records import DecisionRow, RewardedDecision
 
@@ -22,7 +23,23 @@ def teaches(policy: AnyPolicy, model_id: str, row: DecisionRow) -> bool:
     """Return whether `policy`, on the model of that id, can learn from this decision."""
     if row.policy == FALLBACK:
         return False
-    return learns_from_any(policy) or (row.policy == policy_name(policy) and row.model == model_id)
+    if learns_from_any(policy):
+        return True
+    return row.model == model_id and short_name(row.policy) == policy_name(policy)
+
+
+def short_name(text: str) -> str:
+    """Return a logged policy without its options, as the policy names itself.
+
+    >>> short_name("mUCB(horizon=100)"), short_name("Exploring(policy='mUCB', e=0.1)")
+    ('mUCB', 'Exploring(mUCB)')
+    """
+    try:
+        spec = PolicySpec.from_text(text)
+    except ValueError:  # logged by version 0.1.0, or a name that no text can have
+        return text
+    inner = spec.options.get("policy")
+    return f"{spec.name}({short_name(inner)})" if isinstance(inner, str) else spec.name
 
 
 def learn(

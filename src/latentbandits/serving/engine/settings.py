@@ -17,6 +17,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     holdout_policy: str = "uniform"
     holdout_share: float = 0.0
     groups: str = ""
+    explore: float = 0.0
     swap: SwapMode = "pinned"
     propensity: PropensityMode = "counted"
     propensity_draws: int = 100
@@ -49,6 +50,8 @@ class EngineSettings(msgspec.Struct, frozen=True):
         names = [group.name for group in self.side_groups()]
         if len({MAIN, *names}) != len(names) + 1:
             raise ValueError(f"groups must have names of their own; got {MAIN}, {', '.join(names)}")
+        if not 0 <= self.explore <= 1:
+            raise ValueError(f"explore must be a probability from 0 to 1; got {self.explore:g}")
         if sum(group.share for group in self.side_groups()) > 1 + 1e-9:
             raise ValueError("the shares of all groups sum to more than 1")
         if self.retention < self.session_ttl:
