@@ -88,9 +88,7 @@ def test_an_extra_installs_all_that_it_promises(distributions, tmp_path, extra, 
 def test_the_lowest_versions_work(distributions, tmp_path):
     """Every lower bound in pyproject.toml is true."""
     wheel = f"latentbandits[all] @ {distributions[0].as_uri()}"
-    python = environment(
-        tmp_path / "env", wheel, "pytest", options=("--resolution", "lowest-direct")
-    )
+    python = environment(tmp_path / "env", wheel, options=("--resolution", "lowest-direct"))
     log = "user,action,reward\n" + "\n".join(
         f"{u},{a},{(u * 7 + a * 3) % 5}" for u in range(60) for a in range(8)
     )
