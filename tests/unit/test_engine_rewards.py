@@ -141,5 +141,5 @@ def test_any_number_of_groups() -> None:
         decided = driver.ask(f"user {i}")
         policies.setdefault(driver.session(f"user {i}").group, set()).add(decided.policy)
     assert policies == {
-        "policy": {"mmTS"}, "holdout": {"Uniform"}, "greedy": {"mmGreedy"}, "b": {"mTS"},
+        "policy": {"mmTS"}, "holdout": {"uniform"}, "greedy": {"mmGreedy"}, "b": {"mTS"},
     }  # fmt: skip

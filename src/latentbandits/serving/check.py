@@ -11,7 +11,7 @@ import numpy as np
 from latentbandits.beliefs.encoding import BeliefError, decode
 from latentbandits.models.artefacts.files import ArtefactError, load_files
 from latentbandits.serving.engine.actions import action_space
-from latentbandits.serving.engine.library import content_id
+from latentbandits.serving.engine.library import GroupPolicy, content_id
 from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.serving.engine.replay import replay
 from latentbandits.serving.engine.statistics import Statistics
@@ -207,13 +207,14 @@ def _snapshots(
             if session.revision != snapshot.revision or session.model != snapshot.model:
                 continue  # it will not be used
             policy, space = policies.of(snapshot)
+            group = GroupPolicy(snapshot.policy, policy, can_snapshot=True, belief_bytes=0)
             belief = decode(policy, snapshot.belief)
             rows = store.applied(key, merged=session.members > 0, limit=snapshot.learned)
             last = rows[-1].reward.applies_at if rows and rows[-1].reward is not None else -1
             if len(rows) != snapshot.learned or last != snapshot.learned_to:
                 yield f"the snapshot of session {session.name!r} is not one of its log"
                 continue
-            worst = _difference(belief, replay(policy, snapshot.model, space, rows))
+            worst = _difference(belief, replay(group, snapshot.model, space, rows))
             if not worst <= _TOLERANCE:
                 yield (
                     f"the snapshot of session {session.name!r} differs by {worst:.1e} from the "

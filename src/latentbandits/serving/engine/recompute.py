@@ -30,7 +30,7 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     if session is None or row.policy not in (group.text, policy_name(policy), FALLBACK):
         raise Invalid(f"{decision_id} was decided by {row.policy}; this engine has {group.text}")
     known = engine.store.applied(row.session, merged=session.members > 0, before=order)
-    belief = replay(policy, served.id, served.space, known)
+    belief = replay(group, served.id, served.space, known)
     then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, group=row.group)
     live = Live(then, served, group, belief, []).with_belief(then, belief, len(known), -1)
     features = None

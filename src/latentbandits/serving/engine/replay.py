@@ -11,39 +11,28 @@ import numpy as np
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, learns_from_any, policy_name
-from latentbandits.policies.specification import PolicySpec
 from latentbandits.serving.engine.actions import ActionSpace
+from latentbandits.serving.engine.library import GroupPolicy
 from latentbandits.serving.records import DecisionRow, RewardedDecision
 
 FALLBACK = "default"
 """The policy of a decision that the caller's default made."""
 
 
-def teaches(policy: AnyPolicy, model_id: str, row: DecisionRow) -> bool:
-    """Return whether `policy`, on the model of that id, can learn from this decision."""
+def teaches(group: GroupPolicy, model_id: str, row: DecisionRow) -> bool:
+    """Return whether a group's policy, on the model of that id, can learn from this decision.
+
+    Policies that learn from their own decisions only must have made it, with the same options;
+    version 0.1.0 logged their names without options.
+    """
     if row.policy == FALLBACK:
         return False
-    if learns_from_any(policy):
-        return True
-    return row.model == model_id and short_name(row.policy) == policy_name(policy)
-
-
-def short_name(text: str) -> str:
-    """Return a logged policy without its options, as the policy names itself.
-
-    >>> short_name("mUCB(horizon=100)"), short_name("Exploring(policy='mUCB', e=0.1)")
-    ('mUCB', 'Exploring(mUCB)')
-    """
-    try:
-        spec = PolicySpec.from_text(text)
-    except ValueError:  # logged by version 0.1.0, or a name that no text can have
-        return text
-    inner = spec.options.get("policy")
-    return f"{spec.name}({short_name(inner)})" if isinstance(inner, str) else spec.name
+    own = (group.text, policy_name(group.policy))
+    return learns_from_any(group.policy) or (row.policy in own and row.model == model_id)
 
 
 def learn(
-    policy: AnyPolicy,
+    group: GroupPolicy,
     model_id: str,
     space: ActionSpace,
     belief: Any,
@@ -51,7 +40,7 @@ def learn(
     reward: float,
 ) -> Any:
     """Return the belief after `reward` for the decision of `row`."""
-    recalled = space.recall(row) if teaches(policy, model_id, row) else None
+    recalled = space.recall(row) if teaches(group, model_id, row) else None
     if recalled is None:
         return belief
     decision = Decision(
@@ -62,11 +51,11 @@ def learn(
         ANYONE,
         recalled.eligible,
     )
-    return policy.update(belief, recalled.context, decision, np.array([reward]))
+    return group.policy.update(belief, recalled.context, decision, np.array([reward]))
 
 
 def replay(
-    policy: AnyPolicy,
+    group: GroupPolicy,
     model_id: str,
     space: ActionSpace,
     rows: Iterable[RewardedDecision],
@@ -74,12 +63,12 @@ def replay(
 ) -> Any:
     """Return the belief after these rewarded decisions, from the prior or from `belief` on."""
     if belief is None:
-        belief = policy.init(1)
+        belief = group.policy.init(1)
     for row in rows:
         assert row.reward is not None
         # A model of another kind may not take every reward of its predecessor's log.
         with suppress(ValueError):
-            belief = learn(policy, model_id, space, belief, row.decision, row.reward.value)
+            belief = learn(group, model_id, space, belief, row.decision, row.reward.value)
     return belief
 
 

@@ -179,7 +179,7 @@ class Rewards:
         served = live.served
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # looked for by _check_finite
-                return learn(live.policy, served.id, served.space, belief, row, value)
+                return learn(live.group, served.id, served.space, belief, row, value)
         except ValueError as error:  # this kind of reward is not one of the model's
             raise Invalid(f"value {value}: {error}") from None
 

@@ -280,7 +280,7 @@ class Sessions:
         )
 
     def _learned(self, start: Live, rows: Sequence[RewardedDecision]) -> Live:
-        belief = replay(start.policy, start.served.id, start.served.space, rows, start.belief)
+        belief = replay(start.group, start.served.id, start.served.space, rows, start.belief)
         last = rows[-1].reward if rows else None
         learned_to = start.learned_to if last is None else last.applies_at
         return start.with_belief(start.row, belief, start.learned + len(rows), learned_to)
@@ -335,7 +335,7 @@ class Sessions:
         if small.learned > SLICE:
             return None
         rows = self._store.applied(small.row.key, merged=small.row.members > 0)
-        belief = replay(large.policy, large.served.id, large.served.space, rows, large.belief)
+        belief = replay(large.group, large.served.id, large.served.space, rows, large.belief)
         return large.with_belief(
             row, belief, into.learned + other.learned, max(into.learned_to, other.learned_to)
         )
