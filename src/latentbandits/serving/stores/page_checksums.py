@@ -40,6 +40,12 @@ def are_on(connection: apsw.Connection) -> bool:
     return vfs() is not None and verified is not None and int(verified) == 1
 
 
+def verify(connection: apsw.Connection, *, on: bool) -> None:
+    """Verify pages as they are read from now on, or no longer."""
+    if vfs() is not None:
+        connection.execute(f"PRAGMA checksum_verification = {int(on)}")
+
+
 def prepare(connection: apsw.Connection) -> None:
     """Let the pages of an empty file have room for a checksum; called before anything else."""
     if vfs() is not None:

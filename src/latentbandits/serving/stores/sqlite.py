@@ -18,6 +18,7 @@ from latentbandits.serving.errors import (
 )
 from latentbandits.serving.records import LoggedEvent, ModelRow
 from latentbandits.serving.stores import page_checksums
+from latentbandits.serving.stores.checksums import verified
 from latentbandits.serving.stores.holder import FileHolder
 from latentbandits.serving.stores.mark import Mark
 from latentbandits.serving.stores.migration import create, upgrade
@@ -34,6 +35,7 @@ from latentbandits.serving.stores.sql import (
 Synchronous = Literal["FULL", "NORMAL"]
 APPLICATION_ID = 0x6C62616E  # "lban"
 _BUSY_MS = 2_000  # only a reader's checkpoint can be in the way
+_TOTALS = "statistics/"  # notes that can be computed from the log
 _BLOCK = 1_000  # orders that are reserved at a time
 _STREAM = (
     "CREATE TABLE stream (position INTEGER PRIMARY KEY AUTOINCREMENT, kind SMALLINT NOT NULL, "
@@ -69,7 +71,9 @@ class SqliteStore(SqlStore):
             raise StoreError(f"cannot open {self._path}: {error.strerror}") from None
         try:
             _make_private(self._path)
-            self._compare_mark(self._migrate(self._connect()))
+            connection = self._migrate(self._connect())
+            self._mend_notes(connection)
+            self._compare_mark(connection)
         except (apsw.Error, OSError, Damaged) as error:
             self._abandon()
             raise StoreError(f"cannot open {self._path}: {describe(error)}") from None
@@ -135,6 +139,38 @@ class SqliteStore(SqlStore):
                 "damage to the file is noticed by its rows' checksums alone"
             )
         return connection
+
+    def _mend_notes(self, connection: apsw.Connection) -> None:
+        """Drop totals that are damaged: they can be computed from the log, other notes cannot."""
+        read = "SELECT name, value, checksum FROM notes"
+        try:
+            rows = list(connection.execute(read))
+        except apsw.Error as error:
+            if not is_damage(error):
+                raise
+            page_checksums.verify(connection, on=False)  # the rows have checksums of their own
+            rows = list(connection.execute(read))
+            damaged = True
+        else:
+            damaged = False
+        kept = [row for row in rows if _is_whole(row)]
+        lost = [row for row in rows if not _is_whole(row)]
+        if damaged or lost:
+            for name, *_ in lost:
+                if not str(name).startswith(_TOTALS):
+                    raise StoreError(
+                        f"{self._path} is damaged: its note {name!r} cannot be computed anew. "
+                        "Restore a backup"
+                    )
+            with connection:
+                connection.execute("DELETE FROM notes")
+                connection.executemany("INSERT INTO notes VALUES (?, ?, ?)", kept)
+            connection.execute("PRAGMA wal_checkpoint")
+            self.warnings.append(
+                f"{self._path}: damaged notes were mended; totals are computed anew from the log"
+            )
+        if damaged:
+            page_checksums.verify(connection, on=True)
 
     def _compare_mark(self, connection: apsw.Connection) -> None:
         """Report commits that were acknowledged and are gone."""
@@ -254,6 +290,14 @@ class SqliteLog:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _is_whole(note: Row) -> bool:
+    try:
+        verified("notes", note)
+    except Damaged:
+        return False
+    return True
 
 
 def _make_private(path: Path) -> None:
