@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from tests.faults import (
     bodies,
+    clocks,
     connections,
+    damage,
+    databases,
     disk,
     hostile,
     keys,
     kills,
+    long_sessions,
+    merges,
     order,
     overload,
     propensities,
@@ -33,4 +38,9 @@ FAULTS = (
     Fault("disk", disk.run),
     Fault("keys", keys.run),
     Fault("sharing", sharing.run),
+    Fault("databases", databases.run),
+    Fault("clocks", clocks.run),
+    Fault("damage", damage.run),
+    Fault("merges", merges.run),
+    Fault("long_sessions", long_sessions.run),
 )

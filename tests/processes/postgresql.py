@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _SECONDS = 60
@@ -49,9 +50,46 @@ def _user() -> dict[str, str]:
     return {}
 
 
+class Server:
+    """A running PostgreSQL, to be stopped, killed and frozen."""
+
+    def __init__(self, url: str, data: Path, control: Callable[..., None]) -> None:
+        self.url = url
+        self._data = data
+        self._control = control
+
+    def start(self) -> None:
+        self._control("start")
+
+    def kill(self) -> None:
+        """Stop it without a shutdown, as a crash does."""
+        self._control("stop", "-m", "immediate")
+
+    def freeze(self) -> None:
+        """Stop all its processes in their tracks: connections stay open and say nothing."""
+        for pid in self._pids():
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for pid in self._pids():
+            os.kill(pid, signal.SIGCONT)
+
+    def _pids(self) -> list[int]:
+        main = int((self._data / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+        return [main, *map(int, children)]
+
+
 @contextmanager
 def postgresql(binaries: Path) -> Iterator[str]:
     """The URL of an empty database, while the block lasts."""
+    with postgresql_server(binaries) as server:
+        yield server.url
+
+
+@contextmanager
+def postgresql_server(binaries: Path) -> Iterator[Server]:
+    """Run a server with an empty database while the block lasts."""
     identity = _user()
     with tempfile.TemporaryDirectory(prefix="latentbandits-pg-") as folder:
         if identity:
@@ -74,8 +112,15 @@ def postgresql(binaries: Path) -> Iterator[str]:
         options = f"-p {port} -h 127.0.0.1 -k {folder} -c fsync=on -c max_connections=50"
         control = [binaries / "pg_ctl", "-D", data, "-w", "-t", "30"]
         log = Path(folder, "log")
-        subprocess.run([*control, "-o", options, "-l", log, "start"], **run)  # type: ignore[call-overload]
+
+        def act(*words: str) -> None:
+            subprocess.run([*control, "-o", options, "-l", log, *words], **run)  # type: ignore[call-overload]
+
+        server = Server(f"postgresql://tester@127.0.0.1:{port}/postgres", data, act)
+        server.start()
         try:
-            yield f"postgresql://tester@127.0.0.1:{port}/postgres"
+            yield server
         finally:
-            subprocess.run([*control, "-m", "immediate", "stop"], **run)  # type: ignore[call-overload]
+            with suppress(OSError, subprocess.SubprocessError):
+                server.thaw()
+                server.kill()

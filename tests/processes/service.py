@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 _RUN = "from latentbandits.cli import main; raise SystemExit(main())"
+_SHIFTED = "import time; now = time.time_ns; time.time_ns = lambda: now() + {} * 10**9; " + _RUN
 
 
 def command(*arguments: str | Path) -> list[str]:
@@ -47,6 +48,7 @@ class RunningService:
         self._options = options
         self._log = folder / f"service-{self.port}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.clock = 0  # seconds that the clock of the next start is ahead
 
     def __enter__(self) -> RunningService:
         self.start()
@@ -65,6 +67,12 @@ class RunningService:
         assert self.process is not None
         return self.process.pid
 
+    def _command(self) -> list[str]:
+        words = command("serve", *self._arguments, "--port", str(self.port))
+        if self.clock:
+            words[2] = _SHIFTED.format(self.clock)
+        return words
+
     def start(self, wait: float = 20.0) -> float:
         """Start it and wait until it is ready; the seconds that took."""
         begun = time.perf_counter()
@@ -72,7 +80,7 @@ class RunningService:
         environment["OPENBLAS_NUM_THREADS"] = "1"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                command("serve", *self._arguments, "--port", str(self.port)),
+                self._command(),
                 stdout=log, stderr=log, env=environment, **self._options,
             )  # fmt: skip
         while time.perf_counter() - begun < wait:

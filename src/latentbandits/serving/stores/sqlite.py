@@ -98,6 +98,7 @@ class SqliteStore(SqlStore):
         connection.execute(f"PRAGMA wal_autocheckpoint = {self._checkpoint_pages}")
         connection.execute("PRAGMA secure_delete = ON")  # a deleted session leaves no bytes behind
         connection.execute("PRAGMA cache_size = -16384")
+        connection.execute("PRAGMA temp_store = MEMORY")  # nothing depends on TMPDIR
         self._mark = Mark(Path(f"{self._path}.mark"))
         return connection
 
