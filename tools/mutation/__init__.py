@@ -1,0 +1,1 @@
+"""Mutation testing: small changes of the source that a test should notice."""

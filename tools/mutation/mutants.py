@@ -1,0 +1,185 @@
+"""Small changes of a module's syntax tree, one at a time."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitAnd,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+}
+_SKIPPED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
+"""Messages and imports: what they say is not behaviour."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one module."""
+
+    path: str  # relative to the repository
+    index: int  # among the mutants of the module
+    line: int
+    function: str  # qualified name, or "" for the module's own lines
+    source: str  # the line, stripped
+    change: str  # "a + b -> a - b"
+
+    @property
+    def name(self) -> str:
+        """A name that does not change when lines move."""
+        return f"{self.path}::{self.function}: {self.source} [{self.change}]"
+
+
+def mutants(path: str) -> list[Mutant]:
+    """Return all mutants of a module."""
+    text = Path(path).read_text(encoding="utf-8")
+    lines = text.splitlines()
+    made = []
+    for index, (node, function, change, _) in enumerate(_sites(ast.parse(text))):
+        line = node.lineno
+        made.append(Mutant(path, index, line, function, lines[line - 1].strip(), change))
+    return made
+
+
+def mutated_tree(path: str, index: int) -> ast.Module:
+    """Return the syntax tree of a module with one of its mutants."""
+    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+    for i, (_, _, _, apply) in enumerate(_sites(tree)):
+        if i == index:
+            apply()
+            break
+    return ast.fix_missing_locations(tree)
+
+
+def key(mutant: Mutant) -> str:
+    """Return a key that changes when the module changes in any other way than comments."""
+    tree = mutated_tree(mutant.path, mutant.index)
+    return hashlib.sha256((mutant.path + ast.dump(tree)).encode()).hexdigest()[:24]
+
+
+def _sites(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str, object]]:
+    yield from _walk(tree, "")
+
+
+def _walk(node: ast.AST, function: str) -> Iterator[tuple]:
+    for field, value in ast.iter_fields(node):
+        if field in ("annotation", "returns", "decorator_list", "bases", "keywords") and isinstance(
+            node, (ast.AnnAssign, ast.arg, ast.FunctionDef, ast.ClassDef)
+        ):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or isinstance(child, _SKIPPED):
+                continue
+            if _is_type_checking(child) or _is_docstring(child) or _is_alias(child):
+                continue
+            name = function
+            if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                name = f"{function}.{child.name}".lstrip(".")
+            yield from _changes(child, name)
+            yield from _walk(child, name)
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_alias(node: ast.AST) -> bool:
+    """Type aliases and overloads of names at the top of a module."""
+    if isinstance(node, ast.AnnAssign) and "TypeAlias" in ast.unparse(node.annotation):
+        return True
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith(
+        ("__all__", "FloatArray", "IntArray", "BoolArray")
+    )
+
+
+def _changes(node: ast.AST, function: str) -> Iterator[tuple]:
+    """Yield the changes of one node: itself, where, in words, and a function that applies it."""
+    if isinstance(node, ast.Compare):
+        for i, operator in enumerate(node.ops):
+            new = _COMPARISONS[type(operator)]()
+            yield _swap(node, function, node.ops, i, new)
+    elif isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in _OPERATORS:
+        if not _concatenates(node):
+            yield _set(node, function, "op", _OPERATORS[type(node.op)]())
+    elif isinstance(node, ast.BoolOp):
+        yield _set(node, function, "op", ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub, ast.Invert)):
+        yield _set(node, function, "op", None if isinstance(node.op, ast.Not) else ast.UAdd())
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield _set(node, function, "value", not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        yield _set(node, function, "value", node.value + 1)
+    elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
+        yield _set(node, function, "test", ast.UnaryOp(ast.Not(), node.test))
+    elif isinstance(node, (ast.Break, ast.Continue)):
+        return
+
+
+def _concatenates(node: ast.BinOp | ast.AugAssign) -> bool:
+    """Tell whether an addition joins texts or a union joins types: no arithmetic to get wrong."""
+    parts = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.value,)
+    return any(
+        isinstance(part, ast.JoinedStr)
+        or (isinstance(part, ast.Constant) and isinstance(part.value, (str, bytes, type(None))))
+        for part in parts
+    )
+
+
+def _set(node: ast.AST, function: str, field: str, value: object) -> tuple:
+    changed = copy.deepcopy(node)
+    if value is None:  # `not x` becomes `x`
+        before = ast.unparse(node)
+        after = ast.unparse(node.operand)
+        return node, function, f"{before} -> {after}", lambda: _become(node, node.operand)
+    setattr(changed, field, value)
+    if isinstance(node, (ast.If, ast.While)):
+        words = f"if {ast.unparse(node.test)} -> if not ({ast.unparse(node.test)})"
+    else:
+        words = f"{ast.unparse(node)} -> {ast.unparse(changed)}"
+    return node, function, words, lambda: setattr(node, field, value)
+
+
+def _swap(node: ast.Compare, function: str, ops: list, i: int, new: ast.cmpop) -> tuple:
+    changed = copy.deepcopy(node)
+    changed.ops[i] = new
+    words = f"{ast.unparse(node)} -> {ast.unparse(changed)}"
+
+    def apply() -> None:
+        ops[i] = new
+
+    return node, function, words, apply
+
+
+def _become(node: ast.UnaryOp, other: ast.expr) -> None:
+    """Turn `not x` into `not not x`, which is the truth of x."""
+    node.operand = ast.UnaryOp(ast.Not(), other)
