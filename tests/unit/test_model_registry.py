@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from latentbandits.models import checks, registry
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.numerics import gamma
 from latentbandits.models.support import Interval
+from latentbandits.testing import check_model
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -102,6 +106,10 @@ def test_a_registered_model_is_saved_and_loaded_alone_and_inside_others(half_nor
         )
 
 
+def test_the_toy_family_conforms(half_normal):
+    check_model(half_normal, 2)
+
+
 def test_policies_learn_on_a_registered_model(half_normal):
     policy = mmTS(half_normal)
     belief, rng = policy.init(), np.random.default_rng(0)
@@ -139,6 +147,20 @@ def test_entry_points_of_other_packages_are_found(monkeypatch):
     point = EntryPoint("HalfNormalArms", f"{__name__}:HalfNormalArms", registry.ENTRY_POINTS)
     monkeypatch.setattr(registry, "entry_points", lambda group: [point])
     assert registry.find("HalfNormalArms") is HalfNormalArms
+
+
+@pytest.mark.parametrize("name", [n for n, k in registry.kinds().items() if hasattr(k, "random")])
+def test_a_random_problem_of_every_family_conforms(name):
+    kind = registry.find(name)
+    model = kind.random(np.random.default_rng(3), 2, 3)
+    context = (lambda n, rng: rng.standard_normal((n, 3, 3))) if model.n_features else None
+    check_model(model, 3, context, order_free=not hasattr(model, "n_particles"))
+
+
+def test_the_table_of_models_in_the_documentation_is_that_of_the_registry():
+    page = (ROOT / "docs" / "which-model-for-which-reward.md").read_text()
+    for name, kind in registry.kinds().items():
+        assert kind.summary.row in page, f"the row of {name} is missing:\n{kind.summary.row}"
 
 
 def test_importing_the_library_loads_neither_scipy_nor_other_families():

@@ -56,12 +56,12 @@ def main() -> int:
     parser.add_argument("--part", default="0/1", help="this part of so many, to run side by side")
     parser.add_argument("--record", action="store_true", help="record the coverage and stop")
     arguments = parser.parse_args()
-    coverage_file = arguments.out / "coverage.json"
-    if arguments.record or not coverage_file.exists():
-        record(coverage_file)
+    part, parts = (int(number) for number in arguments.part.split("/"))
+    if arguments.record or not list(arguments.out.glob("coverage-*.json")):
+        record(arguments.out / f"coverage-{part}.json", part, parts)
         if arguments.record:
             return 0
-    coverage = Coverage(coverage_file)
+    coverage = Coverage(sorted(arguments.out.glob("coverage-*.json")))
     from tools.mutation.run import chosen, outcome, preload
 
     preload()
@@ -69,7 +69,6 @@ def main() -> int:
     known = _read(results_file)
     reasons = equivalents()
     wanted = sample(arguments.mutants, arguments.seed)
-    part, parts = (int(number) for number in arguments.part.split("/"))
     started = time.monotonic()
     counts = {"killed": 0, "survived": 0, "timeout": 0, "uncovered": 0, "equivalent": 0}
     left: list[str] = []

@@ -1,93 +1,55 @@
-"""Problems drawn from a model's own prior: where the model is right about how unsure it is."""
+"""Problems drawn from a model's own prior: the model is right about how unsure it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from latentbandits.environments.protocol import Round
-from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.protocol import Model
 
 
 @dataclass(frozen=True)
-class ArmsFromPrior:
-    """A prior for every run from `draw_model(n_runs, rng)`; from it the parameters; a state.
+class FromPrior:
+    """Each run draws its state uniformly, and its parameters from the prior of that state.
+
+    Args:
+        draw_model: `draw_model(n_runs, rng)` returns a `Generative` model, either one that all
+            runs share or one with an instance for each run.
+        n_actions: of a model with features: every round has so many actions with fresh features,
+            of length about one.
 
     >>> from latentbandits.models import BernoulliArms
-    >>> environment = ArmsFromPrior(lambda n, rng: BernoulliArms(rng.random((n, 2, 3)), 1.0))
+    >>> environment = FromPrior(lambda n, rng: BernoulliArms(rng.random((n, 2, 3)), 1.0))
     >>> runs = environment.start(4, horizon=10, rng=np.random.default_rng(0))
     >>> runs.round(0, np.random.default_rng(0)).rewards.shape
     (4, 3)
     """
 
-    draw_model: Callable[[int, np.random.Generator], ConjugateArms]
+    draw_model: Callable[[int, np.random.Generator], Any]
+    n_actions: int = 10
 
-    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> ArmsInstances:
+    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> PriorInstances:
         model = self.draw_model(n_runs, rng)
         state = rng.integers(model.n_states, size=n_runs)
-        prior = model.select(np.arange(n_runs), state)
-        return ArmsInstances(model, model.sample(prior.prior_hyperparameters[:, 0], rng))
+        return PriorInstances(model, model.draw_theta(state, rng), n_runs, self.n_actions)
 
 
 @dataclass(frozen=True, eq=False)
-class ArmsInstances:
+class PriorInstances:
     """Runs with the parameters of their own state."""
 
-    model: ConjugateArms
-    theta: Any  # of every run and action
-
-    def round(self, t: int, rng: np.random.Generator) -> Round:
-        means = self.model.mean_reward(self.theta)
-        return Round(None, means, self.model.draw(self.theta, rng))
-
-
-class LinearTruth(Protocol):
-    """Weights of every run, from the prior of its state, and rewards around their products."""
-
-    def draw(self, state: IntArray, rng: np.random.Generator) -> Any: ...
-
-    def means(self, theta: Any, context: FloatArray) -> FloatArray: ...
-
-    def rewards(self, theta: Any, means: FloatArray, rng: np.random.Generator) -> FloatArray: ...
-
-
-@dataclass(frozen=True)
-class LinearFromPrior:
-    """A `model` with features that all runs share; each run draws its state and its weights.
-
-    Every round has fresh features, of length about one.
-    """
-
-    model: Model
-    truth: LinearTruth
-    n_actions: int
-    n_features: int
-
-    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> LinearInstances:
-        state = rng.integers(self.model.n_states, size=n_runs)
-        return LinearInstances(self, self.truth.draw(state, rng), n_runs)
-
-
-@dataclass(frozen=True, eq=False)
-class LinearInstances:
-    """Runs with the weights of their own state."""
-
-    environment: LinearFromPrior
-    theta: Any
+    model: Any
+    theta: Any  # of every run
     n_runs: int
-
-    @property
-    def model(self) -> Model:
-        return self.environment.model
+    n_actions: int
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
-        world = self.environment
-        shape = (self.n_runs, world.n_actions, world.n_features)
-        context = rng.standard_normal(shape) / np.sqrt(world.n_features)
-        means = world.truth.means(self.theta, context)
-        return Round(context, means, world.truth.rewards(self.theta, means, rng))
+        context = None
+        if self.model.n_features is not None:
+            shape = (self.n_runs, self.n_actions, self.model.n_features)
+            context = rng.standard_normal(shape) / np.sqrt(self.model.n_features)
+        means = self.model.mean_rewards(self.theta, context)
+        return Round(context, means, self.model.draw_rewards(self.theta, context, rng))

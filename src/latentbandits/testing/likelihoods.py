@@ -24,6 +24,7 @@ KOLMOGOROV = 3.0  # sqrt(n) times the largest difference: exceeded with probabil
 ERRORS = 6.0  # standard errors: exceeded with probability 2e-9
 N_PRIOR_DRAWS = 20_000
 N_EVIDENCE_ROUNDS = 3
+FEWEST_EFFECTIVE = 100  # prior draws that an average must effectively rest on
 
 _N_POINTS = 801
 _REACH = 14.0  # in t: sinh(14) = 600,000 scales
@@ -213,30 +214,42 @@ def check_point(model: KnownModel, context: Context, action: IntArray, reward: F
         )
 
 
-def check_evidence(model: Model, generative: Generative, history: list[Any]) -> None:
+def check_evidence(
+    model: Model, generative: Generative, history: list[Any], draws_rewards: bool
+) -> None:
     """Check that the evidence of a history is its average likelihood under the prior.
 
     This says, for every round, that the predictive density is the average of the likelihood under
-    the posterior: the evidence is the product of the predictive densities.
+    the posterior: the evidence is the product of the predictive densities. The rewards are those
+    of a user of the state if they can be drawn; other rewards may be too unlikely for an average
+    over draws, which is then not judged.
     """
     rng = np.random.default_rng(41)
-    rounds = history[:N_EVIDENCE_ROUNDS]
-    parameters = model.parameters(len(rounds[0][1]))
-    log_evidence = np.zeros(model.n_states)
-    for context, action, reward in rounds:
-        log_predictive, parameters = model.condition(parameters, context, action, reward)
-        log_evidence += log_predictive[0]
+    rounds = [
+        (_repeat(context, 1), action[:1], reward[:1])
+        for context, action, reward in history[:N_EVIDENCE_ROUNDS]
+    ]
     for s in range(model.n_states):
+        if draws_rewards:
+            user = generative.draw_theta(np.array([s]), rng)
+            rounds = [(x, a, generative.draw_rewards(user, x, rng)[:, a[0]]) for x, a, _ in rounds]
+        parameters, log_evidence = model.parameters(1), 0.0
+        for context, action, reward in rounds:
+            log_predictive, parameters = model.condition(parameters, context, action, reward)
+            log_evidence += float(log_predictive[0, s])
         theta = generative.draw_theta(np.full(N_PRIOR_DRAWS, s), rng)
         log_likelihood = np.zeros(N_PRIOR_DRAWS)
         for context, action, reward in rounds:
             log_likelihood += generative.log_reward_density(
                 theta,
                 _repeat(context, N_PRIOR_DRAWS),
-                np.full(N_PRIOR_DRAWS, action[0]),
-                np.full(N_PRIOR_DRAWS, reward[0]),
+                np.repeat(action, N_PRIOR_DRAWS),
+                np.repeat(reward, N_PRIOR_DRAWS),
             )
-        ratio = np.exp(log_likelihood - log_evidence[s])
+        weights = np.exp(log_likelihood - log_likelihood.max())
+        if weights.sum() ** 2 < FEWEST_EFFECTIVE * (weights**2).sum():
+            continue
+        ratio = np.exp(log_likelihood - log_evidence)
         error = ratio.std() / np.sqrt(_sample_size(model)) + 1e-9
         off = abs(ratio.mean() - 1) / error
         assert off < ERRORS, (

@@ -72,9 +72,10 @@ def check_model(
     learned, _ = _condition(uncertain, history[:2])
     likelihoods.check_predictive(uncertain, learned, contexts[0], stated)
     if isinstance(model, Generative):
+        draws_rewards = _draws_rewards(model, contexts[0], rng)
         likelihoods.check_prior(uncertain, model, contexts[0])
-        likelihoods.check_evidence(uncertain, model, history)
-        if _draws_rewards(model, contexts[0], rng):
+        likelihoods.check_evidence(uncertain, model, history, draws_rewards)
+        if draws_rewards:
             likelihoods.check_users(uncertain, model, contexts[0], stated)
 
 

@@ -13,6 +13,7 @@ from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.laws import Beta
+from latentbandits.models.summary import Summary
 from latentbandits.models.support import BINARY, Support
 
 
@@ -29,6 +30,14 @@ class BernoulliArms(ConjugateArms):
            [0.2, 0.8]])
     """
 
+    summary: ClassVar[Summary] = Summary(
+        "0 or 1: clicks, sales",
+        "BernoulliArms(alpha, beta)",
+        "beta",
+        "ones and zeros that the prior is worth",
+        sub_gaussian=True,
+    )
+
     prior_fields: ClassVar[tuple[str, ...]] = ("alpha", "beta")
 
     alpha: FloatArray
@@ -41,6 +50,12 @@ class BernoulliArms(ConjugateArms):
         arrays = checks.positive_arrays(alpha=alpha, beta=beta)
         prior = checks.state_prior(state_prior, arrays["alpha"])
         checks.set_fields(self, **arrays, state_prior=prior)
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, *shape: int) -> Self:
+        """Return a random problem of shape ([n_sessions,] n_states, n_actions)."""
+        means = rng.uniform(0.05, 0.95, shape)
+        return cls.from_means(means, 0.1)
 
     @classmethod
     def from_means(

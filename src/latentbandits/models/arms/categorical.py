@@ -14,6 +14,7 @@ from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.laws import Beta
+from latentbandits.models.summary import Summary
 from latentbandits.models.support import OneOf, Support
 
 _TINY = np.finfo(np.float64).tiny
@@ -30,6 +31,14 @@ class CategoricalArms(ConjugateArms):
     >>> model.expected_rewards(None)[0]
     array([[2.7, 1.3]])
     """
+
+    summary: ClassVar[Summary] = Summary(
+        "stars, or one of some outcomes with a value each",
+        "CategoricalArms(concentration, values)",
+        "Dirichlet",
+        "how often each was seen",
+        sub_gaussian=True,
+    )
 
     prior_fields: ClassVar[tuple[str, ...]] = ("concentration",)
 
@@ -50,6 +59,12 @@ class CategoricalArms(ConjugateArms):
             )
         prior = checks.state_prior(state_prior, own[..., 0])
         checks.set_fields(self, concentration=own, values=categories, state_prior=prior)
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, *shape: int) -> Self:
+        """Five-star ratings with a Dirichlet prior worth twenty ratings."""
+        shares = rng.dirichlet(np.ones(5), shape)
+        return cls(20 * shares + 0.1, values=[1, 2, 3, 4, 5])
 
     @cached_property
     def support(self) -> Support:

@@ -13,6 +13,7 @@ from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import gamma
 from latentbandits.models.numerics.laws import InverseGamma
+from latentbandits.models.summary import Summary
 from latentbandits.models.support import Interval, Support
 
 
@@ -27,6 +28,13 @@ class ExponentialArms(ConjugateArms):
     array([[2., 1.]])
     """
 
+    summary: ClassVar[Summary] = Summary(
+        "waiting times, amounts",
+        "ExponentialArms(shape, scale)",
+        "gamma, on the rate",
+        "rewards seen, and their sum",
+    )
+
     prior_fields: ClassVar[tuple[str, ...]] = ("shape", "scale")
 
     shape: FloatArray
@@ -40,6 +48,12 @@ class ExponentialArms(ConjugateArms):
         checks.above("shape", arrays["shape"], 2, "so that the mean reward has a variance")
         prior = checks.state_prior(state_prior, arrays["shape"])
         checks.set_fields(self, **arrays, state_prior=prior)
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, *shape: int) -> Self:
+        """Return a random problem of shape ([n_sessions,] n_states, n_actions)."""
+        means = rng.uniform(0.2, 3.0, shape)
+        return cls.from_means(means, 0.3)
 
     @classmethod
     def from_means(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,7 @@ from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
+from latentbandits.models.summary import Summary
 
 
 class ArmStatistics(NamedTuple):
@@ -56,6 +57,14 @@ class GaussianArms(StationaryModel):
     (2, 2)
     """
 
+    summary: ClassVar[Summary] = Summary(
+        "numbers around a mean, noise known",
+        "GaussianArms(means, noise, spread)",
+        "normal",
+        "means, and how unsure they are",
+        sub_gaussian=True,
+    )
+
     means: FloatArray
     noise: float
     spread: FloatArray
@@ -76,6 +85,11 @@ class GaussianArms(StationaryModel):
             spread=checks.non_negative_array("spread", spread, own.shape),
             state_prior=checks.state_prior(state_prior, own),
         )
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, *shape: int) -> Self:
+        """Return a random problem of shape ([n_sessions,] n_states, n_actions)."""
+        return cls(rng.random(shape), 0.5, 0.2)
 
     @property
     def n_states(self) -> int:

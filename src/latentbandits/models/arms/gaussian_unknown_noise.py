@@ -16,6 +16,7 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics.gamma import standard_gamma
 from latentbandits.models.numerics.laws import Student
 from latentbandits.models.numerics.normal import log_normal_density
+from latentbandits.models.summary import Summary
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _TINY = np.finfo(np.float64).tiny
@@ -38,6 +39,13 @@ class GaussianArmsUnknownNoise(ConjugateArms):
     >>> model.posterior_rewards(model.parameters(1), None)[1].round(6)
     array([[[0.078125, 0.078125]]])
     """
+
+    summary: ClassVar[Summary] = Summary(
+        "numbers around a mean, noise unknown",
+        "GaussianArmsUnknownNoise(means, noise_scale, mean_count, noise_count)",
+        "normal-inverse-gamma",
+        "a guess of both, and how many rewards each guess is worth",
+    )
 
     prior_fields: ClassVar[tuple[str, ...]] = ("means", "noise_scale", "mean_count", "noise_count")
 
@@ -66,6 +74,12 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         )
         prior = checks.state_prior(state_prior, own)
         checks.set_fields(self, means=own, **arrays, state_prior=prior)
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, *shape: int) -> Self:
+        """Return a random problem of shape ([n_sessions,] n_states, n_actions)."""
+        means = rng.uniform(0.0, 1.0, shape)
+        return cls(means, 0.5, mean_count=10.0, noise_count=10.0)
 
     @property
     def noise(self) -> float:

@@ -13,6 +13,7 @@ from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import gamma
 from latentbandits.models.numerics.laws import Gamma
+from latentbandits.models.summary import Summary
 from latentbandits.models.support import Counts, Support
 
 
@@ -26,6 +27,13 @@ class PoissonArms(ConjugateArms):
     array([[3., 1.]])
     """
 
+    summary: ClassVar[Summary] = Summary(
+        "counts: 0, 1, 2, ...",
+        "PoissonArms(shape, rate)",
+        "gamma",
+        "events, and rounds they came in",
+    )
+
     prior_fields: ClassVar[tuple[str, ...]] = ("shape", "rate")
 
     shape: FloatArray
@@ -38,6 +46,12 @@ class PoissonArms(ConjugateArms):
         arrays = checks.positive_arrays(shape=shape, rate=rate)
         prior = checks.state_prior(state_prior, arrays["shape"])
         checks.set_fields(self, **arrays, state_prior=prior)
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, *shape: int) -> Self:
+        """Return a random problem of shape ([n_sessions,] n_states, n_actions)."""
+        means = rng.uniform(0.2, 4.0, shape)
+        return cls.from_means(means, 0.4)
 
     @classmethod
     def from_means(

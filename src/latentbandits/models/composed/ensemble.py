@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +26,7 @@ from latentbandits.models.protocol import (
     reward_laws,
 )
 from latentbandits.models.stationary import StationaryModel
+from latentbandits.models.summary import Summary
 from latentbandits.models.support import REALS, Support
 
 
@@ -57,6 +58,13 @@ class Ensemble(StationaryModel):
     >>> model.member_probabilities(posterior).round(3)
     array([[[1., 0.]]])
     """
+
+    summary: ClassVar[Summary] = Summary(
+        "any, with several models of them",
+        "Ensemble([models], weights)",
+        "over the members",
+        "refits on bootstrap samples, say",
+    )
 
     models: tuple[KnownModel, ...]
     weights: FloatArray

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,7 @@ from latentbandits.models.composed.known import CertainModel, OneState
 from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
+from latentbandits.models.summary import Summary
 
 Mean = Callable[[Any, IntArray], ArrayLike]
 """mean(context, action): `(n, n_states, m)` for `action` (n, m) and the context of n sessions."""
@@ -40,6 +41,13 @@ class FunctionModel(CertainModel, StationaryModel):
     array([[0., 2., 4.],
            [2., 1., 0.]])
     """
+
+    summary: ClassVar[Summary] = Summary(
+        "any, by a function of yours",
+        "FunctionModel(mean, noise or log_density, n_states=...)",
+        "none: taken as true",
+        "any callable, a context of any shape",
+    )
 
     mean: Mean
     log_density: LogDensity | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from latentbandits.models.composed.paths import PathFilter
 from latentbandits.models.composed.wrapping import Wrapping
 from latentbandits.models.numerics.laws import Component
 from latentbandits.models.protocol import Context, KnownModel, Model, Parameters
+from latentbandits.models.summary import Summary
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -40,6 +41,13 @@ class Markov(Wrapping):
     >>> policy.state_probabilities(policy.update(policy.init(), None, decision, [1.0])).round(3)
     array([[0.9, 0.1]])
     """
+
+    summary: ClassVar[Summary] = Summary(
+        "any, and users change",
+        "Markov(model, transition)",
+        "that of the model",
+        "how the state moves",
+    )
 
     model: KnownModel
     transition: FloatArray

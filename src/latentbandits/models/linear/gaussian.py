@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
+from latentbandits.models.summary import Summary
 
 
 class LinearPosterior(NamedTuple):
@@ -48,6 +49,15 @@ class LinearGaussian(StationaryModel):
            [1., 2.]])
     """
 
+    summary: ClassVar[Summary] = Summary(
+        "linear in features of the actions",
+        "LinearGaussian(weights, noise, covariances)",
+        "normal",
+        "weights and their covariance",
+        has_features=True,
+        sub_gaussian=True,
+    )
+
     weights: FloatArray
     noise: float
     covariances: FloatArray
@@ -68,6 +78,12 @@ class LinearGaussian(StationaryModel):
             covariances=checks.covariances("covariances", covariances, (*own.shape, own.shape[-1])),
             state_prior=checks.state_prior(state_prior, own),
         )
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, *shape: int) -> Self:
+        """Return a random problem of shape (n_states, n_features)."""
+        weights = 2.0 * rng.standard_normal(shape)
+        return cls(weights, 0.5, [0.25 * np.eye(shape[1])] * shape[0])
 
     @property
     def n_states(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,7 @@ from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
+from latentbandits.models.summary import Summary
 
 
 class LinearNoisePosterior(NamedTuple):
@@ -52,6 +53,14 @@ class LinearGaussianUnknownNoise(StationaryModel):
     array([[3.]])
     """
 
+    summary: ClassVar[Summary] = Summary(
+        "linear in features, noise unknown",
+        "LinearGaussianUnknownNoise(weights, covariances, noise_scale, noise_count)",
+        "normal-inverse-gamma",
+        "weights, and their covariance in units of the noise",
+        has_features=True,
+    )
+
     weights: FloatArray
     covariances: FloatArray
     noise_scale: FloatArray
@@ -80,6 +89,12 @@ class LinearGaussianUnknownNoise(StationaryModel):
             noise_count=count,
             state_prior=unit.state_prior,
         )
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, *shape: int) -> Self:
+        """Return a random problem of shape (n_states, n_features)."""
+        weights = 2.0 * rng.standard_normal(shape)
+        return cls(weights, [0.25 * np.eye(shape[1])] * shape[0], 0.5, 10.0)
 
     @property
     def n_states(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +14,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context
+from latentbandits.models.summary import Summary
 from latentbandits.models.support import BINARY, Support
 
 
@@ -29,6 +31,15 @@ class LogisticLinear(ParticleModel):
     array([[[0.881, 0.119],
             [0.119, 0.881]]])
     """
+
+    summary: ClassVar[Summary] = Summary(
+        "clicks, with features",
+        "LogisticLinear(weights, covariances)",
+        "normal, by particles",
+        "weights and their covariance",
+        has_features=True,
+        sub_gaussian=True,
+    )
 
     weights: FloatArray
     covariances: FloatArray
@@ -62,6 +73,12 @@ class LogisticLinear(ParticleModel):
         object.__setattr__(self, "n_moves", checks.positive_count("n_moves", n_moves))
         object.__setattr__(self, "seed", int(seed))
         object.__setattr__(self, "offset", bool(offset))
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, *shape: int) -> Self:
+        """Return a random problem of shape (n_states, n_features)."""
+        weights = 2.0 * rng.standard_normal(shape)
+        return cls(weights, [0.25 * np.eye(shape[1])] * shape[0])
 
     @property
     def n_features(self) -> int:
@@ -111,6 +128,11 @@ class LogisticLinear(ParticleModel):
             checks.extended_prior(self.state_prior, probability),
             self.offset,
         )
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> FloatArray:
+        draws = rng.standard_normal((len(state), self.weights.shape[1], 1))
+        theta: FloatArray = self.weights[state] + (self._factors[state] @ draws)[:, :, 0]
+        return theta
 
     def draw_rewards(
         self, theta: FloatArray, context: Context, rng: np.random.Generator
