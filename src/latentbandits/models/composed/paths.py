@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.models import checks, history
+import latentbandits.models.history as history
+from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.history import Keys
 from latentbandits.models.numerics.laws import Component, join_states
