@@ -13,11 +13,12 @@ import numpy as np
 
 from latentbandits.beliefs import states
 from latentbandits.beliefs.joint import JointBelief
-from latentbandits.models.checks import FloatArray, frozen
-from latentbandits.models.protocol import Context, FromNormals, Model
-from latentbandits.models.trees import map_leaves
+from latentbandits.models.checks import FloatArray, IntArray, frozen
+from latentbandits.models.protocol import Context, FromNormals, Model, Parameters
+from latentbandits.models.trees import leaves, map_leaves
 
 _KEPT_NUMBERS = 2**21  # nodes of up to 16 MB are kept for the next call
+_FEW_NUMBERS = 200  # per session: beliefs so small are compared with each other
 _MIDDLE = 0.5
 
 
@@ -43,13 +44,30 @@ def rewards(
     if len(state) == 1 or model.n_sessions is not None:
         rng = np.random.default_rng(seed)
         return model.sample_rewards(belief.parameters, context, state, rng)
+    distinct, index = _distinct(state, belief.parameters, context)
     parts = []
-    for i in range(len(state)):
+    for i in distinct:
         learned = map_leaves(partial(_row, i), belief.parameters)
         features = None if context is None else context[i : i + 1]
         rng = np.random.default_rng(seed)
         parts.append(model.sample_rewards(learned, features, state[i : i + 1], rng))
-    return np.concatenate(parts)
+    return np.concatenate(parts)[index]
+
+
+def _distinct(
+    state: IntArray, parameters: Parameters, context: Context
+) -> tuple[IntArray, IntArray]:
+    """Return sessions that stand for all others, and for each session the place of its own.
+
+    Sessions with the same draws of states and the same parameters have the same scenarios.
+    """
+    n = len(state)
+    arrays = [state, *leaves(parameters)]
+    if context is not None or sum(array.size for array in arrays) > _FEW_NUMBERS * n:
+        return np.arange(n), np.arange(n)
+    keys = np.concatenate([array.reshape(n, -1).astype(np.float64) for array in arrays], axis=1)
+    _, first, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    return first, index.ravel()
 
 
 def _row(i: int, leaf: FloatArray) -> FloatArray:

@@ -10,6 +10,7 @@ from latentbandits.experiments.movielens import MovieLensExperiment
 from latentbandits.experiments.spectral import SpectralExperiment
 from latentbandits.experiments.synthetic import SyntheticExperiment
 from latentbandits.experiments.theory import TheoryExperiment
+from latentbandits.experiments.yardstick import YardstickExperiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     SyntheticExperiment(),
@@ -20,6 +21,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     DriftExperiment(),
     MisspecificationExperiment(),
     FamiliesExperiment(),
+    YardstickExperiment(),
     EvaluationExperiment(),
 )
 

@@ -1,0 +1,162 @@
+"""The exact dynamic programme over counts of ones and zeros, and policies played through it.
+
+The belief of a Bernoulli problem is a function of the counts of every arm. Level t holds all count
+vectors of t rewards: there are C(t + 2 K - 1, 2 K - 1) of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.experiments.yardstick.problems import Problem
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.trees import map_leaves
+from latentbandits.policies.decision import Decision
+from latentbandits.policies.protocol import AnyPolicy
+
+_NEGLIGIBLE = 1e-14  # probability of a history that is not followed
+_GRID = 20_001  # points of the integral for E[max]
+
+
+@dataclass(frozen=True, eq=False)
+class Programme:
+    """The Bayes-optimal values of a problem."""
+
+    problem: Problem
+
+    @property
+    def n_arms(self) -> int:
+        return int(self.problem.rates.shape[1])
+
+    @cached_property
+    def levels(self) -> tuple[IntArray, ...]:
+        """Count vectors `(n, 2 K)` of every round: ones and zeros of arm 0, of arm 1, ..."""
+        levels = [np.zeros((1, 2 * self.n_arms), np.int64)]
+        steps = np.eye(2 * self.n_arms, dtype=np.int64)
+        for _ in range(self.problem.horizon):
+            grown = (levels[-1][:, None] + steps).reshape(-1, 2 * self.n_arms)
+            codes = self._codes(grown)
+            levels.append(grown[np.unique(codes, return_index=True)[1]])
+        return tuple(levels)
+
+    def _codes(self, counts: IntArray) -> IntArray:
+        """Return one number for every count vector; levels are sorted by it."""
+        radix = (self.problem.horizon + 1) ** np.arange(counts.shape[1], dtype=np.int64)
+        codes: IntArray = counts @ radix
+        return codes
+
+    def find(self, t: int, counts: IntArray) -> IntArray:
+        """Return where count vectors stand in level t."""
+        return np.searchsorted(self._codes(self.levels[t]), self._codes(counts))
+
+    def chances(self, counts: IntArray) -> FloatArray:
+        """Return P(the next reward of an arm is 1), `(n, K)`, by Bayes' rule from the counts."""
+        from scipy.special import betaln
+
+        ones, zeros = counts[:, None, 0::2], counts[:, None, 1::2]  # (n, 1, K)
+        if self.problem.known:
+            rates = self.problem.rates
+            log_evidence = (ones * np.log(rates) + zeros * np.log1p(-rates)).sum(axis=2)
+            means = np.broadcast_to(rates, (len(counts), *rates.shape))
+        else:
+            alpha, beta = self.problem.arms.alpha, self.problem.arms.beta
+            log_evidence = betaln(alpha + ones, beta + zeros) - betaln(alpha, beta)
+            log_evidence = log_evidence.sum(axis=2)
+            means = (alpha + ones) / (alpha + beta + ones + zeros)
+        joint = np.log(self.problem.prior) + log_evidence
+        weights = np.exp(joint - joint.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        chances: FloatArray = np.einsum("ns,nsk->nk", weights, means)
+        return chances
+
+    @cached_property
+    def optimum(self) -> float:
+        """The largest attainable expected sum of rewards, by backward induction."""
+        horizon, k = self.problem.horizon, self.n_arms
+        value = np.zeros(len(self.levels[horizon]))
+        for t in range(horizon - 1, -1, -1):
+            counts = self.levels[t]
+            chances = self.chances(counts)
+            best = np.full(len(counts), -np.inf)
+            for arm in range(k):
+                up, down = counts.copy(), counts.copy()
+                up[:, 2 * arm] += 1
+                down[:, 2 * arm + 1] += 1
+                p = chances[:, arm]
+                total = p * (1 + value[self.find(t + 1, up)])
+                total += (1 - p) * value[self.find(t + 1, down)]
+                best = np.maximum(best, total)
+            value = best
+        return float(value[0])
+
+    @cached_property
+    def best_mean(self) -> float:
+        """E[max_a mu(a)] of one round under the prior; E[max] is an integral of 1 - P(max <= x)."""
+        if self.problem.known:
+            return float(self.problem.prior @ self.problem.rates.max(axis=1))
+        from scipy.special import betainc
+
+        x = np.linspace(0, 1, _GRID)[:, None, None]
+        arms = self.problem.arms
+        below = betainc(arms.alpha, arms.beta, x).prod(axis=2)  # (grid, n_states)
+        return float(np.trapezoid(1 - below @ self.problem.prior, dx=1 / (_GRID - 1)))
+
+    @property
+    def optimal_regret(self) -> float:
+        return self.problem.horizon * self.best_mean - self.optimum
+
+    def regret(self, policy: AnyPolicy) -> float | None:
+        """Return the exact Bayes regret of a policy; None if it has no exact probabilities.
+
+        The probability of every count vector is propagated through the rounds.
+        """
+        if not getattr(policy, "order_free", True) or getattr(policy, "learns_from", "") == "own":
+            return None
+        rng = np.random.default_rng(0)
+        earned, mass, place = 0.0, np.ones(1), np.zeros(1, np.int64)
+        belief = policy.init(1)
+        for t in range(self.problem.horizon):
+            found = policy.action_probabilities(belief, None, rng)  # type: ignore[attr-defined]
+            if found.kind not in ("exact", "quadrature"):
+                return None
+            counts = self.levels[t][place]
+            chances = self.chances(counts)
+            earned += float(mass @ (found.values * chances).sum(axis=1))
+            if t + 1 < self.problem.horizon:
+                step = self._step(t, counts, mass, found.values, chances)
+                mass, place = step.mass, step.place
+                belief = map_leaves(lambda leaf, rows=step.parent: leaf[rows], belief)
+                belief = policy.update(belief, None, Decision.logged(step.arm), step.reward)
+        return self.problem.horizon * self.best_mean - earned
+
+    def _step(
+        self, t: int, counts: IntArray, mass: FloatArray, shares: FloatArray, chances: FloatArray
+    ) -> _Step:
+        """Return the count vectors of the next level that are reached."""
+        ways = np.indices((*shares.shape, 2)).reshape(3, -1)
+        parent, arm, reward = ways
+        weight = (mass[:, None] * shares)[parent, arm]
+        weight = weight * np.where(reward == 1, chances[parent, arm], 1 - chances[parent, arm])
+        kept = weight > _NEGLIGIBLE
+        parent, arm, reward, weight = parent[kept], arm[kept], reward[kept], weight[kept]
+        after = counts[parent]
+        after[np.arange(len(after)), 2 * arm + (1 - reward)] += 1
+        place, first, index = np.unique(
+            self.find(t + 1, after), return_index=True, return_inverse=True
+        )
+        total = np.bincount(index.ravel(), weight).astype(np.float64)
+        return _Step(total, place, parent[first], arm[first], reward[first].astype(np.float64))
+
+
+class _Step(NamedTuple):
+    """Count vectors of a level: probability, place, and one way to reach each."""
+
+    mass: FloatArray
+    place: IntArray
+    parent: IntArray
+    arm: IntArray
+    reward: FloatArray
