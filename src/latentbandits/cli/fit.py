@@ -32,6 +32,8 @@ def add_parser(subparsers: Any) -> None:
     add("--kind", choices=("auto", "linear", "arms"), default="auto", help=kinds)
     families = "the rewards of arms: of which family (default auto: by held-out evidence)"
     add("--rewards", choices=("auto", *REWARDS), default="auto", help=families)
+    tails = "of heavy-tailed rewards, stored in the model; decisions stay in original units"
+    add("--transform", choices=("log1p", "sqrt"), help=tails)
     add("--states", type=_auto(positive), default="auto", help="how many, or auto (default)")
     add("--rank", type=_auto(positive), default="auto", help="of a linear model, or auto (default)")
     add("--reg", type=_auto(above_zero), default="auto", help="of its completion (default auto)")
@@ -72,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
                 text_format=written,
                 kind=arguments.kind,
                 rewards=arguments.rewards,
+                transform=arguments.transform,
                 states=arguments.states,
                 rank=arguments.rank,
                 reg=arguments.reg,

@@ -19,6 +19,7 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
     """What `fit` prints, and `inspect` prints again."""
     found = [
         _log(report["log"]),
+        *_families(report.get("families")),
         _selection(report["selection"]),
         _states(report["states"]),
         _held_out(report["held_out"]),
@@ -108,6 +109,17 @@ def _log(log: Mapping[str, Any]) -> Table:
     return Table("The log", ("", ""), rows)
 
 
+def _families(found: Mapping[str, Any] | None) -> list[Table]:
+    """Why this reward family, and which transform would help."""
+    if found is None:
+        return []
+    rows: list[tuple[str, ...]] = [("chosen", f"{found['chosen']}: {found['reason']}")]
+    if found["recommended_transform"] is not None:
+        words = "predicts held-out rewards better than any family without a transform"
+        rows.append(("try", f"--transform {found['recommended_transform']}: it {words}"))
+    return [Table("The rewards", ("", ""), rows)]
+
+
 def _selection(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One row per rank, one column per number of states, evidence over error; * is chosen."""
     states = sorted({row["states"] for row in rows})
@@ -115,10 +127,17 @@ def _selection(rows: Sequence[Mapping[str, Any]]) -> Table:
     for rank in dict.fromkeys(row["rank"] for row in rows):
         own = {row["states"]: row for row in rows if row["rank"] == rank}
         name = "" if rank is None else f"rank {rank}"
+        if any(row["elbo"] is not None for row in own.values()):
+            body.append(("ELBO", *(_elbo(own.get(n)) for n in states)))
+            name = "evidence"
         body.append((name, *(_evidence(own.get(n)) for n in states)))
         body.append(("  error", *(_error(own.get(n)) for n in states)))
     title = "Evidence of held-out users (nats per reward; * is chosen) and error, by states"
     return Table(title, ("", *(str(n) for n in states)), body)
+
+
+def _elbo(row: Mapping[str, Any] | None) -> str:
+    return "" if row is None or row["elbo"] is None else f"{row['elbo']:.1f}"
 
 
 def _evidence(row: Mapping[str, Any] | None) -> str:
@@ -183,4 +202,14 @@ def _uncertainty(found: Mapping[str, Any]) -> Table:
     title = f"How wrong it may be: noise {found['noise']:.4f}; |error| <= epsilon but for delta"
     if found["typical_error"] is not None:
         title += f"; typical error {found['typical_error']:.3f} over {found['bootstrap_fits']} fits"
-    return Table(title, ("delta", *columns.values()), body)
+    return Table(title + _parts(found), ("delta", *columns.values()), body)
+
+
+def _parts(found: Mapping[str, Any]) -> str:
+    """The two parts of the prior of arms."""
+    if found.get("estimation") is None:
+        return ""
+    strength, within = found["within_strength"], "none"
+    if strength is not None:
+        within = f"sd {found['within']:.2g} (worth {strength:g} rewards)"
+    return f"; estimation error sd {found['estimation']:.2g}, users within a state {within}"

@@ -5,32 +5,36 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from latentbandits.learning import report, user_hash
-from latentbandits.learning.arms.families import REWARDS, Rewards
+from latentbandits.learning.arms.choose_family import FamilyChoice, choose_family
+from latentbandits.learning.arms.families import Rewards, make_family
 from latentbandits.learning.arms.learner import ArmsLearner, Method
 from latentbandits.learning.cautions import cautions
-from latentbandits.learning.formats import DETECTED, LogError, TextFormat
+from latentbandits.learning.formats import DETECTED, TextFormat
 from latentbandits.learning.interactions import Interactions, read_interactions
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs import Duplicates, Log
 from latentbandits.learning.progress import Progress, Silent
+from latentbandits.learning.requests import (
+    Auto,
+    Kind,
+    check_options,
+    check_rewards,
+    check_sizes,
+    kind_of,
+)
 from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.learning.tables import TableSource
+from latentbandits.learning.transforms import Transform, TransformedLearner, transformed
 from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
 from latentbandits.learning.verdict import judge_policies, unjudged
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.checks import positive_count
-
-Kind = Literal["auto", "linear", "arms"]
-Auto = Literal["auto"]
-
-MOST_ARMS = 50
-"""Actions up to which `auto` learns a model of arms."""
+from latentbandits.models.checks import FloatArray, positive_count
 
 HELD_OUT = 0.2
 MOST_HELD_OUT = 2_000
@@ -57,6 +61,7 @@ def fit(
     text_format: TextFormat = DETECTED,
     kind: Kind = "auto",
     rewards: Rewards | Auto = "auto",
+    transform: Transform | None = None,
     states: int | Auto = "auto",
     rank: int | Auto = "auto",
     reg: float | Auto = "auto",
@@ -72,9 +77,10 @@ def fit(
 
     `kind` "arms" is a mixture over users of per-state action means; "linear" completes the user x
     action matrix at `rank` with regularisation `reg` and clusters the users' vectors (Section
-    5.2); "auto" is arms up to 50 actions. `rewards` is the family of the rewards of arms. Settings
-    that are "auto" are chosen by the evidence of held-out users. `bootstrap` fits to resampled
-    users widen the prior by what they disagree on. `names` are the actions' names by id.
+    5.2); "auto" is arms up to 50 actions. `rewards` is the family of the rewards of arms;
+    `transform` models log1p or sqrt of the rewards as Gaussian, and decides on original rewards.
+    Settings that are "auto" are chosen by the evidence of held-out users. `bootstrap` fits to
+    resampled users widen the prior by what they disagree on. `names` are the actions' names by id.
     Columns that are not named are found: user or session, action, reward. An export of the service
     is a log as it is, and `unrewarded` is the reward of its decisions that got none (None: they
     are dropped).
@@ -103,15 +109,32 @@ def fit(
         )
     )
     raw = read.log
-    form = _kind(kind, raw)
-    _check_options(form, method, reg, rewards)
-    _check_sizes(form, states, rank, raw)
+    form = kind_of(kind, raw)
+    check_options(form, method, reg, rewards, transform, noise)
+    check_sizes(form, states, rank, raw)
+    check_rewards(raw, rewards, transform, log, reward, text_format)
     merge = duplicates if duplicates != "auto" else "keep"
     log = raw.merged(merge)
     kept, held_out = split_users(log, seed)
-    learner = _learner(form, log, rewards, method, noise, rank, reg)
+    families = None
+    if form == "arms":
+        families = _family(kept, held_out, rewards, transform, noise, seed, bar)
+        family = make_family(families.rewards, _units(log, transform), noise)
+        learner: Learner = ArmsLearner(family, method=method)
+    else:
+        clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(log, transform))
+        learner = LinearLearner(
+            reg=None if reg == "auto" else reg,
+            rank=None if rank == "auto" else rank,
+            noise=noise,
+            rewards="bernoulli" if clicks else "gaussian",
+        )
+    if transform is not None:
+        learner = TransformedLearner(learner, transform)
     wanted = None if states == "auto" else (states,)
     selection = learner.select(kept, held_out, wanted, seed, bar)
+    if families is not None:
+        selection = replace(selection, warnings=families.warnings + selection.warnings)
     bar.start("learning from all users", 1)
     selection, learned = _learn_all(selection, log, kept, held_out, seed)
     disagreement = None
@@ -122,7 +145,8 @@ def fit(
         learned = selection.learner.widened(learned, disagreement)
     judgement = judge_policies(selection.learned, kept, held_out, seed=seed, progress=bar)
     catalogue = Catalogue(log.action_ids, _names(log, names), learned.features)
-    asked = {"states": states, "rank": rank, "reg": reg, "kind": kind, "rewards": rewards}
+    asked: dict[str, Any] = {"states": states, "rank": rank, "reg": reg, "kind": kind}
+    asked |= {"rewards": rewards, "transform": transform}
     settings = {"kind": form, "states": learned.model.n_states, "rank": selection.chosen.rank}
     settings |= selection.learner.settings()
     settings |= {"bootstrap": bootstrap, "seed": seed, "asked": asked}
@@ -130,6 +154,7 @@ def fit(
         "family": settings.get("rewards", "gaussian"),
         "settings": settings,
         "judgement": unjudged() if judgement is None else judgement.report(),
+        "families": None if families is None else families.report(),
         "log": report.of_log(raw, merge) | report.of_unrewarded(read),
         "selection": report.of_selection(selection.rows, selection.chosen),
         "states": report.of_states(learned, catalogue),
@@ -149,32 +174,32 @@ def split_users(log: Log, seed: int) -> tuple[Log, Log]:
     return log.of_users(np.flatnonzero(~out)), log.of_users(np.flatnonzero(out))
 
 
-def _learner(
-    kind: Literal["linear", "arms"],
-    log: Log,
+def _family(
+    kept: Log,
+    held_out: Log,
     rewards: Rewards | Auto,
-    method: Method,
+    transform: Transform | None,
     noise: float | None,
-    rank: int | Auto,
-    reg: float | Auto,
-) -> Learner:
-    family: Rewards = "gaussian" if rewards == "auto" else rewards
-    if rewards == "auto" and np.isin(log.rewards, (0.0, 1.0)).all() and np.ptp(log.rewards) > 0:
-        family = "bernoulli"
-    if kind == "arms":
-        return ArmsLearner(family, method=method, noise=noise)
-    if family not in ("gaussian", "bernoulli"):
-        raise LogError(f"a linear model has gaussian or bernoulli rewards, not {family}")
-    if family == "bernoulli" and not np.isin(log.rewards, (0.0, 1.0)).all():
-        outside = log.rewards[~np.isin(log.rewards, (0.0, 1.0))]
-        raise LogError(
-            f"bernoulli rewards are 0 or 1; {len(outside):,} of {log.n_events:,} are not, such as "
-            f"{outside[0]:g}"
-        )
-    penalty = None if reg == "auto" else reg
-    return LinearLearner(
-        reg=penalty, rank=None if rank == "auto" else rank, noise=noise, rewards=family
-    )
+    seed: int,
+    progress: Progress,
+) -> FamilyChoice:
+    if transform is not None:
+        return FamilyChoice("gaussian", f"the rewards are transformed by {transform}")
+    if noise is not None:
+        return FamilyChoice("gaussian", "the noise of gaussian rewards was given")
+    asked = None if rewards == "auto" else rewards
+    return choose_family(kept, held_out, asked=asked, seed=seed, progress=progress)
+
+
+def _are_clicks(log: Log, transform: Transform | None) -> bool:
+    """Whether the rewards are 0 and 1, both of them, and stay so."""
+    binary = np.isin(log.rewards, (0.0, 1.0)).all() and np.ptp(log.rewards) > 0
+    return bool(binary) and transform is None
+
+
+def _units(log: Log, transform: Transform | None) -> FloatArray:
+    """The rewards as the learner sees them."""
+    return log.rewards if transform is None else transformed(transform, log).rewards
 
 
 def _learn_all(
@@ -199,48 +224,6 @@ def _learn_all(
         kept_model = selection.learner.learn(kept, selection.chosen, seed)
         selection = replace(selection, learned=kept_model, judged=judge(kept_model, held_out))
     return selection, learned
-
-
-def _kind(kind: Kind, log: Log) -> Literal["linear", "arms"]:
-    if kind not in get_args(Kind):
-        raise LogError(f"kind must be one of {', '.join(get_args(Kind))}; got {kind!r}")
-    if kind == "auto":
-        return "arms" if log.n_actions <= MOST_ARMS else "linear"
-    return kind
-
-
-def _check_options(
-    kind: Literal["linear", "arms"], method: Method, reg: float | Auto, rewards: Rewards | Auto
-) -> None:
-    """An option of the other kind is a misunderstanding, not something to ignore."""
-    if rewards != "auto" and rewards not in REWARDS:
-        raise LogError(f"rewards must be one of auto, {', '.join(REWARDS)}; got {rewards!r}")
-    if method not in get_args(Method):
-        raise LogError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}")
-    if kind == "linear" and method != "em":
-        raise LogError(f"method {method} is for models of --kind arms; this one is linear")
-    if kind == "arms" and reg != "auto":
-        raise LogError("reg is for models of --kind linear; a model of arms has none")
-
-
-def _check_sizes(
-    kind: Literal["linear", "arms"], states: int | Auto, rank: int | Auto, log: Log
-) -> None:
-    """What can be refused before any work."""
-    if states != "auto" and positive_count("states", states) > log.n_users:
-        raise LogError(
-            f"{states} states are more than the log's {log.n_users:,} users: ask for fewer"
-        )
-    if rank == "auto":
-        return
-    if kind == "arms":
-        raise LogError("rank is for models of --kind linear; a model of arms has none")
-    most = min(log.n_users, log.n_actions)
-    if positive_count("rank", rank) > most:
-        raise LogError(
-            f"rank {rank} is above what the data hold: {log.n_users:,} users x "
-            f"{log.n_actions:,} actions have rank {most} at most"
-        )
 
 
 def _names(log: Log, names: Mapping[str, str] | None) -> list[str] | None:

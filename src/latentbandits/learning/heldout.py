@@ -6,7 +6,7 @@ it is, given those before it (`beliefs.joint`); the product is the evidence of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
-from latentbandits.learning.arms.predict import predict
+from latentbandits.learning.arms.lattice import Cells
+from latentbandits.learning.arms.predict import Edges, Predicted, predict
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs import Log
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.models.protocol import Model
 from latentbandits.models.trees import map_leaves
@@ -39,7 +41,7 @@ class HeldOut:
     log_density: FloatArray  # of the reward, given the user's earlier ones
     error: FloatArray  # reward less its predictive mean
     uniform: FloatArray  # predictive distribution function at the reward: uniform if calibrated
-    cell: FloatArray | None = None  # probability of the reward's cell of a lattice
+    log_cell: FloatArray | None = None  # log probability of the reward's cell (arms)
 
     @property
     def evidence(self) -> float:
@@ -65,21 +67,23 @@ class HeldOut:
         return float(np.mean(np.abs(self.uniform - 0.5) <= level / 2))
 
 
-def score(model: Model, log: Log, features: FloatArray | None = None,
-          lattice: float | None = None) -> HeldOut:  # fmt: skip
+def score(
+    model: Model, log: Log, features: FloatArray | None = None, *, cells: Cells | None = None
+) -> HeldOut:
     """Play the users of `log` through the model. `features` are those of every action.
 
     Rewards of discrete families get a randomised `uniform` (Smith 1985): between the
-    probabilities of less and of at most the reward, by a fixed seed. With `lattice` h, `cell` is
-    the probability of [r - h / 2, r + h / 2] (models of arms).
+    probabilities of less and of at most the reward, by a fixed seed. With `cells`, a model of arms
+    states `log_cell` too.
 
     >>> from latentbandits.learning.logs import read_log
     >>> log = read_log({"u": [1, 1, 2], "a": [0, 1, 0], "r": [0.9, 0.8, 0.1]}, "u", "a", "r")
     >>> score(GaussianArms([[0.9, 0.9], [0.1, 0.1]], noise=0.1), log).error.round(2)
     array([ 0.4, -0.1, -0.4])
     """
-    if isinstance(model, (GaussianArms, ConjugateArms)):
-        return _score_arms(model, log, lattice)
+    inner = model.model if isinstance(model, TransformedRewards) else model
+    if isinstance(inner, (GaussianArms, ConjugateArms)):
+        return _score_arms(model, inner, log, cells)
     if isinstance(model, LogisticLinear) and features is not None:
         return _score_clicks(model, log, features)
     return _score_rounds(model, log, features)
@@ -110,27 +114,55 @@ def _score_clicks(model: LogisticLinear, log: Log, features: FloatArray) -> Held
     return HeldOut(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _score_arms(model: GaussianArms | ConjugateArms, log: Log, lattice: float | None) -> HeldOut:
+def _score_arms(
+    model: Model, inner: GaussianArms | ConjugateArms, log: Log, cells: Cells | None
+) -> HeldOut:
     rounds = np.arange(log.n_events) - log.starts[log.users]
     judged = log.of_events(rounds < MOST_ROUNDS)
-    found = predict(model, judged, lattice)
-    between = np.random.default_rng(0).random(judged.n_events)
+    rewards = np.asarray(judged.rewards)
+    edges = None if cells is None else cells.edges(rewards)
+    if isinstance(model, TransformedRewards):
+        found = _predict_transformed(model, inner, judged, edges)
+    else:
+        found = predict(inner, judged, edges)
+    between = np.random.default_rng(0).random(len(rewards))
     return HeldOut(
         judged.users,
         rounds[rounds < MOST_ROUNDS],
         judged.actions,
-        judged.rewards,
+        rewards,
         found.log_density,
-        judged.rewards - found.mean,
+        rewards - found.mean,
         found.below + between * (found.up_to - found.below),
-        found.cell,
+        found.log_cell,
     )
+
+
+def _predict_transformed(
+    model: TransformedRewards,
+    inner: GaussianArms | ConjugateArms,
+    log: Log,
+    edges: Edges | None,
+) -> Predicted:
+    """Predict f(r), and state densities and means of r."""
+    rewards = np.asarray(log.rewards)
+    if edges is not None:
+        least = -1 + 1e-9 if model.transform == "log1p" else 0.0
+        edges = tuple(model.forward(np.maximum(edge, least)) for edge in edges)  # type: ignore[assignment]
+
+    def original(mean: FloatArray, variance: FloatArray, action: IntArray) -> FloatArray:
+        c = model.smearing if model.smearing.ndim == 0 else model.smearing[action][:, None]
+        return model.moments(mean, variance, c)[0]
+
+    found = predict(inner, replace(log, rewards=model.forward(rewards)), edges, original)
+    return found._replace(log_density=found.log_density + model.log_slope(rewards))
 
 
 def _score_rounds(model: Model, log: Log, features: FloatArray | None) -> HeldOut:
     """Any model, round by round; its predictive is taken as normal for `uniform`."""
     from scipy.special import ndtr
 
+    inner = model.model if isinstance(model, TransformedRewards) else model
     lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
     order = np.argsort(-lengths, kind="stable")  # who is still there in round t comes first
     belief = joint.prior(model, log.n_users)
@@ -143,15 +175,17 @@ def _score_rounds(model: Model, log: Log, features: FloatArray | None) -> HeldOu
         context, action = None, played
         if features is not None:
             context, action = features[played][:, None], np.zeros(n, np.int64)
-        mean, variance = model.posterior_rewards(belief.parameters, context)
         chosen = np.arange(n), slice(None), action
-        mean, deviation = mean[chosen], np.sqrt(variance[chosen] + model.noise**2)
+        predicted = model.posterior_rewards(belief.parameters, context)[0][chosen]
+        mean, variance = inner.posterior_rewards(belief.parameters, context)
+        mean, deviation = mean[chosen], np.sqrt(variance[chosen] + inner.noise**2)
         weights = states.probabilities(belief.log_weights)
         before = states.log_total(belief.log_weights)
         belief = joint.condition(model, belief, context, action, reward)
         log_density = states.log_total(belief.log_weights) - before
-        error = reward - (weights * mean).sum(axis=1)
-        uniform = (weights * ndtr((reward[:, None] - mean) / deviation)).sum(axis=1)
+        error = reward - (weights * predicted).sum(axis=1)
+        seen = model.forward(reward) if isinstance(model, TransformedRewards) else reward
+        uniform = (weights * ndtr((seen[:, None] - mean) / deviation)).sum(axis=1)
         parts.append((order[:n], np.full(n, t), played, reward, log_density, error, uniform))
     return HeldOut(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 

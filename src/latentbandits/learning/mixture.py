@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from latentbandits.learning.arms.cells import partition_log
 from latentbandits.learning.arms.climb import TOLERANCE, Climbed, Problem, best_of
-from latentbandits.learning.arms.families import Rewards
+from latentbandits.learning.arms.families import Rewards, make_family
 from latentbandits.learning.arms.families.family import ArmsModel
 from latentbandits.learning.arms.fitted import FittedArms, finish
-from latentbandits.learning.arms.learner import ArmsLearner, check_size
+from latentbandits.learning.arms.learner import check_size
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.logs import Log
 
@@ -65,7 +65,7 @@ def fit_mixture(
 def mixture_problem(log: Log, n_states: int, rewards: Rewards, noise: float | None) -> Problem:
     """Return the log as the mixture reads it; LogError where it cannot have so many states."""
     check_size(log, n_states)
-    family = ArmsLearner(rewards, noise=noise, by_action=False).family(log.rewards)
+    family = make_family(rewards, log.rewards, noise)
     return Problem.of(family, partition_log(log, family))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from latentbandits.learning.arms.fitted import FittedArms
 from latentbandits.learning.heldout import HeldOut
 from latentbandits.learning.interactions import Interactions
 from latentbandits.learning.learners import Learned
@@ -134,6 +135,22 @@ def of_uncertainty(
         "actions_known": int(seen.sum()),
         "actions_known_well": int(well.sum()),
         "covariance_shrinkage": None if learned.shrinkage is None else learned.shrinkage.tolist(),
+        **_parts(learned),
+    }
+
+
+def _parts(learned: Learned) -> dict[str, Any]:
+    """Both parts of the prior of arms: typical standard deviations of the estimation error and of
+    users within a state, and the rewards that the latter is worth (None: no variation).
+    """
+    fitted = learned.fitted.fitted if isinstance(learned.fitted, Learned) else learned.fitted
+    if not isinstance(fitted, FittedArms):
+        return {"estimation": None, "within": None, "within_strength": None}
+    weights = np.broadcast_to(learned.counts, fitted.estimation.shape)
+    return {
+        "estimation": float(np.sqrt(np.average(fitted.estimation, weights=weights))),
+        "within": float(np.sqrt(np.average(fitted.within, weights=weights))),
+        "within_strength": fitted.strength if np.isfinite(fitted.strength) else None,
     }
 
 

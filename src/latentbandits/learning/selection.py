@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from latentbandits.learning.learners import Learned, Learner
 
 
+LEAST_NATS = 2.0
+"""A difference of log evidence over all held-out users that is worth a choice."""
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """One row of the table that a choice is made from.
@@ -87,8 +91,24 @@ def fewest_states(rows: Sequence[Candidate]) -> Candidate:
 
 
 def vetoed(row: Candidate, rows: Sequence[Candidate], errors: float) -> bool:
-    """Whether the evidence of `row` is more than `errors` paired standard errors below the best."""
-    return _worse(row, _best(rows), errors)
+    """Whether the evidence of `row` is more than `errors` paired standard errors below the best.
+
+    Candidates that are almost the same differ by little and surely: `LEAST_NATS` in all is the
+    least that counts.
+    """
+    best = _best(rows)
+    assert row.by_user is not None
+    assert best.by_user is not None
+    return clearly_below(row.by_user, best.by_user, errors)
+
+
+def clearly_below(one: FloatArray, other: FloatArray, errors: float) -> bool:
+    """Whether log evidence by user is lower by more than `errors` paired standard errors, and by
+    at least `LEAST_NATS` in all.
+    """
+    lead = other - one
+    stderr = lead.std(ddof=1) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0
+    return bool(lead.mean() > errors * stderr and lead.sum() > LEAST_NATS)
 
 
 def _best(rows: Sequence[Candidate]) -> Candidate:

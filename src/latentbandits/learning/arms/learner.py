@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from latentbandits.learning.arms.cells import partition_log
 from latentbandits.learning.arms.climb import Climbed, Problem, best_of, climb
-from latentbandits.learning.arms.families import Gaussian, Rewards, make_family
+from latentbandits.learning.arms.families import Gaussian
 from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.mixture import Mixture
@@ -19,10 +19,10 @@ from latentbandits.learning.heldout import HeldOut, score
 from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress
-from latentbandits.learning.selection import Candidate, Selection, vetoed
+from latentbandits.learning.selection import Candidate, Selection, clearly_below, vetoed
 from latentbandits.learning.tables import LogError
 from latentbandits.learning.uncertainty import Disagreement
-from latentbandits.models.checks import FloatArray, positive_count, positive_number
+from latentbandits.models.checks import positive_count
 
 Method = Literal["em", "spectral"]
 
@@ -43,13 +43,12 @@ _CLEAR = 2.0  # paired standard errors by which a choice must be better to be ta
 class ArmsLearner:
     """A mixture over users of conjugate arms, by variational Bayes (`mixture`).
 
-    `noise` fixes the standard deviation of Gaussian rewards. `by_action` and `strength`, where
-    None, are chosen by held-out evidence.
+    `by_action` (a noise for each action of Gaussian rewards) and `strength` (of the variation
+    within states), where None, are chosen by held-out evidence.
     """
 
-    rewards: Rewards = "gaussian"
+    family: Family = field(default_factory=Gaussian)
     method: Method = "em"
-    noise: float | None = None
     n_starts: int = 6
     by_action: bool | None = None
     strength: float | None = None
@@ -126,23 +125,18 @@ class ArmsLearner:
         return replace(learned, model=wide.model(), fitted=wide)
 
     def settings(self) -> dict[str, Any]:
-        return {"rewards": self.rewards, "method": self.method, "noise": self.noise,
-                "noise_by_action": bool(self.by_action), "n_starts": self.n_starts}  # fmt: skip
-
-    def family(self, rewards: FloatArray) -> Family:
-        """The reward family with the settings of this learner."""
-        family = make_family(self.rewards, rewards)
-        if isinstance(family, Gaussian):
-            if self.noise is not None:
-                family = family.with_noise(positive_number("noise", self.noise))
-            if self.by_action:
-                family = family.with_noise_by_action()
-        elif self.noise is not None:
-            raise LogError(f"noise is for gaussian rewards; these are {self.rewards}")
-        return family
+        return {
+            "rewards": self.family.name,
+            "method": self.method,
+            "noise": getattr(self.family, "known", None),
+            "noise_by_action": bool(self.by_action),
+        }
 
     def _problem(self, log: Log) -> Problem:
-        family = self.family(log.rewards)
+        family = self.family
+        if self.by_action:
+            assert isinstance(family, Gaussian)
+            family = family.with_noise_by_action()
         return Problem.of(family, partition_log(log, family))
 
     def _try(
@@ -189,7 +183,7 @@ class ArmsLearner:
         assert chosen.fit is not None
         learner, fitted = self, finish(problem, chosen.fit)
         best = score(fitted.model(), held_out)
-        if self.by_action is None and self.noise is None and self.rewards == "gaussian":
+        if self.by_action is None and getattr(self.family, "known", 1.0) is None:
             other = replace(self, by_action=True)
             own = other._problem(kept)
             again = finish(own, climb(own, chosen.fit.mixture))
@@ -215,9 +209,7 @@ class ArmsLearner:
 
 def clearly_better(one: HeldOut, other: HeldOut) -> bool:
     """Whether the evidence of users is higher by more than two paired standard errors."""
-    lead = one.by_user() - other.by_user()
-    error = float(lead.std(ddof=1)) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0
-    return bool(lead.mean() > _CLEAR * error)
+    return clearly_below(other.by_user(), one.by_user(), _CLEAR)
 
 
 def check_size(log: Log, n_states: int) -> None:

@@ -24,6 +24,10 @@ from latentbandits.models.arms.poisson import PoissonArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics.normal import log_normal_density
 
+Edges = tuple[FloatArray, FloatArray]
+Tails = tuple[FloatArray, FloatArray, FloatArray | None]
+"""P(reward < r), P(reward <= r), and the probability of the reward's cell."""
+
 
 class Predicted(NamedTuple):
     """One entry per judged event of a log, in the order of the log."""
@@ -32,46 +36,53 @@ class Predicted(NamedTuple):
     mean: FloatArray  # predictive mean
     below: FloatArray  # predictive P(reward < r)
     up_to: FloatArray  # predictive P(reward <= r)
-    cell: FloatArray | None  # predictive probability of the reward's cell of a lattice
+    log_cell: FloatArray | None  # log probability of the reward's cell, where there are cells
 
 
-def predict(model: GaussianArms | ConjugateArms, log: Log, lattice: float | None = None
-            ) -> Predicted:  # fmt: skip
+class ByState(NamedTuple):
+    """The same given each state, `(n, n_states)`; `variance` is that of the mean reward."""
+
+    log_density: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    below: FloatArray
+    up_to: FloatArray
+    cell: FloatArray | None
+
+
+def predict(
+    model: GaussianArms | ConjugateArms,
+    log: Log,
+    edges: Edges | None = None,
+    moments: Callable[[FloatArray, FloatArray, IntArray], FloatArray] | None = None,
+) -> Predicted:
     """Predict every reward of `log` (n events) under `model`.
 
-    With `lattice` h, `cell` is the probability of [r - h / 2, r + h / 2], for rewards that are
-    multiples of h; for discrete families that of r itself.
+    With `edges`, lower and upper ones of each reward's cell, `log_cell` is the cell's probability;
+    for discrete families that of the reward itself. `moments(mean, variance, action)` turns the
+    mean and variance of a mean reward into a prediction, where it is not the mean itself.
     """
-    by_state = _by_state(model, log, lattice)
+    by_state = _by_state(model, log, edges)
     weights = _weights(model, log, by_state.log_density)
     before = np.exp(weights)
-    log_density = _log_sum(weights + by_state.log_density)
 
     def mixed(values: FloatArray) -> FloatArray:
         average: FloatArray = (before * values).sum(axis=1)
         return average
 
-    cell = None if by_state.cell is None else mixed(by_state.cell)
+    mean = by_state.mean
+    if moments is not None:
+        mean = moments(mean, by_state.variance, log.actions)
+    log_cell = None
+    if by_state.cell is not None:
+        log_cell = np.log(np.maximum(mixed(by_state.cell), 1e-300))
     return Predicted(
-        log_density,
-        mixed(by_state.mean),
+        _log_sum(weights + by_state.log_density),
+        mixed(mean),
         mixed(by_state.below),
         mixed(by_state.up_to),
-        cell,
+        log_cell,
     )
-
-
-def lattice_of(rewards: FloatArray) -> float | None:
-    """Return the step of the lattice that rewards lie on (1, 1/2, 1/10, ...), None if on none.
-
-    >>> lattice_of(np.array([1.0, 3.5, 2.0])), lattice_of(np.array([0.123456]))
-    (0.5, None)
-    """
-    for step in (100.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01):
-        units = rewards / step
-        if np.abs(units - np.round(units)).max() < 1e-6:
-            return step
-    return None
 
 
 def _weights(model: GaussianArms | ConjugateArms, log: Log, log_density: FloatArray) -> FloatArray:
@@ -90,10 +101,9 @@ def _log_sum(values: FloatArray) -> FloatArray:
     return total
 
 
-def _by_state(model: GaussianArms | ConjugateArms, log: Log, lattice: float | None) -> Predicted:
-    """The same given each state: arrays `(n, n_states)`."""
+def _by_state(model: GaussianArms | ConjugateArms, log: Log, edges: Edges | None) -> ByState:
     if isinstance(model, GaussianArms):
-        return _gaussian(model, log, lattice)
+        return _gaussian(model, log, edges)
     rewards = np.asarray(log.rewards)
     model.check_reward(rewards)
     statistic = model.statistic(rewards)
@@ -103,8 +113,9 @@ def _by_state(model: GaussianArms | ConjugateArms, log: Log, lattice: float | No
     base = model.log_base_measure(rewards)
     log_density = log_density + (base if isinstance(base, float) else base[:, None])
     phi = prior + earlier[:, None]
-    below, up_to, cell = _DISTRIBUTIONS[type(model)](model, phi, rewards[:, None], lattice)
-    return Predicted(log_density, model.moments(phi)[0], below, up_to, cell)
+    tails = _DISTRIBUTIONS[type(model)](model, phi, rewards[:, None], edges)
+    mean, variance = model.moments(phi)
+    return ByState(log_density, mean, variance, *tails)
 
 
 def _earlier(log: Log, values: FloatArray) -> FloatArray:
@@ -120,7 +131,7 @@ def _earlier(log: Log, values: FloatArray) -> FloatArray:
     return earlier
 
 
-def _gaussian(model: GaussianArms, log: Log, lattice: float | None) -> Predicted:
+def _gaussian(model: GaussianArms, log: Log, edges: Edges | None) -> ByState:
     rewards = np.asarray(log.rewards)
     shift = rewards.mean()  # sums of small numbers keep their digits
     values = np.stack([np.ones(len(rewards)), rewards - shift], axis=1)
@@ -129,14 +140,11 @@ def _gaussian(model: GaussianArms, log: Log, lattice: float | None) -> Predicted
     prior_variance = model.spread[:, log.actions].T ** 2
     scale = prior_variance / (prior_variance * count + model.noise**2)
     mean = prior_mean + scale * (total - count * prior_mean) + shift
-    variance = scale * model.noise**2 + model.noise**2
-    error = rewards[:, None] - mean
-    deviation = np.sqrt(variance)
-    below, up_to, cell = _continuous(_normal, error, deviation, lattice)
-    return Predicted(log_normal_density(error, variance), mean, below, up_to, cell)
-
-
-Tails = tuple[FloatArray, FloatArray, FloatArray | None]
+    variance = scale * model.noise**2
+    deviation = np.sqrt(variance + model.noise**2)
+    tails = _symmetric(_normal, rewards[:, None], mean, deviation, edges)
+    log_density = log_normal_density(rewards[:, None] - mean, deviation**2)
+    return ByState(log_density, mean, variance, *tails)
 
 
 def _normal(z: FloatArray) -> FloatArray:
@@ -146,33 +154,34 @@ def _normal(z: FloatArray) -> FloatArray:
     return probability
 
 
-def _continuous(
+def _symmetric(
     distribution: Callable[[FloatArray], FloatArray],
-    error: FloatArray,
+    rewards: FloatArray,
+    mean: FloatArray,
     deviation: FloatArray,
-    lattice: float | None,
+    edges: Edges | None,
 ) -> Tails:
-    """Tails of a symmetric location-scale family; the cell is taken in the nearer tail."""
-    up_to = distribution(error / deviation)
-    if lattice is None:
+    """Tails of a symmetric location-scale family; a cell is a difference in its nearer tail."""
+    up_to = distribution((rewards - mean) / deviation)
+    if edges is None:
         return up_to, up_to, None
-    distance = np.abs(error)
-    near = distribution(-(distance - lattice / 2) / deviation)
-    far = distribution(-(distance + lattice / 2) / deviation)
-    return up_to, up_to, near - far
+    lower, upper = ((edge[:, None] - mean) / deviation for edge in edges)
+    mirrored = lower + upper > 0
+    low, high = np.where(mirrored, -upper, lower), np.where(mirrored, -lower, upper)
+    return up_to, up_to, distribution(high) - distribution(low)
 
 
-def _student(model: Any, phi: FloatArray, rewards: FloatArray, lattice: float | None) -> Tails:
+def _student(model: Any, phi: FloatArray, rewards: FloatArray, edges: Edges | None) -> Tails:
     from scipy.special import stdtr
 
     mean = model.moments(phi)[0]
     freedom = phi[..., 3]
     scale = np.sqrt(phi[..., 0] * model.moments(phi)[1] * (freedom - 2) / freedom)
     scale = scale * np.sqrt(1 + 1 / phi[..., 0])
-    return _continuous(lambda z: stdtr(freedom, z), rewards - mean, scale, lattice)
+    return _symmetric(lambda z: stdtr(freedom, z), rewards, mean, scale, edges)
 
 
-def _lomax(model: Any, phi: FloatArray, rewards: FloatArray, lattice: float | None) -> Tails:
+def _lomax(model: Any, phi: FloatArray, rewards: FloatArray, edges: Edges | None) -> Tails:
     shape, scale = phi[..., 0], phi[..., 1]
 
     def survival(r: FloatArray) -> FloatArray:
@@ -180,13 +189,14 @@ def _lomax(model: Any, phi: FloatArray, rewards: FloatArray, lattice: float | No
         return survived
 
     up_to = 1 - survival(rewards)
-    if lattice is None:
+    if edges is None:
         return up_to, up_to, None
-    return up_to, up_to, survival(rewards - lattice / 2) - survival(rewards + lattice / 2)
+    lower, upper = edges
+    return up_to, up_to, survival(lower[:, None]) - survival(upper[:, None])
 
 
 def _negative_binomial(
-    model: Any, phi: FloatArray, rewards: FloatArray, lattice: float | None
+    model: Any, phi: FloatArray, rewards: FloatArray, edges: Edges | None
 ) -> Tails:
     from scipy.special import betainc
 
@@ -196,7 +206,7 @@ def _negative_binomial(
     return below, up_to, up_to - below
 
 
-def _dirichlet(model: Any, phi: FloatArray, rewards: FloatArray, lattice: float | None) -> Tails:
+def _dirichlet(model: Any, phi: FloatArray, rewards: FloatArray, edges: Edges | None) -> Tails:
     probabilities = phi / phi.sum(axis=-1, keepdims=True)
     if isinstance(model, BernoulliArms):
         zero = probabilities[..., 1]

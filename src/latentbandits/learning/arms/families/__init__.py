@@ -11,7 +11,8 @@ from latentbandits.learning.arms.families.exponential import Exponential
 from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.families.gaussian import Gaussian
 from latentbandits.learning.arms.families.poisson import Poisson
-from latentbandits.models.checks import FloatArray
+from latentbandits.learning.formats import LogError
+from latentbandits.models.checks import FloatArray, positive_number
 
 Rewards = Literal["gaussian", "bernoulli", "poisson", "exponential", "categorical"]
 """Names of the reward families."""
@@ -27,9 +28,22 @@ _MAKERS: Mapping[Rewards, type[Family]] = {
 }
 
 
-def make_family(name: Rewards, rewards: FloatArray) -> Family:
-    """Return the family `name`, set up for a log's `rewards`; LogError if they cannot be its."""
-    return _MAKERS[name].of(rewards)
+def family_class(name: Rewards) -> type[Family]:
+    """Return the class of a reward family."""
+    return _MAKERS[name]
+
+
+def make_family(name: Rewards, rewards: FloatArray, noise: float | None = None) -> Family:
+    """Return the family `name`, set up for a log's `rewards`; LogError if they cannot be its.
+
+    `noise` fixes the standard deviation of Gaussian rewards.
+    """
+    family = _MAKERS[name].of(rewards)
+    if noise is None:
+        return family
+    if not isinstance(family, Gaussian):
+        raise LogError(f"noise is for gaussian rewards; these are {name}")
+    return family.with_noise(positive_number("noise", noise))
 
 
 __all__ = ["REWARDS", "Bernoulli", "Categorical", "Exponential", "Family", "Gaussian", "Poisson",

@@ -7,9 +7,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from latentbandits.learning.arms.families.family import Family, refuse_outside
+from latentbandits.learning.arms.families.family import Family
 from latentbandits.models.arms.bernoulli import BernoulliArms
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics import dirichlet
 
 
@@ -24,8 +24,13 @@ class Bernoulli(Family):
 
     @classmethod
     def of(cls, rewards: FloatArray) -> Self:
-        refuse_outside(cls.name, cls.support, rewards, (rewards != 0) & (rewards != 1))
+        cls._refuse_outside(rewards)
         return cls()
+
+    @classmethod
+    def outside(cls, rewards: FloatArray) -> BoolArray:
+        outside: BoolArray = (rewards != 0) & (rewards != 1)
+        return outside
 
     def statistics(self, rewards: FloatArray) -> FloatArray:
         return np.stack([rewards, 1 - rewards], axis=-1)

@@ -11,7 +11,7 @@ from latentbandits.learning.arms.families.bernoulli import expected_log_shares, 
 from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.tables import LogError
 from latentbandits.models.arms.categorical import CategoricalArms
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics import dirichlet
 
 MOST_VALUES = 20
@@ -26,6 +26,10 @@ class Categorical(Family):
     discrete: ClassVar[bool] = True
 
     values: tuple[float, ...]
+
+    @classmethod
+    def outside(cls, rewards: FloatArray) -> BoolArray:
+        return np.zeros(rewards.shape, np.bool_)
 
     @classmethod
     def of(cls, rewards: FloatArray) -> Self:

@@ -7,10 +7,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from latentbandits.learning.arms.families.family import Family, refuse_outside
+from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.tables import LogError
 from latentbandits.models.arms.exponential import ExponentialArms
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics import gamma
 
 
@@ -28,10 +28,15 @@ class Exponential(Family):
 
     @classmethod
     def of(cls, rewards: FloatArray) -> Self:
-        refuse_outside(cls.name, cls.support, rewards, rewards < 0)
+        cls._refuse_outside(rewards)
         if not (rewards > 0).any():
             raise LogError("--rewards exponential needs rewards above 0; all of them are 0")
         return cls()
+
+    @classmethod
+    def outside(cls, rewards: FloatArray) -> BoolArray:
+        outside: BoolArray = rewards < 0
+        return outside
 
     def statistics(self, rewards: FloatArray) -> FloatArray:
         return np.stack([np.ones_like(rewards), rewards], axis=-1)

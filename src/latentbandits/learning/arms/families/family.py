@@ -42,6 +42,20 @@ class Family(ABC):
     def of(cls, rewards: FloatArray) -> Self:
         """Return the family for a log's rewards; LogError where they are outside its support."""
 
+    @classmethod
+    @abstractmethod
+    def outside(cls, rewards: FloatArray) -> BoolArray:
+        """Which rewards are not in the support."""
+
+    @classmethod
+    def _refuse_outside(cls, rewards: FloatArray) -> None:
+        outside = cls.outside(rewards)
+        if outside.any():
+            raise LogError(
+                f"{cls.name} rewards are {cls.support}; {int(outside.sum()):,} of "
+                f"{len(rewards):,} are not, such as {rewards[outside][0]:g}"
+            )
+
     # Rewards.
 
     @abstractmethod
@@ -166,14 +180,3 @@ class Family(ABC):
         """The model of q's mean parameters `phi` (S, A, K), whose prior has this variance of the
         mean rewards (S, A).
         """
-
-
-def refuse_outside(family: str, support: str, rewards: FloatArray, outside: BoolArray) -> None:
-    """LogError if some rewards are outside a family's support: the first of them, and how many."""
-    if outside.any():
-        first = int(outside.argmax())
-        raise LogError(
-            f"--rewards {family} takes rewards that are {support}; {int(outside.sum()):,} of "
-            f"{len(rewards):,} are not, the first is {rewards[first]:g} (row {first + 1} of the "
-            "log, users in order): choose another family, or --rewards auto"
-        )

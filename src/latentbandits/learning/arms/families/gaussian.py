@@ -10,7 +10,7 @@ import numpy as np
 from latentbandits.learning.arms.families.family import ArmsModel, Family
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.arms.gaussian_unknown_noise import GaussianArmsUnknownNoise
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray
 
 _LEAST_NOISE = 1e-4  # of the rewards' variance: one reward's worth of prior, against a noise of 0
 _ACTION_NOISE = 0.1  # the same for the noise of each action
@@ -34,6 +34,10 @@ class Gaussian(Family):
     scale: float = 1.0
     noise_by_action: bool = False
     known: float | None = None
+
+    @classmethod
+    def outside(cls, rewards: FloatArray) -> BoolArray:
+        return np.zeros(rewards.shape, np.bool_)
 
     @classmethod
     def of(cls, rewards: FloatArray) -> Self:

@@ -7,9 +7,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from latentbandits.learning.arms.families.family import Family, refuse_outside
+from latentbandits.learning.arms.families.family import Family
 from latentbandits.models.arms.poisson import PoissonArms
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics import gamma
 
 
@@ -24,9 +24,13 @@ class Poisson(Family):
 
     @classmethod
     def of(cls, rewards: FloatArray) -> Self:
-        outside = (rewards < 0) | (rewards != np.floor(rewards))
-        refuse_outside(cls.name, cls.support, rewards, outside)
+        cls._refuse_outside(rewards)
         return cls()
+
+    @classmethod
+    def outside(cls, rewards: FloatArray) -> BoolArray:
+        outside: BoolArray = (rewards < 0) | (rewards != np.floor(rewards))
+        return outside
 
     def statistics(self, rewards: FloatArray) -> FloatArray:
         return np.stack([rewards, np.ones_like(rewards)], axis=-1)

@@ -1,0 +1,187 @@
+"""Which reward family, by the log probability of held-out rewards.
+
+Each family whose support holds all rewards learns from the same users, with its own number of
+states, and predicts the same held-out rewards. Rewards on a lattice (integers, half stars) are
+events of positive probability: a continuous family gets the probability of the reward's cell.
+Other rewards are compared by density. Gaussian models of transformed rewards are compared too, to
+recommend a transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from latentbandits.learning import user_hash
+from latentbandits.learning.arms.families import REWARDS, Categorical, Rewards, make_family
+from latentbandits.learning.arms.lattice import Cells, cells_of
+from latentbandits.learning.arms.learner import ArmsLearner
+from latentbandits.learning.formats import LogError
+from latentbandits.learning.heldout import score
+from latentbandits.learning.logs import Log
+from latentbandits.learning.progress import Progress, Silent
+from latentbandits.learning.selection import clearly_below
+from latentbandits.learning.transforms import (
+    TRANSFORMS,
+    Transform,
+    TransformedLearner,
+    can_apply,
+)
+from latentbandits.models.checks import FloatArray
+
+MOST_USERS = 2_000
+"""Users, chosen by hash, that families are compared on."""
+
+_CLEAR = 2.0  # paired standard errors
+_STATES = (1, 2, 3, 5, 8)
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """A family, and how well it predicts held-out rewards."""
+
+    rewards: Rewards
+    transform: Transform | None
+    n_states: int
+    by_user: FloatArray  # (n_users,): log probability of each user's rewards
+    log_probability: float  # of a reward, in nats
+
+    @property
+    def name(self) -> str:
+        return self.rewards if self.transform is None else f"{self.rewards} of {self.transform}"
+
+    def row(self, chosen: bool) -> dict[str, Any]:
+        return {
+            "family": self.rewards,
+            "transform": self.transform,
+            "states": self.n_states,
+            "log_probability": self.log_probability,
+            "chosen": chosen,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyChoice:
+    """The chosen family, and why."""
+
+    rewards: Rewards
+    reason: str
+    contenders: tuple[Contender, ...] = ()
+    recommended_transform: Transform | None = None
+    warnings: tuple[str, ...] = ()
+
+    def report(self) -> dict[str, Any]:
+        """Plain data for report.json."""
+        return {
+            "chosen": self.rewards,
+            "reason": self.reason,
+            "recommended_transform": self.recommended_transform,
+            "contenders": [
+                one.row(one.rewards == self.rewards and one.transform is None)
+                for one in self.contenders
+            ],
+        }
+
+
+def choose_family(
+    kept: Log,
+    held_out: Log,
+    *,
+    asked: Rewards | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> FamilyChoice:
+    """Choose the family of the rewards, or judge the one that was `asked` for.
+
+    Rewards that are all 0 or 1 are Bernoulli. `asked` is kept, with a warning where another family
+    is better by more than two paired standard errors.
+    """
+    rewards = np.concatenate([kept.rewards, held_out.rewards])
+    if np.isin(rewards, (0.0, 1.0)).all() and asked in (None, "bernoulli"):
+        return FamilyChoice("bernoulli", "all rewards are 0 or 1")
+    if asked is not None:
+        make_family(asked, rewards)  # refused now if it cannot take the rewards
+    if (rewards == rewards[0]).all():
+        return FamilyChoice(asked or "gaussian", "constant rewards tell no family from another")
+    bar = Silent() if progress is None else progress
+    possible = _possible(rewards)
+    transforms: list[Transform] = [t for t in TRANSFORMS if can_apply(t, rewards)]
+    bar.start("comparing reward families", len(possible) + len(transforms))
+    few = kept.of_users(user_hash.sample(user_hash.user_keys(kept.user_ids), MOST_USERS, seed))
+    cells = cells_of(rewards)
+    found: list[Contender] = []
+    for name in possible:
+        found.append(_contend(name, None, rewards, few, held_out, cells, seed))
+        bar.advance(1)
+    for transform in transforms:
+        found.append(_contend("gaussian", transform, rewards, few, held_out, cells, seed))
+        bar.advance(1)
+    plain = [one for one in found if one.transform is None]
+    best = max(plain, key=lambda one: one.log_probability)
+    recommended = _recommended(found, best)
+    unit = "log probability" if cells is not None else "log density"
+    others = ", ".join(f"{one.name} {one.log_probability:.4f}" for one in plain if one is not best)
+    reason = f"the highest {unit} of a held-out reward: {best.name} {best.log_probability:.4f}"
+    reason += f"; {others}" if others else " (the only family that takes these rewards)"
+    if asked is None:
+        return FamilyChoice(best.rewards, reason, tuple(found), recommended)
+    own = next(one for one in plain if one.rewards == asked)
+    warnings: tuple[str, ...] = ()
+    if _clearly_below(own, best):
+        warnings = (
+            f"held-out rewards speak against --rewards {asked}: {unit} "
+            f"{own.log_probability:.4f} of a reward, {best.name} has {best.log_probability:.4f}",
+        )
+    return FamilyChoice(asked, "asked for", tuple(found), recommended, warnings)
+
+
+def _possible(rewards: FloatArray) -> list[Rewards]:
+    names: list[Rewards] = []
+    for name in REWARDS:
+        try:
+            family = make_family(name, rewards)
+        except LogError:
+            continue
+        if isinstance(family, Categorical) and len(family.values) < 2:
+            continue
+        names.append(name)
+    return names
+
+
+def _contend(
+    name: Rewards,
+    transform: Transform | None,
+    rewards: FloatArray,
+    kept: Log,
+    held_out: Log,
+    cells: Cells | None,
+    seed: int,
+) -> Contender:
+    units = rewards if transform is None else TRANSFORMS[transform].forward(rewards)
+    plain = ArmsLearner(make_family(name, units), n_starts=3)
+    learner = plain if transform is None else TransformedLearner(plain, transform)
+    states: Sequence[int] = [s for s in _STATES if s <= kept.n_users]
+    learned = learner.select(kept, held_out, states, seed, Silent()).learned
+    judged = score(learned.model, held_out, cells=cells)
+    log_probability = judged.log_density if cells is None else judged.log_cell
+    assert log_probability is not None
+    by_user = judged.sums_by_user(log_probability)
+    return Contender(
+        name, transform, learned.model.n_states, by_user, float(log_probability.mean())
+    )
+
+
+def _recommended(found: Sequence[Contender], best: Contender) -> Transform | None:
+    """The best transform, where it is clearly better than the best family without one."""
+    others = [one for one in found if one.transform is not None]
+    if not others:
+        return None
+    top = max(others, key=lambda one: one.log_probability)
+    return top.transform if _clearly_below(best, top) else None
+
+
+def _clearly_below(one: Contender, other: Contender) -> bool:
+    return clearly_below(one.by_user, other.by_user, _CLEAR)

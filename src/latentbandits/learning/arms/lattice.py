@@ -1,0 +1,45 @@
+"""Rewards that repeat: the cell of the real line that each of them stands for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.models.checks import FloatArray
+
+_STEPS = (100.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01)
+_FEW_VALUES = 20
+
+
+class Cells(NamedTuple):
+    """The intervals [r - below(r), r + above(r)]: of a lattice's step, or halfway to neighbours."""
+
+    step: float | None
+    values: FloatArray  # the different rewards, where there is no lattice
+
+    def edges(self, rewards: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper edges of every reward's cell."""
+        if self.step is not None:
+            return rewards - self.step / 2, rewards + self.step / 2
+        middles = (self.values[1:] + self.values[:-1]) / 2
+        first, last = 2 * self.values[0] - middles[0], 2 * self.values[-1] - middles[-1]
+        edges = np.concatenate([[first], middles, [last]])
+        which = np.searchsorted(self.values, rewards)
+        return edges[which], edges[which + 1]
+
+
+def cells_of(rewards: FloatArray) -> Cells | None:
+    """Return the cells of rewards on a lattice (1, 1/2, 1/10, ...) or of few values; else None.
+
+    >>> cells_of(np.array([1.0, 3.5, 2.0])).edges(np.array([2.0]))
+    (array([1.75]), array([2.25]))
+    >>> cells_of(np.random.default_rng(0).random(50)) is None
+    True
+    """
+    values = np.unique(rewards)
+    for step in _STEPS:
+        units = values / step
+        if np.abs(units - np.round(units)).max() < 1e-6:
+            return Cells(step, values)
+    return Cells(None, values) if 1 < len(values) <= _FEW_VALUES else None

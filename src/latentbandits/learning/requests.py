@@ -1,0 +1,139 @@
+"""Checks of what `fit` is asked for, before any work: LogError says what cannot be, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import numpy as np
+import polars as pl
+
+from latentbandits.learning.arms.families import REWARDS, Rewards, family_class
+from latentbandits.learning.arms.learner import Method
+from latentbandits.learning.formats import LogError, TextFormat
+from latentbandits.learning.logs import Log
+from latentbandits.learning.tables import TableSource, read_table
+from latentbandits.learning.transforms import TRANSFORMS, Transform
+from latentbandits.models.checks import BoolArray, FloatArray, positive_count
+
+Kind = Literal["auto", "linear", "arms"]
+Form = Literal["linear", "arms"]
+Auto = Literal["auto"]
+Mask = Callable[[FloatArray], BoolArray]
+
+MOST_ARMS = 50
+"""Actions up to which `auto` learns a model of arms."""
+
+
+def kind_of(kind: Kind, log: Log) -> Form:
+    """The kind of model that is asked for; "auto" is arms up to 50 actions."""
+    _one_of("kind", kind, get_args(Kind))
+    if kind == "auto":
+        return "arms" if log.n_actions <= MOST_ARMS else "linear"
+    return kind
+
+
+def check_options(
+    kind: Form,
+    method: Method,
+    reg: float | Auto,
+    rewards: Rewards | Auto,
+    transform: Transform | None,
+    noise: float | None,
+) -> None:
+    """Refuse an option of the other kind: it is a misunderstanding, not something to ignore."""
+    _one_of("rewards", rewards, ("auto", *REWARDS))
+    _one_of("method", method, get_args(Method))
+    if transform is not None:
+        _one_of("transform", transform, tuple(TRANSFORMS))
+        if rewards not in ("auto", "gaussian"):
+            raise LogError(
+                f"--transform {transform} makes rewards that are modelled as gaussian; leave "
+                f"--rewards {rewards} out, or the transform"
+            )
+    if kind == "linear" and method != "em":
+        raise LogError(f"method {method} is for models of --kind arms; this one is linear")
+    if kind == "linear" and rewards not in ("auto", "gaussian", "bernoulli"):
+        raise LogError(
+            f"--rewards {rewards} is for models of --kind arms; a linear model takes gaussian or "
+            "bernoulli rewards"
+        )
+    if kind == "arms" and reg != "auto":
+        raise LogError("reg is for models of --kind linear; a model of arms has none")
+    if noise is not None and rewards not in ("auto", "gaussian"):
+        raise LogError(f"noise is for gaussian rewards; these are {rewards}")
+
+
+def check_sizes(kind: Form, states: int | Auto, rank: int | Auto, log: Log) -> None:
+    """Refuse more states or a higher rank than the log can have."""
+    if states != "auto" and positive_count("states", states) > log.n_users:
+        raise LogError(
+            f"{states} states are more than the log's {log.n_users:,} users: ask for fewer"
+        )
+    if rank == "auto":
+        return
+    if kind == "arms":
+        raise LogError("rank is for models of --kind linear; a model of arms has none")
+    most = min(log.n_users, log.n_actions)
+    if positive_count("rank", rank) > most:
+        raise LogError(
+            f"rank {rank} is above what the data hold: {log.n_users:,} users x "
+            f"{log.n_actions:,} actions have rank {most} at most"
+        )
+
+
+def check_rewards(
+    log: Log,
+    rewards: Rewards | Auto,
+    transform: Transform | None,
+    source: TableSource | Log,
+    column: str | None,
+    text_format: TextFormat,
+) -> None:
+    """Refuse rewards outside the family or the transform asked for."""
+    values = np.asarray(log.rewards)
+    if transform is not None:
+        kind = TRANSFORMS[transform]
+        wanted = "above -1" if transform == "log1p" else "not negative"
+        what = f"--transform {transform}"
+        mask: Mask = kind.outside
+        help_ = "shift the rewards, or leave the transform out"
+    elif rewards != "auto":
+        family = family_class(rewards)
+        wanted, what, mask = family.support, f"--rewards {rewards}", family.outside
+        help_ = "choose another family, or --rewards auto"
+    else:
+        return
+    outside = mask(values)
+    if outside.any():
+        first = _first_row(source, column, text_format, mask) or _first_event(log, outside)
+        raise LogError(
+            f"{what} takes rewards that are {wanted}; {int(outside.sum()):,} of {len(values):,} "
+            f"are not, the first is {first}: {help_}"
+        )
+
+
+def _first_row(
+    source: TableSource | Log, column: str | None, text_format: TextFormat, mask: Mask
+) -> str | None:
+    """Where the first such reward is in the table; None if there is no table to look at."""
+    if isinstance(source, Log) or column is None:
+        return None
+    table = read_table(source, [column], text=(column,), text_format=text_format)
+    numbers = table.frame[column].cast(pl.Float64, strict=False).fill_null(0.0).to_numpy()
+    outside = mask(numbers)
+    if not outside.any():
+        return None
+    row = int(outside.argmax())
+    return f"{table.where(row)}: {numbers[row]:g}"
+
+
+def _first_event(log: Log, outside: BoolArray) -> str:
+    event = int(outside.argmax())
+    user, action = log.user_ids[log.users[event]], log.action_ids[log.actions[event]]
+    return f"{log.rewards[event]:g}, of user {user} for action {action}"
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise LogError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")

@@ -1,0 +1,142 @@
+"""Learning from transformed rewards: log1p or sqrt of them, for heavy tails.
+
+The learner sees f(r); the model that it learns is wrapped (`models/composed/transformed.py`), so
+that it takes and predicts original rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from latentbandits.learning.learners import Learned, Learner, Replicate
+from latentbandits.learning.logs import Log
+from latentbandits.learning.progress import Progress
+from latentbandits.learning.selection import Candidate, Selection, judge
+from latentbandits.learning.uncertainty import Disagreement
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.composed.transformed import (
+    Log1pRewards,
+    SqrtRewards,
+    TransformedRewards,
+)
+
+Transform = Literal["log1p", "sqrt"]
+
+TRANSFORMS: Mapping[Transform, type[TransformedRewards]] = {
+    "log1p": Log1pRewards,
+    "sqrt": SqrtRewards,
+}
+
+_POOLED = 20.0  # rewards at the overall smearing that are added to those of an action
+
+
+def can_apply(transform: Transform, rewards: FloatArray) -> bool:
+    """Whether all rewards are in the domain of the transform."""
+    return not bool(TRANSFORMS[transform].outside(rewards).any())
+
+
+def transformed(transform: Transform, log: Log) -> Log:
+    """Return the log with f(r) in place of r."""
+    return replace(log, rewards=TRANSFORMS[transform].forward(np.asarray(log.rewards)))
+
+
+@dataclass(frozen=True, eq=False)
+class TransformedLearner:
+    """A learner of f(r): it takes logs of original rewards and returns models of them."""
+
+    learner: Learner
+    transform: Transform
+
+    def select(
+        self,
+        kept: Log,
+        held_out: Log,
+        states: Sequence[int] | None,
+        seed: int,
+        progress: Progress,
+    ) -> Selection:
+        """Choose on f(r); evidence and errors of the candidates are those of f(r)."""
+        found = self.learner.select(
+            transformed(self.transform, kept),
+            transformed(self.transform, held_out),
+            states,
+            seed,
+            progress,
+        )
+        learned = self._wrapped(found.learned, kept)
+        settled = replace(self, learner=found.learner)
+        return replace(found, learner=settled, learned=learned, judged=judge(learned, held_out))
+
+    def choose(self, rows: Sequence[Candidate]) -> Candidate:
+        return self.learner.choose(rows)
+
+    def learn(self, log: Log, chosen: Candidate, seed: int) -> Learned:
+        return self._wrapped(
+            self.learner.learn(transformed(self.transform, log), chosen, seed), log
+        )
+
+    def replicates(
+        self,
+        log: Log,
+        learned: Learned,
+        chosen: Candidate,
+        n_fits: int,
+        seed: int,
+        progress: Progress,
+    ) -> Iterator[Replicate]:
+        inner = learned.fitted
+        assert isinstance(inner, Learned)
+        c = learned.model.smearing
+        for again in self.learner.replicates(
+            transformed(self.transform, log), inner, chosen, n_fits, seed, progress
+        ):
+            yield again._replace(rewards=learned.model.mean(again.rewards, c))
+
+    def widened(self, learned: Learned, found: Disagreement) -> Learned:
+        """Widen the inner model by the replicates' differences, in units of f(r)."""
+        inner = learned.fitted
+        assert isinstance(inner, Learned)
+        model = learned.model
+        reference = learned.rewards()
+        level = model.level_of(reference, model.smearing)
+        moved = model.level_of(reference + found.rewards, model.smearing) - level
+        wide = self.learner.widened(inner, Disagreement(moved, found.shares))
+        kind = TRANSFORMS[self.transform]
+        wrapped = kind(wide.model, model.smearing, model.level)
+        return replace(learned, model=wrapped, fitted=wide)
+
+    def settings(self) -> dict[str, Any]:
+        return self.learner.settings() | {"transform": self.transform}
+
+    def _wrapped(self, inner: Learned, log: Log) -> Learned:
+        kind = TRANSFORMS[self.transform]
+        level = float(kind.forward(np.asarray(log.rewards)).mean())
+        c = smearing(kind, inner, log)
+        return replace(inner, model=kind(inner.model, c, level), fitted=inner)
+
+
+def smearing(kind: type[TransformedRewards], inner: Learned, log: Log) -> FloatArray:
+    """Return c for which the model's average reward is that of the log (Duan 1983).
+
+    For arms one c for each action, pooled with that of all rewards; for features one number.
+    """
+    counts = np.bincount(log.actions, minlength=log.n_actions).astype(np.float64)
+    sums = np.bincount(log.actions, log.rewards, minlength=log.n_actions)
+    features = None if inner.features is None else inner.features[None]
+    model = inner.model
+    mean, variance = (part[0] for part in model.posterior_rewards(model.parameters(1), features))
+    neutral = 1.0 if kind is Log1pRewards else 0.0
+    unsmeared = kind.moments(mean, variance, neutral)[0]
+    average = np.exp(model.log_state_prior[0]) @ unsmeared  # (n_actions,)
+    seen = counts > 0
+    overall_mean = np.asarray(sums.sum() / counts.sum())
+    overall = kind.smearing_of(overall_mean, np.average(average[seen], weights=counts[seen]))
+    if inner.features is not None:
+        return overall
+    own = kind.smearing_of(sums / np.maximum(counts, 1.0), average)
+    pooled: FloatArray = (counts * own + _POOLED * overall) / (counts + _POOLED)
+    return pooled

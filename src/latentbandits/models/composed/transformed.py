@@ -1,0 +1,351 @@
+"""Heavy-tailed rewards: a model of transformed rewards that acts on expected original rewards.
+
+A model with normal posteriors is learned for f(r), f = log(1 + r) or sqrt(r). Rewards that arrive
+are transformed; decisions are made on the mean of the ORIGINAL reward. With theta the mean of
+f(r) and e its error, that mean is
+
+    log1p:  E[exp(theta + e)] - 1 = c exp(theta) - 1,   c = E[exp(e)]
+    sqrt:   E[(theta + e)^2]      = theta^2 + c,        c = E[e^2]
+
+c, the `smearing`, is estimated from the log (Duan 1983) for every action, because residuals are
+seldom normal; by default it is that of normal errors. An order by E[f(r)] would rank actions by
+their typical reward, not by what they pay.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models import checks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.composed.wrapping import Wrapping
+from latentbandits.models.protocol import Context, Model, Parameters
+
+_LARGEST_EXPONENT = 300.0
+
+
+class TransformedRewards(Wrapping, ABC):
+    """A `model` of f(r) as a model of r. Subclasses state f and the mean of r given that of f(r).
+
+    `smearing` is one number, or one for each action of a model of arms. `level` is the average
+    f(r) of the log: noise and spread in original units are those at that level (delta method).
+    """
+
+    transform: ClassVar[str]
+    model: Model
+    smearing: FloatArray
+    level: float
+
+    def __init__(
+        self, model: Model, smearing: ArrayLike | None = None, level: float | None = None
+    ) -> None:
+        if getattr(model, "transition", None) is not None:
+            raise ValueError(
+                "give a model whose state does not move, and wrap the result in Markov"
+            )
+        c = self._normal_smearing(model.noise) if smearing is None else smearing
+        own = checks.finite_array("smearing", c, (0, 1))
+        if own.ndim == 1 and own.shape != (model.n_actions,):
+            raise ValueError(
+                f"smearing must be one number, or one for each of the model's {model.n_actions} "
+                f"actions; got {len(own)}"
+            )
+        if level is None:
+            centre = 0.0 if model.n_actions is None else model.expected_rewards(None).mean()
+            level = float(centre)
+        object.__setattr__(self, "model", model)
+        checks.set_fields(self, smearing=own, level=float(level))
+
+    # What a transform states.
+
+    @staticmethod
+    @abstractmethod
+    def forward(reward: FloatArray) -> FloatArray:
+        """f(r)."""
+
+    @staticmethod
+    @abstractmethod
+    def backward(level: FloatArray) -> FloatArray:
+        """The r whose f(r) is `level`."""
+
+    @staticmethod
+    @abstractmethod
+    def log_slope(reward: FloatArray) -> FloatArray:
+        """Log f'(r): what a density of f(r) needs to be one of r."""
+
+    @staticmethod
+    @abstractmethod
+    def outside(reward: FloatArray) -> BoolArray:
+        """Which rewards f is not defined for."""
+
+    @staticmethod
+    @abstractmethod
+    def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
+        """The mean of r where that of f(r) is `theta`."""
+
+    @staticmethod
+    @abstractmethod
+    def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
+        """The theta whose mean of r is `mean`: the inverse of `mean`."""
+
+    @staticmethod
+    @abstractmethod
+    def moments(
+        mean: FloatArray, variance: FloatArray, smearing: FloatArray | float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the mean of r where theta is N(mean, variance)."""
+
+    @staticmethod
+    @abstractmethod
+    def smearing_of(rewards: FloatArray, unsmeared: FloatArray) -> FloatArray:
+        """C for average rewards, where the model's own mean is `unsmeared` (that of c = 1 or 0)."""
+
+    @abstractmethod
+    def _slope(self) -> float:
+        """D mean / d theta at `level`."""
+
+    @staticmethod
+    @abstractmethod
+    def _normal_smearing(noise: float) -> float: ...
+
+    # What follows.
+
+    @property
+    def is_certain(self) -> bool:
+        return self.model.is_certain
+
+    @property
+    def transition(self) -> None:
+        return None
+
+    @property
+    def state_prior(self) -> FloatArray:
+        prior: FloatArray = np.exp(self.log_state_prior)
+        return prior[0] if self.n_sessions is None else prior
+
+    @property
+    def noise(self) -> float:
+        return self._slope() * self.model.noise
+
+    @property
+    def reward_bounds(self) -> None:
+        return None
+
+    @property
+    def spread_bound(self) -> float:
+        return self._slope() * self.model.spread_bound
+
+    def check_reward(self, reward: FloatArray) -> None:
+        outside = self.outside(reward)
+        if outside.any():
+            session = int(outside.argmax())
+            raise ValueError(
+                f"this model transforms rewards by {self.transform}, which cannot take "
+                f"{reward[session]:g} (session {session})"
+            )
+
+    def expected_rewards(self, context: Context, state: IntArray | None = None) -> FloatArray:
+        return self.mean(self.model.expected_rewards(context, state), self.smearing)
+
+    def log_likelihood(self, context: Context, action: IntArray, reward: FloatArray) -> FloatArray:
+        density = self.model.log_likelihood(context, action, self.forward(reward))
+        return density + self.log_slope(reward)[:, None]
+
+    def parameters(self, n_sessions: int) -> Parameters:
+        return self.model.parameters(n_sessions)
+
+    def condition(
+        self, parameters: Any, context: Context, action: IntArray, reward: FloatArray
+    ) -> tuple[FloatArray, Parameters]:
+        density, after = self.model.condition(parameters, context, action, self.forward(reward))
+        return density + self.log_slope(reward)[:, None], after
+
+    def posterior_rewards(self, parameters: Any, context: Context) -> tuple[FloatArray, FloatArray]:
+        return self.moments(*self.model.posterior_rewards(parameters, context), self.smearing)
+
+    def sample_rewards(
+        self, parameters: Any, context: Context, state: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        draws = self.model.sample_rewards(parameters, context, state, rng)
+        return self.mean(draws, self.smearing)
+
+    def probability_best(
+        self,
+        parameters: Any,
+        context: Context,
+        eligible: BoolArray | None,
+        weights: FloatArray,
+    ) -> FloatArray | None:
+        """Draws are counted: the order of mean rewards is not that of theta."""
+        return None
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> Any:
+        inner: Any = self.model
+        return inner.draw_theta(state, rng)
+
+    def mean_rewards(self, theta: Any, context: Context) -> FloatArray:
+        inner: Any = self.model
+        return self.mean(inner.mean_rewards(theta, context), self.smearing)
+
+    def draw_rewards(self, theta: Any, context: Context, rng: np.random.Generator) -> FloatArray:
+        inner: Any = self.model
+        return self.backward(inner.draw_rewards(theta, context, rng))
+
+    def log_reward_density(
+        self, theta: Any, context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray:
+        inner: Any = self.model
+        density: FloatArray = inner.log_reward_density(theta, context, action, self.forward(reward))
+        return density + self.log_slope(reward)
+
+    def select(self, session: IntArray | None, state: IntArray) -> Self:
+        inner: Any = self.model
+        return type(self)(inner.select(session, state), self.smearing, self.level)
+
+    def vague(self) -> Self:
+        inner: Any = self.model
+        return type(self)(inner.vague(), self.smearing, self.level)
+
+    def with_state(self, other: Self, probability: float) -> Self:
+        inner: Any = self.model
+        return type(self)(inner.with_state(other.model, probability), self.smearing, self.level)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Log1pRewards(TransformedRewards):
+    """A `model` of log(1 + r): counts, amounts and durations with a heavy tail; r > -1.
+
+    >>> from latentbandits import GaussianArms
+    >>> model = Log1pRewards(GaussianArms([[0.0, 1.0]], noise=0.5))
+    >>> model.expected_rewards(None).round(3)  # exp(theta + 0.5^2 / 2) - 1
+    array([[[0.133, 2.08 ]]])
+    """
+
+    transform: ClassVar[str] = "log1p"
+
+    model: Model
+    smearing: FloatArray
+    level: float
+
+    def __init__(
+        self, model: Model, smearing: ArrayLike | None = None, level: float | None = None
+    ) -> None:
+        super().__init__(model, smearing, level)
+        checks.above("smearing", self.smearing, 0, "as a mean of exponentials is")
+
+    @staticmethod
+    def forward(reward: FloatArray) -> FloatArray:
+        return np.log1p(reward)
+
+    @staticmethod
+    def backward(level: FloatArray) -> FloatArray:
+        return np.expm1(np.minimum(level, _LARGEST_EXPONENT))
+
+    @staticmethod
+    def log_slope(reward: FloatArray) -> FloatArray:
+        return -np.log1p(reward)
+
+    @staticmethod
+    def outside(reward: FloatArray) -> BoolArray:
+        outside: BoolArray = reward <= -1
+        return outside
+
+    @staticmethod
+    def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
+        mean: FloatArray = smearing * np.exp(np.minimum(theta, _LARGEST_EXPONENT)) - 1
+        return mean
+
+    @staticmethod
+    def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
+        return np.log(np.maximum(mean + 1, 1e-12) / smearing)
+
+    @staticmethod
+    def moments(
+        mean: FloatArray, variance: FloatArray, smearing: FloatArray | float
+    ) -> tuple[FloatArray, FloatArray]:
+        grown = smearing * np.exp(np.minimum(mean + variance / 2, _LARGEST_EXPONENT))
+        return grown - 1, grown**2 * np.expm1(np.minimum(variance, _LARGEST_EXPONENT))
+
+    @staticmethod
+    def smearing_of(rewards: FloatArray, unsmeared: FloatArray) -> FloatArray:
+        smearing: FloatArray = (1 + rewards) / (1 + unsmeared)
+        return smearing
+
+    def _slope(self) -> float:
+        return float(np.mean(self.smearing)) * float(np.exp(min(self.level, _LARGEST_EXPONENT)))
+
+    @staticmethod
+    def _normal_smearing(noise: float) -> float:
+        return float(np.exp(noise**2 / 2))
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class SqrtRewards(TransformedRewards):
+    """A `model` of sqrt(r): counts and amounts, whose variance grows with their mean; r >= 0.
+
+    >>> from latentbandits import GaussianArms
+    >>> SqrtRewards(GaussianArms([[1.0, 2.0]], noise=0.5)).expected_rewards(None)
+    array([[[1.25, 4.25]]])
+    """
+
+    transform: ClassVar[str] = "sqrt"
+
+    model: Model
+    smearing: FloatArray
+    level: float
+
+    def __init__(
+        self, model: Model, smearing: ArrayLike | None = None, level: float | None = None
+    ) -> None:
+        super().__init__(model, smearing, level)
+
+    @staticmethod
+    def forward(reward: FloatArray) -> FloatArray:
+        return np.sqrt(reward)
+
+    @staticmethod
+    def backward(level: FloatArray) -> FloatArray:
+        squares: FloatArray = level**2
+        return squares
+
+    @staticmethod
+    def log_slope(reward: FloatArray) -> FloatArray:
+        """-log(2 sqrt r); a reward of zero, where f' is infinite, counts as one of 1e-6."""
+        slope: FloatArray = -np.log(2 * np.sqrt(np.maximum(reward, 1e-6)))
+        return slope
+
+    @staticmethod
+    def outside(reward: FloatArray) -> BoolArray:
+        outside: BoolArray = reward < 0
+        return outside
+
+    @staticmethod
+    def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
+        mean: FloatArray = theta**2 + smearing
+        return mean
+
+    @staticmethod
+    def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
+        return np.sqrt(np.maximum(mean - smearing, 0.0))
+
+    @staticmethod
+    def moments(
+        mean: FloatArray, variance: FloatArray, smearing: FloatArray | float
+    ) -> tuple[FloatArray, FloatArray]:
+        return mean**2 + variance + smearing, 4 * mean**2 * variance + 2 * variance**2
+
+    @staticmethod
+    def smearing_of(rewards: FloatArray, unsmeared: FloatArray) -> FloatArray:
+        return np.maximum(rewards - unsmeared, 0.0)
+
+    def _slope(self) -> float:
+        return 2 * abs(self.level)
+
+    @staticmethod
+    def _normal_smearing(noise: float) -> float:
+        return noise**2
