@@ -120,14 +120,14 @@ MODELS = {
         None,
         True,
     ),
-    "Log1pRewards": (Log1pRewards(GAUSSIAN, [1.1, 1.3, 1.2]), None, amounts, True),
+    "Log1pRewards": (Log1pRewards(GAUSSIAN), None, amounts, True),
     "Log1pRewards of linear": (
         Log1pRewards(LinearGaussian(np.eye(2), 0.5, [0.04 * np.eye(2)] * 2)),
         features,
         amounts,
         True,
     ),
-    "SqrtRewards": (SqrtRewards(GAUSSIAN), None, counts, True),
+    "SqrtRewards": (SqrtRewards(GaussianArms(3 + MEANS, 0.5, 0.2)), None, counts, True),
     "catch-all": (with_catch_all(GAUSSIAN), None, None, True),
     "LogisticLinear": (LogisticLinear(2 * np.eye(2), [np.eye(2)] * 2), features, binary, False),
     "Particles": (

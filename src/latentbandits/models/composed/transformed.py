@@ -25,6 +25,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.wrapping import Wrapping
 from latentbandits.models.protocol import Context, Model, Parameters
+from latentbandits.models.support import Interval
 
 _LARGEST_EXPONENT = 300.0
 
@@ -227,6 +228,7 @@ class Log1pRewards(TransformedRewards):
     """
 
     transform: ClassVar[str] = "log1p"
+    support: ClassVar[Interval] = Interval(low=-1.0)
 
     model: Model
     smearing: FloatArray
@@ -294,6 +296,7 @@ class SqrtRewards(TransformedRewards):
     """
 
     transform: ClassVar[str] = "sqrt"
+    support: ClassVar[Interval] = Interval(low=0.0)
 
     model: Model
     smearing: FloatArray
