@@ -1,12 +1,14 @@
 """fit, inspect and simulate as a user runs them."""
 
 import json
+from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from latentbandits import GaussianArms, LinearGaussian, load, save
+from latentbandits import GaussianArms, LinearGaussian, LogisticLinear, Markov, load, save
 from latentbandits.cli import main
 from latentbandits.learning.generate_arms import generate_arms
 from latentbandits.models import BernoulliArms
@@ -153,7 +155,7 @@ def test_a_folder_that_is_no_model_is_not_overwritten(arms, tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--policies", "mmT"], "did you mean 'mmTS'?"),
-        (["--policies", "LinTS"], "unknown policy 'LinTS'"),
+        (["--policies", "LinTS"], "LinTS needs a model whose actions have features"),
         (["--users", "log.csv"], "--users needs --user, --action and --reward"),
     ],
 )
@@ -178,13 +180,86 @@ def test_inspect_of_what_is_no_model(tmp_path, capsys):
     assert "not a saved model" in capsys.readouterr().err
 
 
-def test_models_that_fit_did_not_learn(tmp_path, capsys):
-    save(BernoulliArms([[2.0, 8.0]], [[8.0, 2.0]]), tmp_path / "bernoulli")
+def test_a_model_of_every_session_is_not_played(tmp_path, capsys):
     save(GaussianArms(np.zeros((4, 1, 2)), 0.5), tmp_path / "instances")
-    for name, held in (("bernoulli", "a BernoulliArms"), ("instances", "instance for each")):
-        assert main(["inspect", str(tmp_path / name)]) == 0
-        assert main(["simulate", str(tmp_path / name), "--out", str(tmp_path / "sim")]) == 2
-        error = capsys.readouterr().err
-        assert "simulate plays the models that fit makes" in error
-        assert held in error
+    assert main(["inspect", str(tmp_path / "instances")]) == 0
+    assert main(["simulate", str(tmp_path / "instances"), "--out", str(tmp_path / "sim")]) == 2
+    assert "an instance for each of 4 sessions" in capsys.readouterr().err
     assert not (tmp_path / "sim").exists()
+
+
+CLICKS = BernoulliArms([[2.0, 8.0], [8.0, 2.0]], [[8.0, 2.0], [2.0, 8.0]])
+FEATURES = LogisticLinear(np.eye(2), np.tile(np.eye(2), (2, 1, 1)), n_particles=64)
+
+
+@pytest.mark.parametrize(
+    ("model", "warning"),
+    [(CLICKS, ""), (Markov.switching(CLICKS, 0.1), ""), (FEATURES, "without a catalogue")],
+    ids=["BernoulliArms", "Markov", "LogisticLinear"],
+)
+def test_simulate_plays_every_family(tmp_path, capsys, model, warning):
+    save(model, tmp_path / "model")
+    command = [
+        "simulate",
+        str(tmp_path / "model"),
+        "--runs",
+        "60",
+        "--horizon",
+        "20",
+        "--jobs",
+        "1",
+    ]
+    policies = ["--policies", "mmTS", "Exploring(policy=mTS, e=0.2)", "popularity", "uniform"]
+    assert main([*command, *policies, "--out", str(tmp_path / "sim")]) == 0
+    results = json.loads((tmp_path / "sim" / "results.json").read_text())
+    assert list(results)[:4] == ["command", "settings", "seconds", "warnings"]
+    assert results["command"] == "simulate"
+    assert results["settings"]["policies"][1] == "Exploring(policy='mTS', e=0.2)"
+    rows = {row["policy"]: row for row in results["policies"]}
+    assert rows["mmTS"]["regret"] < rows["uniform"]["regret"]
+    assert (rows["mmTS"]["first_rounds"], rows["mmTS"]["last_rounds"]) == (10, 10)
+    assert warning in " ".join(results["warnings"])
+    assert warning in capsys.readouterr().err
+
+
+def test_simulate_plays_the_recommended_policy_first(tmp_path):
+    model = str(tmp_path / "model")
+    save(CLICKS, model)
+    advice = {"command": "fit", "recommended_policy": "mmTS(catch_all=True)"}
+    Path(model, "results.json").write_text(json.dumps(advice))
+    command = ["simulate", model, "--runs", "5", "--horizon", "4", "--jobs", "1"]
+    assert main([*command, "--out", str(tmp_path / "all")]) == 0
+    results = json.loads((tmp_path / "all" / "results.json").read_text())
+    played = [row["policy"] for row in results["policies"]]
+    assert played[0] == "mmTS(catch_all=True)"
+    assert {"TS", "UCB1", "mTS", "mmTS", "popularity", "uniform"} <= set(played)
+    assert main([*command, "--policies", "auto", "--out", str(tmp_path / "one")]) == 0
+    results = json.loads((tmp_path / "one" / "results.json").read_text())
+    assert [row["policy"] for row in results["policies"]] == ["mmTS(catch_all=True)"]
+
+
+def test_auto_needs_a_recommendation(tmp_path, capsys):
+    save(CLICKS, tmp_path / "model")
+    assert main(["simulate", str(tmp_path / "model"), "--policies", "auto"]) == 2
+    assert "without a recommended policy" in capsys.readouterr().err
+
+
+def test_serve_and_simulate_have_the_same_policies(arms):
+    """The names that disagreed: TS, UCB1, EXP4 and mmUCB, on a fitted model."""
+    from latentbandits.cli.simulate import policy_texts
+    from latentbandits.models import load, load_catalogue
+    from latentbandits.policies.registry import Inputs
+    from latentbandits.serving.engine.library import Library, read_artefact
+    from latentbandits.serving.stores.memory import MemoryStore
+    from latentbandits.simulation.makers import maker
+
+    model, catalogue = load(arms[2]), load_catalogue(arms[2])
+    items = None if catalogue is None else catalogue.features
+    for text in policy_texts(["TS", "UCB1", "EXP4", "mmUCB"], arms[2], model, items):
+        served = Library(MemoryStore(), text, "uniform").check(read_artefact(Path(arms[2])))
+        played = maker(text, items=items)(model)
+        for field in fields(played):
+            ours, theirs = (getattr(p, field.name) for p in (played, served.policies["policy"]))
+            if field.name != "model":
+                assert ours == theirs, (text, field.name)
+    assert Inputs(model).n_actions == model.n_actions

@@ -63,9 +63,11 @@ def test_memory_is_in_proportion_to_the_alternatives(problem, n_actions):
     """At p = 0.01, 1 / sqrt(p) = 10: windows of 40, and discounts of 80 rounds, for each."""
     made = policies(problem, 0.01, 1000)
     model = GaussianArms([[0.5] * n_actions] * 5, 0.5, 0.1)
-    assert made["window UCB1"].rounds == 40 * n_actions
-    assert 1 / (1 - made["discounted UCB1"].factor) == pytest.approx(80 * n_actions)
+    assert made["window UCB1"](model).rounds == 40 * n_actions
+    assert 1 / (1 - made["discounted UCB1"](model).factor) == pytest.approx(80 * n_actions)
     for inner in ("mUCB", "mmUCB"):
         assert made[f"window {inner}"](model).rounds == 40 * 5
         assert 1 / (1 - made[f"discounted {inner}"](model).factor) == pytest.approx(80 * 5)
-    assert policies(problem, 0.0, 100)["window UCB1"].rounds == 100  # never longer than the run
+    assert (
+        policies(problem, 0.0, 100)["window UCB1"](model).rounds == 100
+    )  # never longer than the run

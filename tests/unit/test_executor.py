@@ -2,7 +2,7 @@
 
 import os
 
-from latentbandits.cli.options import executor
+from latentbandits.cli.processes import executor
 
 NAME = "OPENBLAS_NUM_THREADS"
 

@@ -104,7 +104,30 @@ def test_statistics_by_hand():
     np.testing.assert_allclose(result.worst_curve, [0.0, 1.0, 2.0])
     assert str(result.worst_decile_reward) == "too few runs"
     assert np.isnan(result.row()["worst_decile_reward_stderr"])
-    assert result.first_rounds_reward.mean == pytest.approx(5.5)
+    assert result.first_rounds_reward.mean == pytest.approx(4.5)  # one round: half of three
+    assert result.last_rounds_reward.mean == pytest.approx(6.5)
+    assert result.windows == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "horizon", "windows"),
+    [
+        ((50, 100), 500, (50, 100)),
+        ((50, 100), 60, (30, 30)),
+        ((3, 2), 10, (3, 2)),
+        ((1, 1), 1, (1, 1)),
+    ],
+)
+def test_windows_are_never_wider_than_half_the_horizon(asked, horizon, windows):
+    first, last = asked
+    result = simulate(
+        {"first": AlwaysFirst()}, Countdown(), n_runs=3, horizon=horizon, first_rounds=first,
+        last_rounds=last,
+    )["first"]  # fmt: skip
+    assert result.windows == windows
+    assert (result.row()["first_rounds"], result.row()["last_rounds"]) == windows
+    np.testing.assert_allclose(result.first_rewards, np.arange(3) + (windows[0] - 1) / 2)
+    np.testing.assert_allclose(result.last_rewards, np.arange(3) + horizon - (windows[1] + 1) / 2)
 
 
 def test_the_worst_decile_over_many_chunks():

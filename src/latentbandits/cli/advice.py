@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -12,7 +14,11 @@ def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
     """The policy that the fit of a saved model recommends; `default` if it recommends none."""
     from latentbandits.models.artefacts.files import load_notes
 
-    return str(load_notes(path).get("recommended_policy", default))
+    results = Path(path, "results.json")
+    found = load_notes(path).get("recommended_policy")
+    if found is None and results.is_file():
+        found = json.loads(results.read_bytes()).get("recommended_policy")
+    return default if found is None else str(found)
 
 
 def harm_warnings(notes: Mapping[str, Any], name: str) -> list[str]:

@@ -7,8 +7,7 @@ import sys
 from dataclasses import fields
 from typing import Any
 
-from latentbandits.cli import options
-from latentbandits.experiments.options import positive
+from latentbandits.options import add_common, positive
 
 
 def add_parser(subparsers: Any) -> None:
@@ -25,11 +24,12 @@ def add_parser(subparsers: Any) -> None:
     add("--draws", type=positive, default=100, metavar="N", help=draws)
     for name in ("session", "round", "action", "reward", "propensity", "eligible", "features"):
         add(f"--{name}", metavar="COL", help=f"the log's column of that (default {name})")
-    options.add_common(parser, out="out/evaluate")
+    add_common(parser, out="out/evaluate")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from latentbandits.cli.advice import recommended_policy
     from latentbandits.cli.output import OutputFolder
     from latentbandits.cli.progress import Progress
     from latentbandits.evaluation import evaluate
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.evaluation.tables import figure, tables
     from latentbandits.models import load, load_catalogue
     from latentbandits.policies.registry import Inputs, build
-    from latentbandits.report.files import write_results
+    from latentbandits.report.files import envelope, write_results
     from latentbandits.report.terminal import show_tables
 
     if arguments.model is None:
@@ -53,14 +53,12 @@ def run(arguments: argparse.Namespace) -> int:
     source = arguments.log[0] if len(arguments.log) == 1 else arguments.log
     read = read_decisions(source, model=model, catalogue=catalogue, columns=Columns(**names))
     log = read.log
-    rewards = log.reward[log.observed]
     inputs = Inputs(
         model=model,
-        reward_range=(float(rewards.min()), float(rewards.max())) if len(rewards) else None,
         horizon=arguments.horizon or log.n_rounds,
         items=None if catalogue is None else catalogue.features,
     )
-    texts = arguments.policies or [_recommended(arguments.model)]
+    texts = arguments.policies or [recommended_policy(arguments.model, "mmTS")]
     policies = {text: build(text, inputs) for text in texts}
     folder = OutputFolder(arguments.out)
     with Progress("evaluate") as progress:
@@ -78,13 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
             progress=progress.advance,
         )
     warnings = [*read.warnings, *found.warnings]
-    results = {
-        "command": "evaluate",
-        "settings": {
-            name: value for name, value in vars(arguments).items() if name not in ("run", "jobs")
-        },
-        "seconds": round(found.seconds, 2),
-        "warnings": warnings,
+    settings = {
+        name: value for name, value in vars(arguments).items() if name not in ("run", "jobs")
+    }
+    results = envelope("evaluate", settings, found.seconds, warnings) | {
         "n_sessions": found.n_sessions,
         "n_decisions": found.n_decisions,
         "n_unrewarded": read.n_unrewarded,
@@ -105,16 +100,3 @@ def run(arguments: argparse.Namespace) -> int:
     console = show_tables(tables(found))
     console.print(f"{found.n_decisions} decisions; {found.seconds:.0f} s; results in {folder.path}")
     return 0
-
-
-def _recommended(model: str) -> str:
-    """The policy that the fit of this model recommends; mmTS where there is no such word."""
-    import json
-    from pathlib import Path
-
-    path = Path(model) / "results.json"
-    if path.is_file():
-        recommended = json.loads(path.read_bytes()).get("recommended_policy")
-        if isinstance(recommended, str):
-            return recommended
-    return "mmTS"

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from latentbandits.cli import log_options
-from latentbandits.cli.options import seed
-from latentbandits.experiments.options import above_zero, positive
+from latentbandits.options import above_zero, positive, seed
 
 WARNED = 3
 """Exit code of `--strict` where there are warnings."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from latentbandits.cli import options
 from latentbandits.experiments import EXPERIMENTS, Experiment
+from latentbandits.options import add_common
 
 
 def add_parser(subparsers: Any) -> None:
@@ -19,19 +19,20 @@ def add_parser(subparsers: Any) -> None:
 def _add_experiment(experiments: Any, experiment: Experiment) -> None:
     sub = experiments.add_parser(experiment.name, help=experiment.help, description=experiment.help)
     experiment.add_options(sub)
-    options.add_common(sub, out=f"out/{experiment.name}")
+    add_common(sub, out=f"out/{experiment.name}")
     sub.set_defaults(run=lambda arguments: _run(experiment, arguments))
 
 
 def _run(experiment: Experiment, arguments: argparse.Namespace) -> int:
     from latentbandits.cli.output import OutputFolder
+    from latentbandits.cli.processes import executor as processes
     from latentbandits.cli.progress import Progress
     from latentbandits.report.files import write
     from latentbandits.report.terminal import show
 
     experiment.check(arguments)
     folder = OutputFolder(arguments.out)  # found unusable now, not after the work
-    with options.executor(arguments.jobs) as executor, Progress(experiment.name) as progress:
+    with processes(arguments.jobs) as executor, Progress(experiment.name) as progress:
         report = experiment.run(arguments, executor, progress)
     with folder.replacing() as scratch:
         write(report, scratch)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from latentbandits.cli import log_options, options
-from latentbandits.experiments.options import add_simulation_options, choose, positive
+from latentbandits.cli import log_options
+from latentbandits.options import add_common, add_simulation_options, positive, windows
+
+_RANDOM_ITEMS = 1000
 
 
 def add_parser(subparsers: Any) -> None:
@@ -19,62 +24,125 @@ def add_parser(subparsers: Any) -> None:
     offered = "actions of a round, drawn from the catalogue of a linear model (default 20)"
     add("--offered", type=positive, default=20, help=offered)
     add_simulation_options(parser, runs=1000, horizon=200)
-    options.add_common(parser, out="out/simulate")
+    add_common(parser, out="out/simulate")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from latentbandits.cli.advice import print_warnings, warn_of_harm
     from latentbandits.cli.output import OutputFolder
+    from latentbandits.cli.processes import executor as processes
     from latentbandits.cli.progress import Progress
-    from latentbandits.experiments.fitted import POLICIES, Settings, play
-    from latentbandits.experiments.fitted.users import from_log, from_model
-    from latentbandits.learning.logs import read_log
-    from latentbandits.learning.save import load_report
-    from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue
+    from latentbandits.models import load, load_catalogue
     from latentbandits.report.files import write
-    from latentbandits.report.terminal import show
+    from latentbandits.report.report import Report
+    from latentbandits.report.terminal import policy_table, show
+    from latentbandits.simulation import simulate
+    from latentbandits.simulation.makers import makers
+    from latentbandits.simulation.plots import draw_results
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
-    if not isinstance(model, (GaussianArms, LinearGaussian)) or model.n_sessions is not None:
-        each = "" if model.n_sessions is None else " with an instance for each session"
+    if model.n_sessions is not None:
         raise ValueError(
-            f"simulate plays the models that fit makes, GaussianArms and LinearGaussian; "
-            f"{arguments.model} holds a {type(model).__name__}{each}: use latentbandits.simulate"
+            f"{arguments.model} holds a {type(model).__name__} with an instance for each of "
+            f"{model.n_sessions} sessions: simulate plays one model that all users share"
         )
-    policies = choose("policy", arguments.policies, POLICIES[type(model).__name__])
-    report = load_report(arguments.model) or {}
-    if arguments.users is None:
-        users = from_model(model, catalogue, arguments.offered, arguments.seed)
-    else:
-        columns = arguments.user, arguments.action, arguments.reward
-        if None in columns:
-            raise ValueError("--users needs --user, --action and --reward: the log's columns")
-        log = read_log(arguments.users, *columns, text_format=log_options.text_format(arguments))
-        fitted = report.get("settings", {})
-        users = from_log(model, catalogue, log, arguments.offered, fitted, arguments.seed)
+    items = None if catalogue is None else catalogue.features
+    texts = policy_texts(arguments.policies, arguments.model, model, items)
+    users, warnings = _users(arguments, model, catalogue)
     folder = OutputFolder(arguments.out)
-    settings = Settings(
-        model=arguments.model,
-        users=arguments.users,
-        runs=arguments.runs,
-        horizon=arguments.horizon,
-        offered=arguments.offered,
-        seed=arguments.seed,
+    print_warnings(warnings)
+    warnings = [*warn_of_harm(arguments.model), *warnings]
+    started = time.perf_counter()
+    with processes(arguments.jobs) as executor, Progress("simulate") as progress:
+        progress.start("simulate", arguments.runs)
+        results = simulate(
+            makers({text: text for text in texts}, horizon=arguments.horizon, items=items),
+            users,
+            n_runs=arguments.runs,
+            horizon=arguments.horizon,
+            seed=arguments.seed,
+            **windows(arguments),
+            executor=executor,
+            progress=progress.advance,
+        )
+    source = "the model" if arguments.users is None else Path(arguments.users).name
+    setting = f"users of {source}"
+    title = f"{Path(arguments.model).name}, {setting}: {arguments.runs} runs"
+    rows = [result.row() | {"setting": setting} for result in results.values()]
+    names = ("model", "users", "runs", "horizon", "offered", "seed", "first_rounds", "last_rounds")
+    report = Report(
+        experiment=None,
+        command="simulate",
+        settings={name: getattr(arguments, name) for name in names} | {"policies": texts},
+        seconds=time.perf_counter() - started,
+        warnings=warnings,
+        policies=rows,
+        tables=[policy_table(title, rows)],
+        figures={"simulate": draw_results(results, f"{title}; one standard error", "mean reward")},
+        frames={"curves": results.curves()},
     )
-    reward_range = _reward_range(report, users.model)
-    with options.executor(arguments.jobs) as executor, Progress("simulate") as progress:
-        found = play(users, settings, policies, reward_range, executor, progress)
     with folder.replacing() as scratch:
-        write(found, scratch)
-    show(found, folder.path)
+        write(report, scratch)
+    show(report, folder.path)
     return 0
 
 
-def _reward_range(report: dict[str, Any], model: Any) -> tuple[float, float]:
-    """The log's own; of a model without a report, that of means within two noises."""
-    if "log" in report:
-        return report["log"]["reward_least"], report["log"]["reward_most"]
-    means = getattr(model, "means", None)
-    if means is None:
-        raise ValueError("this model has no report, so that the range of its rewards is not known")
-    return float(means.min() - 2 * model.noise), float(means.max() + 2 * model.noise)
+def policy_texts(given: Sequence[str] | None, path: str, model: Any, items: Any) -> list[str]:
+    """The policies to play: those given, or the recommended one and all that fit the model.
+
+    `auto` stands for the policy that the fit recommends.
+    """
+    from latentbandits.cli.advice import recommended_policy
+    from latentbandits.policies.registry import AUTO, Inputs, build, entries, parse
+
+    inputs, recommended = Inputs(model, items=items), recommended_policy(path, "")
+    if given:
+        if AUTO in given and not recommended:
+            raise ValueError(f"{path} was saved without a recommended policy: name one instead")
+        chosen = [recommended if text == AUTO else text for text in given]
+    else:
+        fitting = [e.name for e in entries("session") if not e.wraps and not e.missing(inputs)]
+        chosen = [*([recommended] if recommended else []), *fitting]
+    texts = list(dict.fromkeys(str(parse(text)) for text in chosen))
+    for text in texts:
+        build(text, inputs)  # refused now, not in a worker process
+    return texts
+
+
+def _users(arguments: argparse.Namespace, model: Any, catalogue: Any) -> tuple[Any, list[str]]:
+    """The environment that is played, and what to know about it."""
+    import numpy as np
+
+    from latentbandits.environments import UsersOfModel
+
+    if arguments.users is not None:
+        return _log_users(arguments, model, catalogue), []
+    features = None if catalogue is None else catalogue.features
+    warnings = []
+    if model.n_actions is None and model.n_features is not None and features is None:
+        warnings.append(
+            "the model was saved without a catalogue of actions with features: rounds offer "
+            "actions with random features of length about one"
+        )
+        rng = np.random.default_rng(arguments.seed)
+        features = rng.standard_normal((_RANDOM_ITEMS, model.n_features)) / model.n_features**0.5
+    users = UsersOfModel(model, features, arguments.offered)
+    if not users.is_generative:
+        warnings.append(
+            f"a {type(model).__name__} draws no rewards: they are Gaussian around means"
+        )
+    return users, warnings
+
+
+def _log_users(arguments: argparse.Namespace, model: Any, catalogue: Any) -> Any:
+    from latentbandits.learning.log_users import log_users
+    from latentbandits.learning.logs import read_log
+    from latentbandits.learning.save import load_report
+
+    columns = arguments.user, arguments.action, arguments.reward
+    if None in columns:
+        raise ValueError("--users needs --user, --action and --reward: the log's columns")
+    log = read_log(arguments.users, *columns, text_format=log_options.text_format(arguments))
+    fitted = (load_report(arguments.model) or {}).get("settings", {})
+    return log_users(model, catalogue, log, arguments.offered, fitted, arguments.seed)

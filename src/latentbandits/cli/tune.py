@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from latentbandits.cli import options
-from latentbandits.experiments.options import above_zero, positive
+from latentbandits.options import above_zero, add_common, positive
 
 
 def add_parser(subparsers: Any) -> None:
@@ -20,13 +19,14 @@ def add_parser(subparsers: Any) -> None:
         "IDS, Thompson sampling, and planning policies for small models)")  # fmt: skip
     effort = "factor on the number of users, and so on the cost (default 1)"
     add("--effort", type=above_zero, default=1.0, help=effort)
-    options.add_common(parser, out="out/tune")
+    add_common(parser, out="out/tune")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.advice import warn_of_harm
     from latentbandits.cli.output import OutputFolder
+    from latentbandits.cli.processes import executor as processes
     from latentbandits.cli.progress import Progress
     from latentbandits.models import load, load_catalogue
     from latentbandits.report.files import write_results
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     warnings = warn_of_harm(arguments.model)
     features = None if catalogue is None or model.n_features is None else catalogue.features
     folder = OutputFolder(arguments.out)
-    with options.executor(arguments.jobs) as executor, Progress("tune") as progress:
+    with processes(arguments.jobs) as executor, Progress("tune") as progress:
         found = tune(
             model,
             arguments.horizon,

@@ -21,8 +21,8 @@ _WORDS: Mapping[Metric, str] = {
     "regret": "regret",
     "reward": "reward",
     "worst_decile_reward": "reward of the worst 10%",
-    "first_rounds_reward": "reward of the first 50 rounds",
-    "last_rounds_reward": "reward of the last 100 rounds",
+    "first_rounds_reward": "reward of the first {} rounds",
+    "last_rounds_reward": "reward of the last {} rounds",
 }
 
 
@@ -68,7 +68,9 @@ class Order:
         (good, bad), smallest = min(leads.items(), key=lambda item: item[1].mean)
         names = f"{', '.join(self.better)} {'<' if sign < 0 else '>'} {', '.join(self.worse)}"
         measured = f"smallest lead {smallest} ({good} over {bad})"
-        predicted = f"{_WORDS[self.metric]} {names}, {self.setting}"
+        windows = result[good].windows
+        width = windows.first if self.metric == "first_rounds_reward" else windows.last
+        predicted = f"{_WORDS[self.metric].format(width)} {names}, {self.setting}"
         return Claim(self.id, self.claim, predicted, measured, all_positive(leads.values()))
 
 

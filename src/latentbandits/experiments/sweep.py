@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from latentbandits.environments.protocol import Environment
+from latentbandits.options import windows
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Table
@@ -49,6 +50,7 @@ def play(
             n_runs=arguments.runs,
             horizon=arguments.horizon,
             seed=arguments.seed,
+            **windows(arguments),
             executor=executor,
             progress=progress.advance,
         )

@@ -1,19 +1,5 @@
-"""What a long computation tells of how far it is."""
+"""The progress protocol, for learners."""
 
-from __future__ import annotations
+from latentbandits.report.progress import Progress, Silent
 
-from typing import Protocol
-
-
-class Progress(Protocol):
-    def start(self, description: str, total: int) -> None: ...
-
-    def advance(self, steps: int) -> None: ...
-
-
-class Silent:
-    """Nobody is watching."""
-
-    def start(self, description: str, total: int) -> None: ...
-
-    def advance(self, steps: int) -> None: ...
+__all__ = ["Progress", "Silent"]

@@ -126,6 +126,15 @@ class Entry:
                 f"than {AUTO!r}"
             )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields only: what was computed from them may not travel to another process."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def wraps(self) -> bool:
+        """Whether this is a policy around another, which is its option `policy`."""
+        return "policy" in self.options
+
     @cached_property
     def builder(self) -> Callable[..., AnyPolicy]:
         """`build`, imported."""

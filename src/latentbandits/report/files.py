@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,40 @@ def write(report: Report, folder: Path) -> None:
     for name, figure in report.figures.items():
         figure.savefig(folder / f"{name}.png", dpi=160)
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-    results = {
-        "experiment": report.experiment,
-        "settings": dict(report.settings),
-        "seconds": round(report.seconds, 2),
-        "policies": report.policies,
-        "claims": [claim._asdict() for claim in report.claims],
+    own: dict[str, Any] = {} if report.experiment is None else {"experiment": report.experiment}
+    own |= {"policies": report.policies, "claims": [claim._asdict() for claim in report.claims]}
+    results = envelope(report.command, report.settings, report.seconds, report.warnings)
+    write_results(results | own, folder)
+
+
+def envelope(
+    command: str, settings: Mapping[str, Any], seconds: float, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The keys that results.json has for every command; a command adds its own.
+
+    >>> envelope("simulate", {"seed": 0}, 1.234)
+    {'command': 'simulate', 'settings': {'seed': 0}, 'seconds': 1.23, 'warnings': []}
+    """
+    return {
+        "command": command,
+        "settings": dict(settings),
+        "seconds": round(seconds, 2),
+        "warnings": list(warnings),
     }
-    write_results(results, folder)
 
 
 def write_results(results: Mapping[str, Any], folder: Path) -> None:
     """Write `results` to results.json in `folder`; numbers that JSON does not have become null."""
-    text = json.dumps(_finite(dict(results)), indent=2, allow_nan=False)
-    (folder / "results.json").write_text(text + "\n")
+    (folder / "results.json").write_text(to_json(results) + "\n")
+
+
+def to_json(value: Any) -> str:
+    r"""`value` as indented JSON; NaN and infinities, which JSON does not have, become null.
+
+    >>> to_json([float("nan"), 1])
+    '[\\n  null,\\n  1\\n]'
+    """
+    return json.dumps(_finite(value), indent=2, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

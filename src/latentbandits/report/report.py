@@ -37,12 +37,14 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Everything that an experiment found."""
+    """The results of a command: data for results.json, tables, figures and frames."""
 
-    experiment: str
+    experiment: str | None  # None: the command is no experiment
     settings: Mapping[str, Any]
     seconds: float
     policies: list[dict[str, Any]]
+    command: str = "reproduce"
+    warnings: list[str] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     figures: Mapping[str, Figure] = field(default_factory=dict)

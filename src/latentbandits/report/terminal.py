@@ -46,7 +46,9 @@ def show_tables(tables: Iterable[Table]) -> Console:
 def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
     """Regret, mean reward and worst-decile reward per policy, each with its standard error."""
     names = ("regret", "reward", "worst_decile_reward", "first_rounds_reward", "last_rounds_reward")
-    columns = ("policy", "regret", "reward", "worst 10%", "first 50", "last 100")
+    rows = list(rows)
+    first, last = (rows[0][f"{name}_rounds"] if rows else "" for name in ("first", "last"))
+    columns = ("policy", "regret", "reward", "worst 10%", f"first {first}", f"last {last}")
     body = [
         (
             str(row["policy"]),

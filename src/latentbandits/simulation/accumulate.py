@@ -14,10 +14,7 @@ from numpy.typing import NDArray
 
 from latentbandits.environments.protocol import Round
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.simulation.results import WORST_SHARE, PolicyResult, Results
-
-FIRST_ROUNDS = 50
-LAST_ROUNDS = 100
+from latentbandits.simulation.results import WORST_SHARE, PolicyResult, Results, Windows
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +25,8 @@ class PolicyChunk:
     curve_squares: FloatArray  # (horizon,)
     reward: FloatArray  # (n_runs,), mean per round
     regret: FloatArray  # (n_runs,), cumulative
-    first: FloatArray  # (n_runs,), mean reward of the first rounds
-    last: FloatArray  # (n_runs,), mean reward of the last rounds
+    first: FloatArray  # (n_runs,), mean reward of the first window
+    last: FloatArray  # (n_runs,), mean reward of the last window
     trajectories: NDArray[np.float32]  # (n_runs, horizon)
 
 
@@ -42,7 +39,8 @@ class ChunkResult:
 class Recorder:
     """Fills in the rounds of one chunk."""
 
-    def __init__(self, policies: list[str], n_runs: int, horizon: int) -> None:
+    def __init__(self, policies: list[str], n_runs: int, horizon: int, windows: Windows) -> None:
+        self._windows = windows
         self._best = np.zeros(n_runs)
         self._rewards = {name: np.empty((n_runs, horizon), np.float32) for name in policies}
         self._totals = {name: np.zeros(n_runs) for name in policies}
@@ -70,8 +68,8 @@ class Recorder:
             curve_squares=(wide * wide).sum(axis=0),
             reward=total / rewards.shape[1],
             regret=self._best - total,
-            first=wide[:, :FIRST_ROUNDS].mean(axis=1),
-            last=wide[:, -LAST_ROUNDS:].mean(axis=1),
+            first=wide[:, : self._windows.first].mean(axis=1),
+            last=wide[:, -self._windows.last :].mean(axis=1),
             trajectories=rewards,
         )
 
@@ -79,9 +77,8 @@ class Recorder:
 class Accumulator:
     """Adds chunks up to results; memory is a tenth of one policy's trajectories, per policy."""
 
-    def __init__(self, policies: list[str], n_runs: int, horizon: int) -> None:
-        self._n_runs = n_runs
-        self._totals = {name: _Totals(n_runs, horizon) for name in policies}
+    def __init__(self, policies: list[str], n_runs: int, horizon: int, windows: Windows) -> None:
+        self._totals = {name: _Totals(n_runs, horizon, windows) for name in policies}
 
     def add(self, chunk: ChunkResult) -> None:
         for name, result in chunk.policies.items():
@@ -94,8 +91,9 @@ class Accumulator:
 class _Totals:
     """The running statistics of one policy."""
 
-    def __init__(self, n_runs: int, horizon: int) -> None:
+    def __init__(self, n_runs: int, horizon: int, windows: Windows) -> None:
         self._n_runs = n_runs
+        self._windows = windows
         self._n_worst = math.ceil(WORST_SHARE * n_runs)
         self._sum = np.zeros(horizon)
         self._squares = np.zeros(horizon)
@@ -136,4 +134,5 @@ class _Totals:
             rewards=runs["reward"],
             first_rewards=runs["first"],
             last_rewards=runs["last"],
+            windows=self._windows,
         )

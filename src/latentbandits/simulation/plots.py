@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.simulation.results import PolicyResult
+from latentbandits.simulation.results import PolicyResult, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # One colour per idea and one dash per variant, the same in every figure; readable without colour.
 _COLOURS = {
@@ -51,6 +52,29 @@ def draw_curves(
     axes.margins(x=0)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_results(
+    results: Results, title: str, label: str, not_drawn: tuple[str, ...] = ()
+) -> Figure:
+    """Two panels over time: all runs, and the tenth of runs that earned least.
+
+    Policies of `not_drawn` are left out, to reduce clutter, if others remain.
+    """
+    from matplotlib.figure import Figure
+
+    shown = [policy for name, policy in results.items() if name not in not_drawn]
+    figure = Figure(figsize=(10.5, 4.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    draw_curves(left, shown or list(results.values()), "mean")
+    draw_curves(right, shown or list(results.values()), "worst")
+    left.set_title("all users", fontsize=11)
+    right.set_title("bottom 10% of users", fontsize=11)
+    left.set_ylabel(label)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    figure.suptitle(title, fontsize=11)
+    return figure
 
 
 def _style(policy: str) -> tuple[str, str]:

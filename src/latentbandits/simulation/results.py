@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -26,6 +26,23 @@ Metric = Literal[
 ]
 
 
+class Windows(NamedTuple):
+    """The numbers of rounds at the start and at the end of a run that are reported apart."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, first: int, last: int, horizon: int) -> Windows:
+        """Neither window is wider than half the horizon, so that they never overlap.
+
+        >>> Windows.of(50, 100, horizon=60)
+        Windows(first=30, last=30)
+        """
+        half = max(horizon // 2, 1)
+        return cls(min(first, half), min(last, half))
+
+
 @dataclass(frozen=True, eq=False)
 class PolicyResult:
     """One policy over all runs. Rewards are true mean rewards per round, regret is cumulative."""
@@ -37,8 +54,9 @@ class PolicyResult:
     worst_curve_stderr: FloatArray
     regrets: FloatArray  # (n_runs,)
     rewards: FloatArray  # (n_runs,)
-    first_rewards: FloatArray  # (n_runs,), over the first 50 rounds
-    last_rewards: FloatArray  # (n_runs,), over the last 100 rounds
+    first_rewards: FloatArray  # (n_runs,), over the first window
+    last_rewards: FloatArray  # (n_runs,), over the last window
+    windows: Windows
     n_groups: int = 1  # runs come in this many equal groups, in order, that share something
 
     @property
@@ -84,7 +102,7 @@ class PolicyResult:
                      "last_rounds_reward"):  # fmt: skip
             estimate: Estimate = getattr(self, name)
             row |= {name: estimate.mean, f"{name}_stderr": estimate.stderr}
-        return row
+        return row | {"first_rounds": self.windows.first, "last_rounds": self.windows.last}
 
 
 def lower_tail_terms(values: FloatArray, share: float = WORST_SHARE) -> FloatArray:
@@ -200,5 +218,6 @@ def _pool(parts: Sequence[PolicyResult]) -> PolicyResult:
         rewards=together("rewards"),
         first_rewards=together("first_rewards"),
         last_rewards=together("last_rewards"),
+        windows=parts[0].windows,
         n_groups=len(parts),
     )

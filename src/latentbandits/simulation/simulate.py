@@ -15,7 +15,7 @@ from latentbandits.environments.protocol import Environment, Round
 from latentbandits.models.checks import IntArray, positive_count
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Recorder
-from latentbandits.simulation.results import Results
+from latentbandits.simulation.results import Results, Windows
 
 PolicyMaker: TypeAlias = Callable[[Any], AnyPolicy]
 """From the model that an environment tells of its runs to a policy: often the policy's class."""
@@ -33,6 +33,7 @@ class _Job:
     policies: Mapping[str, AnyPolicy | PolicyMaker]
     environment: Environment
     horizon: int
+    windows: Windows
     seed: int
     chunk: int
     n_runs: int
@@ -49,15 +50,24 @@ def simulate(
     n_runs: int,
     horizon: int,
     seed: int = 0,
+    first_rounds: int = 50,
+    last_rounds: int = 100,
     executor: Executor | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Results:
     """Play every policy in the same `n_runs` problems for `horizon` rounds.
 
-    A policy is given as a value, or as a callable that takes the model of the runs (`mTS`, or
-    `functools.partial(mUCB, horizon=500)`), so that every run can have a model of its own. The
-    numbers depend on `seed` and `n_runs`, not on the executor. `progress` is called with the
-    number of runs that have just finished.
+    Args:
+        policies: by name, each a policy or a callable that takes the model of the runs (`mTS`,
+            or `functools.partial(mUCB, horizon=500)`), so that every run can have its own model.
+        environment: draws the problems and their rounds.
+        n_runs: number of independent problems.
+        horizon: rounds of a run.
+        seed: of all randomness; results depend on it and on `n_runs`, not on the executor.
+        first_rounds: rounds of the window at the start, at most half the horizon.
+        last_rounds: rounds of the window at the end, at most half the horizon.
+        executor: runs chunks in parallel; None runs them here.
+        progress: called with the number of runs that have just finished.
 
     >>> from latentbandits import UCB1, mTS
     >>> from latentbandits.environments import Synthetic
@@ -70,11 +80,16 @@ def simulate(
         raise ValueError("give at least one policy to simulate")
     positive_count("n_runs", n_runs)
     positive_count("horizon", horizon)
+    windows = Windows.of(
+        positive_count("first_rounds", first_rounds),
+        positive_count("last_rounds", last_rounds),
+        horizon,
+    )
     jobs = [
-        _Job(dict(policies), environment, horizon, seed, chunk, min(CHUNK, n_runs - start))
+        _Job(dict(policies), environment, horizon, windows, seed, chunk, min(CHUNK, n_runs - start))
         for chunk, start in enumerate(range(0, n_runs, CHUNK))
     ]
-    accumulator = Accumulator(list(policies), n_runs, horizon)
+    accumulator = Accumulator(list(policies), n_runs, horizon, windows)
     for chunk in _run(jobs, executor):
         accumulator.add(chunk)
         if progress is not None:
@@ -107,7 +122,7 @@ def _play(job: _Job) -> ChunkResult:
         _Player(name, _make(given, instances.model), job.n_runs, job.stream(f"policy {name}"))
         for name, given in job.policies.items()
     ]
-    recorder = Recorder([player.name for player in players], job.n_runs, job.horizon)
+    recorder = Recorder([p.name for p in players], job.n_runs, job.horizon, job.windows)
     for t in range(job.horizon):
         outcome = instances.round(t, rounds)
         recorder.best(outcome)

@@ -9,16 +9,9 @@ from typing import Any, Literal
 from latentbandits.environments import Switching, Synthetic
 from latentbandits.experiments.sweep import Policies, Setting
 from latentbandits.models import GaussianArms, Markov
-from latentbandits.policies import (
-    TS,
-    UCB1,
-    Discounted,
-    SlidingWindow,
-    mmTS,
-    mmUCB,
-    mTS,
-    mUCB,
-)
+from latentbandits.policies import mmTS, mTS
+from latentbandits.policies.registry import PolicySpec
+from latentbandits.simulation.makers import makers
 
 PROBABILITIES = (0.0, 0.005, 0.02, 0.05)
 KINDS: tuple[Literal["markov", "piecewise"], ...] = ("markov", "piecewise")
@@ -45,6 +38,13 @@ KNOWING = {
     "discounted UCB1": "UCB1",
 }
 """Those that know that the state moves, and each one's twin that does not."""
+
+ORDER = (
+    "UCB1", "window UCB1", "discounted UCB1", "TS", "mUCB", "window mUCB", "discounted mUCB",
+    "mmUCB", "window mmUCB", "discounted mmUCB", "mTS", "Markov mTS", "Markov mTS, cautious",
+    "mmTS", "Markov mmTS",
+)  # fmt: skip
+"""The rows of the tables."""
 
 _TOO_SLOW_FOR_LONG = ("mmTS", "Markov mmTS")  # and TS, which has no twin
 
@@ -87,26 +87,22 @@ def policies(problem: Synthetic, probability: float, horizon: int) -> Policies:
     mUCB and mmUCB take log t for log n, as their forgetting forms must: the larger log n makes them
     hold on to a state that has gone for longer, and its lack would pass for a gain of forgetting.
     """
-    k, s, noise = problem.n_actions, problem.n_states, problem.noise
     expected = max(probability, 1 / horizon)
-    ucb1 = UCB1(k, scale=noise)
-    return {
-        "UCB1": ucb1,
-        "window UCB1": _window(ucb1, k, expected, horizon),
-        "discounted UCB1": _discounted(ucb1, k, expected),
-        "TS": TS(k, noise, prior_mean=0.5, prior_spread=(1 / 12) ** 0.5),
-        "mUCB": mUCB,
-        "window mUCB": partial(_window_of, mUCB, s, expected, horizon),
-        "discounted mUCB": partial(_discounted_of, mUCB, s, expected),
-        "mmUCB": mmUCB,
-        "window mmUCB": partial(_window_of, mmUCB, s, expected, horizon),
-        "discounted mmUCB": partial(_discounted_of, mmUCB, s, expected),
-        "mTS": mTS,
+    plain = {name: PolicySpec(name) for name in ("UCB1", "TS", "mUCB", "mmUCB", "mTS", "mmTS")}
+    forgetting = {
+        f"{kind} {name}": form(name, alternatives, expected, horizon)
+        for name, alternatives in (
+            ("UCB1", problem.n_actions), ("mUCB", problem.n_states), ("mmUCB", problem.n_states),
+        )
+        for kind, form in (("window", _window), ("discounted", _discounted))
+    }  # fmt: skip
+    made = makers(plain | forgetting, reward_range=(0.0, 1.0))
+    made |= {
         "Markov mTS": partial(_markov, mTS, probability),
         "Markov mTS, cautious": partial(_markov, mTS, expected),
-        "mmTS": mmTS,
         "Markov mmTS": partial(_markov, mmTS, probability),
     }
+    return {name: made[name] for name in ORDER}
 
 
 # How long to remember. What Garivier & Moulines (2011) advise is in proportion to 1 / sqrt(p):
@@ -117,20 +113,14 @@ def policies(problem: Synthetic, probability: float, horizon: int) -> Policies:
 # for windows of UCB1, and 8 of 4, 8 and 16 for discounts, which forget little by little.
 
 
-def _window(policy: Any, n_alternatives: int, probability: float, horizon: int) -> SlidingWindow:
-    return SlidingWindow(policy, min(horizon, round(4 * n_alternatives / math.sqrt(probability))))
+def _window(policy: str, n_alternatives: int, probability: float, horizon: int) -> PolicySpec:
+    rounds = min(horizon, round(4 * n_alternatives / math.sqrt(probability)))
+    return PolicySpec("SlidingWindow", {"policy": policy, "rounds": rounds})
 
 
-def _discounted(policy: Any, n_alternatives: int, probability: float) -> Discounted:
-    return Discounted(policy, 1 - math.sqrt(probability) / (8 * n_alternatives))
-
-
-def _window_of(policy: Any, n: int, probability: float, horizon: int, model: Any) -> SlidingWindow:
-    return _window(policy(model), n, probability, horizon)
-
-
-def _discounted_of(policy: Any, n: int, probability: float, model: Any) -> Discounted:
-    return _discounted(policy(model), n, probability)
+def _discounted(policy: str, n_alternatives: int, probability: float, horizon: int) -> PolicySpec:
+    factor = 1 - math.sqrt(probability) / (8 * n_alternatives)
+    return PolicySpec("Discounted", {"policy": policy, "factor": factor})
 
 
 def _markov(policy: Any, probability: float, model: GaussianArms) -> Any:

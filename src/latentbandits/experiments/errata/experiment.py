@@ -12,8 +12,8 @@ from latentbandits.experiments.claims import check_all
 from latentbandits.experiments.errata.variants import ARMS, ARMS_CLAIMS, LINEAR, LINEAR_CLAIMS
 from latentbandits.experiments.movielens.data import given_folder
 from latentbandits.experiments.movielens.settings import SETTING as MOVIELENS
-from latentbandits.experiments.options import positive
 from latentbandits.experiments.synthetic.settings import HORIZON, RUNS, SETTINGS
+from latentbandits.options import positive
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Report, Table

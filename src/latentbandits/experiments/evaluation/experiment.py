@@ -14,8 +14,8 @@ import numpy as np
 from latentbandits.evaluation import evaluate
 from latentbandits.evaluation.estimators import ESTIMATORS
 from latentbandits.experiments.evaluation import expected, problem
-from latentbandits.experiments.options import positive
 from latentbandits.models.checks import FloatArray
+from latentbandits.options import positive
 from latentbandits.policies import mTS
 from latentbandits.report.estimate import Estimate
 from latentbandits.report.progress import ProgressBar

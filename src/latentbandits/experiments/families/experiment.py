@@ -11,10 +11,10 @@ from typing import Any
 
 from latentbandits.experiments.claims import BySetting, Checkable, Order, check_all
 from latentbandits.experiments.families.problems import N_STATES, PROBLEMS, SUB_GAUSSIAN
-from latentbandits.experiments.options import add_simulation_options, choose
 from latentbandits.experiments.sweep import Policies, Setting, play, rows
 from latentbandits.experiments.theory.bounds import regret_bound
 from latentbandits.models.protocol import Extendable
+from latentbandits.options import add_simulation_options, choose
 from latentbandits.policies import mmTS, mTS
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Claim, Report, Table

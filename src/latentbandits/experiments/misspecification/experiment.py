@@ -17,8 +17,8 @@ from latentbandits.experiments.misspecification.settings import (
     policies,
     settings,
 )
-from latentbandits.experiments.options import add_simulation_options, choose
 from latentbandits.experiments.sweep import metric_table, play, rows
+from latentbandits.options import add_simulation_options, choose
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Report
 

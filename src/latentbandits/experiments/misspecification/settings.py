@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from latentbandits.environments import MissingStates, Synthetic
 from latentbandits.experiments.sweep import Policies, Setting
-from latentbandits.policies import TS, mIDS, mmIDS, mmTS, mmUCB, mTS, mUCB
+from latentbandits.simulation.makers import makers
 
 MODEL_NOISES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 MISSING = (0, 1)
@@ -31,14 +29,7 @@ def settings(horizon: int) -> list[Setting]:
 
 
 def policies(horizon: int) -> Policies:
-    problem = Synthetic(0.0)
-    return {
-        "TS": TS(problem.n_actions, problem.noise, prior_mean=0.5, prior_spread=(1 / 12) ** 0.5),
-        "mUCB": partial(mUCB, horizon=horizon),
-        "mmUCB": partial(mmUCB, horizon=horizon),
-        "mTS": mTS,
-        "mIDS": mIDS,
-        "mmTS": mmTS,
-        "mmIDS": mmIDS,
-        CATCH_ALL: partial(mmTS, catch_all=True),
-    }
+    """The policies of every setting; TS knows how means are drawn."""
+    texts = {name: name for name in ("TS", "mUCB", "mmUCB", "mTS", "mIDS", "mmTS", "mmIDS")}
+    texts[CATCH_ALL] = "mmTS(catch_all=True)"
+    return makers(texts, horizon=horizon, reward_range=(0.0, 1.0))

@@ -13,10 +13,13 @@ from latentbandits.experiments.claims import check_all
 from latentbandits.experiments.movielens.claims import CLAIMS
 from latentbandits.experiments.movielens.data import Ratings, find_folder, given_folder, load
 from latentbandits.experiments.movielens.settings import POLICIES, SETTING, Settings, policies
-from latentbandits.experiments.options import above_zero, choose, positive
+from latentbandits.options import above_zero, choose, positive
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results, pool, simulate
+
+NOT_DRAWN = ("mmUCB", "mIDS")
+"""In the tables only, to reduce clutter, as the paper does with mmUCB."""
 
 
 class MovieLensExperiment:
@@ -60,18 +63,18 @@ class MovieLensExperiment:
         )
 
     def check(self, arguments: argparse.Namespace) -> None:
-        choose("policy", arguments.policies, POLICIES)
+        _chosen(arguments)
         given_folder(arguments.data)
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
     ) -> Report:
-        from latentbandits.experiments.movielens.figure import draw
         from latentbandits.experiments.movielens.filtering import keep_active
         from latentbandits.report.terminal import policy_table
+        from latentbandits.simulation.plots import draw_results
 
         settings = Settings(**{name: getattr(arguments, name) for name in asdict(Settings())})
-        chosen = choose("policy", arguments.policies, POLICIES)
+        chosen = _chosen(arguments)
         data = load(find_folder(arguments.data, _bytes_shown_by(progress)))
         started = time.perf_counter()
         kept = keep_active(data, settings.more_than)
@@ -105,9 +108,17 @@ class MovieLensExperiment:
             policies=rows,
             claims=outcome.claims,
             tables=tables,
-            figures={"movielens": draw(outcome.results, f"{title}, one standard error")},
+            figures={
+                "movielens": draw_results(
+                    outcome.results, f"{title}, one standard error", "mean rating", NOT_DRAWN
+                )
+            },
             frames={"curves": outcome.results.curves()},
         )
+
+
+def _chosen(arguments: argparse.Namespace) -> list[str]:
+    return choose("policy", arguments.policies, POLICIES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +149,9 @@ class _Player:
             what = f"movielens, reg={settings.reg:g}, split {number + 1} of {settings.splits}"
             self.progress.start(what, settings.users)
             split = learn(self.data, settings, number)
-            available = policies(split.environment, settings.horizon)
             parts.append(
                 simulate(
-                    {name: available[name] for name in self.policies},
+                    policies(self.policies, split.environment, settings.horizon),
                     split.environment,
                     n_runs=settings.users,
                     horizon=settings.horizon,

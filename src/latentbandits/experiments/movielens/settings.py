@@ -1,26 +1,14 @@
-"""The paper's settings, and every policy in them."""
+"""The settings of the paper's MovieLens experiment, and its policies."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from latentbandits.environments import GroupedRatings
-from latentbandits.policies import (
-    EXP4,
-    LinTS,
-    LinUCB,
-    mIDS,
-    mmGreedy,
-    mmIDS,
-    mmTS,
-    mmUCB,
-    mTS,
-    mUCB,
-)
-from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.derived import average_item_slack
+from latentbandits.policies.registry import PolicySpec
+from latentbandits.simulation.makers import makers
 from latentbandits.simulation.simulate import PolicyMaker
 
 SETTING = "movielens-1m"
@@ -46,38 +34,25 @@ class Settings:
 POLICIES = (
     "LinUCB", "LinTS", "EXP4", "mUCB", "mmUCB", "mTS", "mmTS", "mIDS", "mmIDS", "mmGreedy",
 )  # fmt: skip
+"""Every policy of the paper's figure, and ours beyond it.
+
+LinUCB and LinTS see the same train vectors, and have nothing but the prior N(0, I).
+"""
 
 
-def policies(environment: GroupedRatings, horizon: int) -> Mapping[str, AnyPolicy | PolicyMaker]:
-    """Every policy of the paper's figure, and ours beyond it.
-
-    LinUCB and LinTS see the same train vectors, and have nothing but the prior N(0, I).
-    """
-    d = environment.model.n_features
-    return {
-        "LinUCB": LinUCB(d),
-        "LinTS": LinTS(d, noise=environment.noise),
-        "EXP4": partial(EXP4, reward_range=RATING_RANGE, horizon=horizon),
-        "mUCB": partial(mUCB, horizon=horizon),
-        "mmUCB": partial(mmUCB, slack=session_slack(environment), horizon=horizon),
-        "mTS": mTS,
-        "mmTS": mmTS,
-        "mIDS": mIDS,
-        "mmIDS": mmIDS,
-        "mmGreedy": mmGreedy,
-    }
+def policies(
+    names: Sequence[str], environment: GroupedRatings, horizon: int
+) -> dict[str, PolicyMaker]:
+    """The policies of these names in one split of the data."""
+    facts = {"horizon": horizon, "reward_range": RATING_RANGE, "noise": environment.noise}
+    texts = {name: PolicySpec(name) for name in names}
+    if "mmUCB" in texts:
+        texts["mmUCB"] = PolicySpec("mmUCB", {"slack": session_slack(environment)})
+    return makers(texts, **facts)
 
 
 def session_slack(environment: GroupedRatings) -> float:
-    """Epsilon of mmUCB: how far a user's ratings lie, on average, from those of the own state.
-
-    mmUCB holds against a state the sum over rounds of (model's mean - epsilon - reward). For a
-    user theta of state s that sum grows by x'(weights[s] - theta) a round, so what matters is the
-    deviation of the average item, sqrt(x' Sigma_s x) with x the mean vector of the items shown,
-    here of the state in which it is largest. A bound for the worst single item would be several
-    times as much, and forgive states that the session's average speaks against.
-    """
+    """The slack of mmUCB for the average item that a round shows (see `average_item_slack`)."""
     shares = environment.groups / environment.sizes  # of each group's items
-    shown = (shares.mean(axis=1)) @ environment.features
-    variances = [float(shown @ c @ shown) for c in environment.model.covariances]
-    return math.sqrt(max(variances))
+    shown = shares.mean(axis=1) @ environment.features
+    return average_item_slack(shown, environment.model.covariances)

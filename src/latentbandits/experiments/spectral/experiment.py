@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from latentbandits.experiments.options import positive
 from latentbandits.experiments.spectral.measure import METHODS, Job, Outcome, measure, slope
+from latentbandits.options import positive
 from latentbandits.report.estimate import Estimate
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Claim, Report, Table

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from latentbandits.experiments import theory
 from latentbandits.experiments.claims import check_all
-from latentbandits.experiments.options import add_simulation_options, choose
 from latentbandits.experiments.synthetic.claims import CLAIMS
 from latentbandits.experiments.synthetic.settings import HORIZON, RUNS, SETTINGS, policies
+from latentbandits.options import add_simulation_options, windows
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Report
 from latentbandits.simulation import Results, simulate
@@ -30,7 +30,7 @@ class SyntheticExperiment:
         add_simulation_options(parser, runs=RUNS, horizon=HORIZON)
 
     def check(self, arguments: argparse.Namespace) -> None:
-        choose("policy", arguments.policies, policies(arguments.horizon))
+        policies(arguments.policies, arguments.horizon)
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
@@ -40,8 +40,7 @@ class SyntheticExperiment:
 
         started = time.perf_counter()
         runs, horizon = arguments.runs, arguments.horizon
-        available = policies(horizon)
-        chosen = {name: available[name] for name in choose("policy", arguments.policies, available)}
+        chosen = policies(arguments.policies, horizon)
         results: dict[str, Results] = {}
         for setting in SETTINGS:
             progress.start(f"synthetic, {setting.name}", runs)
@@ -51,6 +50,7 @@ class SyntheticExperiment:
                 n_runs=runs,
                 horizon=horizon,
                 seed=arguments.seed,
+                **windows(arguments),
                 executor=executor,
                 progress=progress.advance,
             )

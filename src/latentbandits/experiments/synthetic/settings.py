@@ -1,25 +1,13 @@
-"""The paper's settings, and every policy in them."""
+"""The settings of the paper's synthetic experiment, and its policies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from latentbandits.environments import Synthetic
-from latentbandits.policies import (
-    EXP4,
-    TS,
-    UCB1,
-    mIDS,
-    mmGreedy,
-    mmIDS,
-    mmTS,
-    mmUCB,
-    mTS,
-    mUCB,
-)
-from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.options import choose
+from latentbandits.simulation.makers import makers
 from latentbandits.simulation.simulate import PolicyMaker
 
 MODEL_NOISES = (0.05, 0.2)
@@ -45,20 +33,20 @@ class Setting:
 SETTINGS = tuple(Setting(sigma0) for sigma0 in MODEL_NOISES)
 
 
-def policies(horizon: int) -> Mapping[str, AnyPolicy | PolicyMaker]:
-    """Every policy of the paper's figure, and ours beyond it; TS knows how means are drawn."""
-    environment = SETTINGS[0].environment
-    k, noise = environment.n_actions, environment.noise
-    return {
-        "UCB1": UCB1(k),
-        "UCB1(scale=0.5)": UCB1(k, scale=noise),
-        "TS": TS(k, noise, prior_mean=0.5, prior_spread=(1 / 12) ** 0.5),
-        "EXP4": partial(EXP4, horizon=horizon),
-        "mUCB": partial(mUCB, horizon=horizon),
-        "mmUCB": partial(mmUCB, horizon=horizon),
-        "mTS": mTS,
-        "mmTS": mmTS,
-        "mIDS": mIDS,
-        "mmIDS": mmIDS,
-        "mmGreedy": mmGreedy,
-    }
+REWARD_RANGE = (0.0, 1.0)
+"""The range of the means: TS has the prior of how they are drawn, uniformly."""
+
+POLICIES: Mapping[str, str] = {
+    "UCB1": "UCB1(scale=1)",  # the classic scale, for rewards in [0, 1]
+    "UCB1(scale=0.5)": "UCB1(scale=0.5)",  # the noise of a reward
+} | {
+    name: name
+    for name in ("TS", "EXP4", "mUCB", "mmUCB", "mTS", "mmTS", "mIDS", "mmIDS", "mmGreedy")
+}
+"""Every policy of the paper's figure, and ours beyond it, by the name in tables."""
+
+
+def policies(names: Sequence[str] | None, horizon: int) -> dict[str, PolicyMaker]:
+    """The policies of these names, or all of them."""
+    chosen = {name: POLICIES[name] for name in choose("policy", names, POLICIES)}
+    return makers(chosen, horizon=horizon, reward_range=REWARD_RANGE)

@@ -6,8 +6,8 @@ import argparse
 import time
 from concurrent.futures import Executor
 
-from latentbandits.experiments.options import positive
 from latentbandits.experiments.theory.check import RUNS, BoundCheck, check_bounds, claims
+from latentbandits.options import positive
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Report, Table
 

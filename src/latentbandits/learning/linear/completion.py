@@ -15,7 +15,6 @@ squares problem, and the objective never rises.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from latentbandits.models.checks import (
     positive_count,
     positive_number,
 )
+from latentbandits.processors import cores
 
 Link = Literal["identity", "logit"]
 
@@ -162,7 +162,7 @@ def complete(
         raise ValueError(f"weighting must be 'plain' or 'counts'; got {weighting!r}")
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be a number of at least zero; got {tolerance}")
-    workers = _cores() if threads is None else positive_count("threads", threads)
+    workers = cores() if threads is None else positive_count("threads", threads)
     r = finite_array("rewards", rewards, (1,))
     u = _codes("users", users, len(r), n_users)
     a = _codes("actions", actions, len(r), n_actions)
@@ -273,7 +273,3 @@ def _codes(name: str, values: ArrayLike, n: int, size: int | None) -> IntArray:
         upper = "" if size is None else f" to {size - 1}"
         raise ValueError(f"{name} must be numbered from 0{upper}; one of them is {wrong}")
     return codes.astype(np.int64, copy=False)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

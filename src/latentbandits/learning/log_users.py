@@ -1,4 +1,4 @@
-"""Whom a learned model is played against: users drawn from it, or those of a log."""
+"""The users of a log as an environment: their rewards for every action are completed."""
 
 from __future__ import annotations
 
@@ -12,45 +12,30 @@ from latentbandits.learning.logs import Log
 from latentbandits.learning.tables import LogError
 from latentbandits.models import Catalogue, GaussianArms, LinearGaussian
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.protocol import KnownModel
 
 Users: TypeAlias = KnownUsers | GroupedRatings
 
-DRAWN = 20_000
-"""Users drawn from a model: so many that runs seldom share one."""
 
-
-def from_model(
-    model: GaussianArms | LinearGaussian, catalogue: Catalogue | None, offered: int, seed: int
-) -> Users:
-    """Each user: a state of the prior, and parameters of that state's prior."""
-    rng = np.random.default_rng(seed)
-    state = rng.choice(model.n_states, size=DRAWN, p=model.state_prior)
-    if isinstance(model, GaussianArms):
-        draws = rng.standard_normal((DRAWN, model.n_actions))
-        return KnownUsers(model, model.means[state] + model.spread[state] * draws, model.noise)
-    items = _features(catalogue)
-    theta = np.empty((DRAWN, model.n_features))
-    for s in range(model.n_states):
-        own = state == s
-        theta[own] = rng.multivariate_normal(
-            model.weights[s], model.covariances[s], size=int(own.sum()), method="eigh"
-        )
-    return _grouped(model, items, theta, items, offered)
-
-
-def from_log(
-    model: GaussianArms | LinearGaussian,
+def log_users(
+    model: KnownModel,
     catalogue: Catalogue | None,
     log: Log,
     offered: int,
     settings: dict[str, Any],
     seed: int,
 ) -> Users:
-    """The users of a log, whose rewards are completed as the paper does with its test half.
+    """Users of a log, whose rewards are completed as the paper does with its test half.
 
     The completion has the rank and regularisation of the fit (`settings`), and is of this log
     alone: what a user pays does not come from what the model was learned from.
     """
+    if not isinstance(model, (GaussianArms, LinearGaussian)):
+        raise ValueError(
+            "users of a log are played with Gaussian rewards: the model must be GaussianArms or "
+            f"LinearGaussian, and this is a {type(model).__name__}. Without --users its own users "
+            "are drawn"
+        )
     known, index = _shared_actions(catalogue, log)
     log = log.merged("mean")
     chosen = log.of_events(np.isin(log.actions, known))

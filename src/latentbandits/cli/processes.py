@@ -1,31 +1,12 @@
-"""Options that every command that computes takes: --seed, --jobs, --out."""
+"""Worker processes for commands that compute."""
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
-
-from latentbandits.experiments.options import positive
-
-
-def seed(text: str) -> int:
-    """An argparse type: a whole number of at least zero."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
-
-
-def add_common(parser: argparse.ArgumentParser, out: str) -> None:
-    """--seed, --jobs, --out: what every command that computes takes."""
-    parser.add_argument("--seed", type=seed, default=0, help="of all randomness (default 0)")
-    parser.add_argument(
-        "--jobs", type=positive, default=_cores(), help="processes (default: one per core)"
-    )
-    parser.add_argument("--out", default=out, metavar="DIR", help=f"results (default {out})")
 
 
 @contextmanager
@@ -58,7 +39,3 @@ def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in added:
             del os.environ[name]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
