@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from latentbandits.cli import log_options
-from latentbandits.cli.options import seed
-from latentbandits.experiments.options import positive
+from latentbandits.options import positive, seed
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 

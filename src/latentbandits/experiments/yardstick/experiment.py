@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.experiments.options import choose, positive
 from latentbandits.experiments.yardstick.play import Measured, measure, policies
 from latentbandits.experiments.yardstick.problems import N_RANDOM, NAMED, random_problems
+from latentbandits.options import choose, positive
 from latentbandits.policies.registry import AUTO
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Claim, Report, Table
