@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-all bench format clean
+.PHONY: help demo test test-all bench mutate format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ test-all: test  ## and the slow tests
 
 bench: $(VENV)/bench  ## speed, side by side with the libraries people would pick instead
 	$(BIN)/python -m benchmarks
+
+mutate: $(VENV)/ready  ## mutation score of models, beliefs and policies; about an hour, resumable
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutation --mutants 500 --seed 1
 
 format: $(VENV)/ready  ## put the code in its format
 	$(BIN)/ruff format .
