@@ -1,1 +1,1 @@
-"""What a session's history says about (latent state, parameters): pure functions on arrays."""
+"""Beliefs about (latent state, parameters) given a session's history: pure functions on arrays."""

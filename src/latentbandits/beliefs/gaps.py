@@ -1,4 +1,4 @@
-"""Which states the rewards so far have not ruled out (mUCB and mmUCB, Algorithm 1)."""
+"""The states that are consistent with a session's rewards (mUCB and mmUCB, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 
 class GapBelief(NamedTuple):
-    """N(s) and G(s): rounds in which s was believed, and how far their rewards fell short."""
+    """N(s), the rounds in which s was believed, and G(s), the sum of (mean - reward) over them."""
 
     counts: FloatArray  # (n_sessions, n_states)
     gaps: FloatArray  # (n_sessions, n_states)
 
 
 def prior(n_sessions: int, n_states: int) -> GapBelief:
+    """Return the belief of sessions without rewards."""
     return GapBelief(np.zeros((n_sessions, n_states)), np.zeros((n_sessions, n_states)))
 
 
 def add(belief: GapBelief, state: IntArray, gap: FloatArray) -> GapBelief:
-    """One more round in which `state` was believed and the reward fell short by `gap`."""
+    """Return the belief after a round in which `state` (n,) was believed, with this `gap` (n,)."""
     counts, gaps = belief.counts.copy(), belief.gaps.copy()
     session = np.arange(len(state))
     counts[session, state] += 1
@@ -30,9 +31,10 @@ def add(belief: GapBelief, state: IntArray, gap: FloatArray) -> GapBelief:
 
 
 def consistent(belief: GapBelief, noise: float, horizon: int | None) -> BoolArray:
-    """C = { s : G(s) <= noise sqrt(6 N(s) log n) }; log t for log n where n is unknown.
+    """Return C = { s : G(s) <= noise sqrt(6 N(s) log n) } as a mask `(n_sessions, n_states)`.
 
-    A wrong model can rule out every state; then C is the one whose average gap is smallest.
+    If the horizon n is None, log t stands for log n. A wrong model can rule out every state; then
+    C is the state with the smallest average gap.
     """
     if horizon is None:
         log_n = np.log(belief.counts.sum(axis=1, keepdims=True) + 1)

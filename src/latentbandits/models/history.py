@@ -1,8 +1,8 @@
 """Random numbers that are a function of a session's history.
 
-Sequential Monte Carlo needs randomness where `update` has none to give. Drawn from a key that is
-a hash of the rewards so far, it depends on nothing but the session itself: a session learns the
-same alone or in a batch, today or rebuilt from its log.
+Sequential Monte Carlo needs random numbers in `update`, which has no generator. They are drawn
+from a key, a hash of the session's rewards so far. So a session learns the same alone or in a
+batch, and when it is rebuilt from its log.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def start(n_sessions: int, seed: int = 0) -> Keys:
-    """The keys of sessions that have seen nothing: all alike."""
+    """Return the keys of sessions without rewards, all equal."""
     return np.full(n_sessions, mix(np.array([seed], np.uint64))[0])
 
 
 def advance(keys: Keys, action: IntArray, reward: FloatArray) -> Keys:
-    """The keys after one more round."""
+    """Return the keys after one more round."""
     events = mix(reward.astype(np.float64).view(np.uint64)) + action.astype(np.uint64)
     return mix(keys + _GOLDEN ^ events)
 
 
 def uniforms(keys: Keys, n_numbers: int) -> FloatArray:
-    """`n_numbers` in [0, 1) for every key, `(n_sessions, n_numbers)`."""
+    """Return `n_numbers` in [0, 1) for every key: `(n_sessions, n_numbers)`."""
     streams = keys[:, None] + _GOLDEN * np.arange(1, n_numbers + 1, dtype=np.uint64)
     return (mix(streams) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def generator(key: np.uint64) -> np.random.Generator:
-    """A stream of its own for one session that needs many numbers."""
+    """Return a generator for one session that needs many numbers."""
     return np.random.Generator(np.random.Philox(key=int(key)))
 
 
 def mix(values: Keys) -> Keys:
-    """The finaliser of splitmix64 (Steele, Lea & Flood 2014): every bit depends on every bit."""
+    """Apply the finaliser of splitmix64 (Steele, Lea & Flood 2014): all bits depend on all."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

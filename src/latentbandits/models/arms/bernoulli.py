@@ -1,4 +1,4 @@
-"""Clicks, sales, any yes or no: Bernoulli rewards with beta priors."""
+"""Bernoulli rewards with beta priors: clicks, sales."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from latentbandits.models.support import BINARY, Support
 
 @dataclass(frozen=True, eq=False, init=False)
 class BernoulliArms(ConjugateArms):
-    """Rewards 0 or 1 with P(1) = theta[s, a] ~ Beta(alpha[s, a], beta[s, a]).
+    """Rewards are 0 or 1 with P(1) = theta[s, a], and theta[s, a] ~ Beta(alpha[s, a], beta[s, a]).
 
-    `alpha` and `beta` are the ones and zeros that the prior is worth, `(n_states, n_actions)` or
-    with a session axis first; one of them may be a number. `state_prior` is P1(s).
+    Args:
+        alpha: the number of ones that the prior is worth, `(n_states, n_actions)` or with a session
+            axis first.
+        beta: the number of zeros, like `alpha`; one of the two may be a single number.
+        state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
 
     >>> model = BernoulliArms(alpha=[[9.0, 1.0], [2.0, 8.0]], beta=[[1.0, 9.0], [8.0, 2.0]])
     >>> model.expected_rewards(None)[0]
@@ -61,7 +64,7 @@ class BernoulliArms(ConjugateArms):
     def from_means(
         cls, means: ArrayLike, spread: ArrayLike, state_prior: ArrayLike | None = None
     ) -> Self:
-        """The beta priors of these means and standard deviations.
+        """Return the model whose beta priors have these means and standard deviations.
 
         >>> BernoulliArms.from_means([[0.5]], spread=(1 / 12) ** 0.5).alpha.round(6)
         array([[1.]])

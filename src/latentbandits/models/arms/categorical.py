@@ -1,4 +1,4 @@
-"""Star ratings, outcomes with a value each: categorical rewards with Dirichlet priors."""
+"""Categorical rewards with Dirichlet priors: star ratings, outcomes with a value each."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ _TINY = np.finfo(np.float64).tiny
 class CategoricalArms(ConjugateArms):
     """Rewards are one of `values`, with probabilities theta[s, a] ~ Dirichlet(concentration[s, a]).
 
-    `concentration` is `(n_states, n_actions, n_categories)`, or with a session axis first: how
-    often the prior has seen each category. The mean reward is the probabilities' mean of `values`.
+    Args:
+        concentration: how often the prior has seen each category, `(n_states, n_actions,
+            n_categories)` or with a session axis first.
+        values: the reward of each category, `(n_categories,)`, in increasing order.
+        state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
 
     >>> model = CategoricalArms([[[1.0, 1.0, 8.0], [8.0, 1.0, 1.0]]], values=[1.0, 2.0, 3.0])
     >>> model.expected_rewards(None)[0]
@@ -125,7 +128,7 @@ class CategoricalArms(ConjugateArms):
         return draws
 
     def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """In one product: both the draws' mean of the values and what they are to be divided by."""
+        """Draw mean rewards; one product gives the sums of values and of the unnormalised draws."""
         flat = dirichlet.unnormalised(phi, rng).reshape(-1, len(self.values))
         both = flat @ np.stack([self.values, np.ones_like(self.values)], axis=1)
         means: FloatArray = both[:, 0] / both[:, 1]
@@ -150,7 +153,7 @@ class CategoricalArms(ConjugateArms):
         return rewards
 
     def vague(self) -> Self:
-        """The mean probabilities, as strong as their spread over states and actions says."""
+        """Return one state with the mean probabilities, as strong as their spread allows."""
         share = self._one_state(
             self.point(self.prior_hyperparameters).mean(axis=(1, 2), keepdims=True)
         )

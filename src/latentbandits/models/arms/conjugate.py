@@ -1,7 +1,7 @@
 """Independent actions whose rewards have a conjugate prior: the exponential families (Appendix A).
 
-A family states its sufficient statistic, its log normaliser, and how parameters and rewards are
-drawn. Evidence, predictive density and posterior follow here, for all of them.
+A family states its sufficient statistic, its log normaliser, and samplers of parameters and
+rewards. Evidence, predictive density and posterior follow from these, here for all families.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from latentbandits.models.trees import map_leaves
 
 
 class ArmTotals(NamedTuple):
-    """Sums of a session's sufficient statistics: the same for every state, so order is free."""
+    """Sums of a session's sufficient statistics, the same for every state and in any order."""
 
     totals: FloatArray  # (n_sessions, n_actions, n_statistics)
 
 
 class ConjugateArms(StationaryModel, ABC):
-    """The frame of a family: p(r | theta) = b(r) exp(t(r) . eta(theta)), prior Z(phi)^-1 exp(...).
+    """Base class of a family: p(r | theta) = b(r) exp(t(r) . eta(theta)), prior Z(phi)^-1 exp(...).
 
-    `phi`, the hyperparameters, hold the prior's phi_0 and m_0 of Appendix A in one vector, to
-    which a reward adds its statistic t(r); log Z = -log H. Rounds of one action multiply to the
-    evidence Z(phi_0 + sum t) / Z(phi_0) (erratum E5) times the base measures. Its log is taken
-    as a difference in every round, and as Z of what a round leaves is the number that the next
-    round starts from, their rounding errors cancel instead of adding up.
+    The hyperparameters phi hold phi_0 and m_0 of Appendix A in one vector, to which a reward adds
+    its statistic t(r); log Z = -log H. The rewards of one action have the evidence
+    Z(phi_0 + sum t) / Z(phi_0) (erratum E5) times the base measures. Each round adds the
+    difference of log Z. The differences telescope, so that their rounding errors cancel.
 
     Subclasses are frozen dataclasses; every field of `prior_fields` is an array
     `(n_states, n_actions, ...)`, or with a leading session axis.
@@ -44,68 +43,68 @@ class ConjugateArms(StationaryModel, ABC):
 
     prior_fields: ClassVar[tuple[str, ...]]
 
-    # What a family states. Arrays of hyperparameters are (..., n_statistics).
+    # Methods of a family. Arrays of hyperparameters are (..., n_statistics).
 
     @abstractmethod
     def _hyperparameters(self) -> FloatArray:
-        """The prior's phi: the fields' shape and one more axis, of statistics."""
+        """Return phi of the prior: the shape of the fields and one more axis, of statistics."""
 
     @abstractmethod
     def statistic(self, reward: FloatArray) -> FloatArray:
-        """t(r): `(..., n_statistics)`."""
+        """Return t(r): `(..., n_statistics)`."""
 
     @abstractmethod
     def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        """Log Z(phi)."""
+        """Return log Z(phi)."""
 
     @abstractmethod
     def log_base_measure(self, reward: FloatArray) -> FloatArray | float:
-        """Log b(r)."""
+        """Return log b(r)."""
 
     @abstractmethod
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance, over theta, of the mean reward."""
+        """Return mean and variance of the mean reward under theta ~ phi."""
 
     @abstractmethod
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> Any:
-        """A draw of theta for every phi."""
+        """Draw theta for every phi."""
 
     @abstractmethod
     def point(self, phi: FloatArray) -> Any:
-        """The theta that the m-policies take as true; its mean reward is that of `moments`."""
+        """Return the point estimate of theta; its mean reward is the mean of `moments`."""
 
     @abstractmethod
     def mean_reward(self, theta: Any) -> FloatArray:
-        """The mean of p(r | theta)."""
+        """Return the mean of p(r | theta)."""
 
     @abstractmethod
     def log_density(self, theta: Any, reward: FloatArray) -> FloatArray:
-        """Log p(r | theta)."""
+        """Return log p(r | theta)."""
 
     @abstractmethod
     def draw(self, theta: Any, rng: np.random.Generator) -> FloatArray:
-        """A reward for every theta."""
+        """Draw a reward for every theta."""
 
     @abstractmethod
     def vague(self) -> Self:
-        """One state, whose prior is as wide as all states and actions together."""
+        """Return one state, whose prior is as wide as all states and actions together."""
 
     @property
     @abstractmethod
     def noise(self) -> float: ...
 
-    # What follows.
+    # Methods that follow from these.
 
     def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """A draw of the mean reward for every phi."""
+        """Draw the mean reward for every phi."""
         return self.mean_reward(self.sample(phi, rng))
 
     def log_normaliser_step(
         self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
     ) -> FloatArray:
-        """Log Z of the posterior after one more reward, less log Z of the one before it.
+        """Return log Z of the posterior after one more reward, less log Z before it.
 
-        A family whose Gamma functions cancel in the difference may say so.
+        A family overrides it if its Gamma functions cancel in the difference.
         """
         after = self.log_normaliser(prior + (totals + statistic))
         after -= self.log_normaliser(prior + totals)
@@ -158,8 +157,9 @@ class ConjugateArms(StationaryModel, ABC):
         return log_predictive, ArmTotals(totals)
 
     def log_evidence(self, parameters: ArmTotals) -> FloatArray:
-        """Log of Z(phi_t) / Z(phi_0) over all actions (erratum E5), without the base measures,
-        which are the same in every state: `(n, n_states)`.
+        """Return log Z(phi_t) / Z(phi_0) summed over actions (erratum E5): `(n, n_states)`.
+
+        The base measures, which are the same in every state, are left out.
         """
         after = self.log_normaliser(self.prior_hyperparameters + parameters.totals[:, None])
         evidence: FloatArray = (after - self.log_normaliser(self.prior_hyperparameters)).sum(axis=2)
@@ -216,7 +216,7 @@ class ConjugateArms(StationaryModel, ABC):
         eligible: BoolArray | None,
         weights: FloatArray,
     ) -> None:
-        """Beta and gamma distribution functions cost more than draws: those are counted."""
+        """Return None: distribution functions of these families cost more than counted draws."""
         return
 
     def select(self, session: IntArray | None, state: IntArray) -> Self:
@@ -254,11 +254,11 @@ class ConjugateArms(StationaryModel, ABC):
         return model
 
     def _kept_fields(self) -> tuple[str, ...]:
-        """Fields that are the same in every state."""
+        """Return the names of fields that are the same in every state."""
         return ()
 
     def _overall(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and deviation of a mean reward of any state and action, for one state's arrays."""
+        """Return mean and deviation of the mean reward over all states and actions."""
         mean, variance = self.moments(self.prior_hyperparameters)
         both = (
             mean.mean(axis=(1, 2), keepdims=True),
@@ -270,7 +270,7 @@ class ConjugateArms(StationaryModel, ABC):
         return centre, deviation
 
     def _one_state(self, array: FloatArray) -> FloatArray:
-        """`array` (1 or n_sessions, 1, 1 or n_actions, ...) in the shape of one state's fields."""
+        """Return `array` (1 or n_sessions, 1, 1 or n_actions, ...) in the shape of a field."""
         shape = (len(array), 1, self.n_actions, *array.shape[3:])
         full = np.broadcast_to(array, shape)
         return full[0] if self.n_sessions is None else full

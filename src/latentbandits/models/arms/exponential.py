@@ -1,4 +1,4 @@
-"""Waiting times, amounts: exponential rewards with gamma priors on their rates."""
+"""Exponential rewards with gamma priors on their rates: waiting times, amounts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,16 @@ from latentbandits.models.support import Interval, Support
 
 @dataclass(frozen=True, eq=False, init=False)
 class ExponentialArms(ConjugateArms):
-    """Rewards Exponential of mean 1 / theta[s, a], with theta[s, a] ~ Gamma(shape, scale).
+    """Rewards are exponential with mean 1 / theta[s, a], and theta[s, a] ~ Gamma(shape, scale).
 
-    The prior is worth `shape` rewards that sum to `scale`; the mean reward, 1 / theta, is
-    inverse gamma with mean scale / (shape - 1). `shape` must be above 2, so that it has a variance.
+    The prior is worth `shape` rewards that sum to `scale`. The mean reward 1 / theta is inverse
+    gamma with mean scale / (shape - 1).
+
+    Args:
+        shape: above 2, so that the mean reward has a variance; `(n_states, n_actions)` or with a
+            session axis first.
+        scale: above zero, like `shape`; one of the two may be a single number.
+        state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
 
     >>> ExponentialArms(shape=5.0, scale=[[8.0, 4.0]]).expected_rewards(None)[0]
     array([[2., 1.]])
@@ -59,7 +65,7 @@ class ExponentialArms(ConjugateArms):
     def from_means(
         cls, means: ArrayLike, spread: ArrayLike, state_prior: ArrayLike | None = None
     ) -> Self:
-        """The priors under which mean rewards have these means and standard deviations.
+        """Return the model whose mean rewards have these means and standard deviations.
 
         >>> ExponentialArms.from_means([[2.0]], spread=1.0).shape
         array([[6.]])
@@ -97,7 +103,7 @@ class ExponentialArms(ConjugateArms):
         return InverseGamma(phi[..., 0], phi[..., 1])
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """The mean reward, 1 / theta."""
+        """Draw the mean reward, 1 / theta."""
         mean: FloatArray = phi[..., 1] / gamma.standard_gamma(phi[..., 0], rng)
         return mean
 

@@ -22,24 +22,25 @@ from latentbandits.models.summary import Summary
 
 
 class ArmStatistics(NamedTuple):
-    """Sufficient statistics of a session: the same for every state, so their order is free."""
+    """Sufficient statistics of a session, the same for every state and in any order."""
 
     counts: FloatArray  # (n_sessions, n_actions)
     sums: FloatArray  # (n_sessions, n_actions), of rewards
 
-    def of(self, action: IntArray) -> tuple[FloatArray, FloatArray]:
-        """The count and the sum of one action per session, both `(n_sessions,)`."""
+    def played(self, action: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return count and sum of one action per session, both `(n_sessions,)`."""
         cell = self._cell(action)
         return self.counts.take(cell), self.sums.take(cell)
 
     def add(self, action: IntArray, reward: FloatArray) -> ArmStatistics:
+        """Return the statistics after one more reward of each session."""
         cell, (counts, sums) = self._cell(action), (self.counts.copy(), self.sums.copy())
         counts.put(cell, counts.take(cell) + 1)
         sums.put(cell, sums.take(cell) + reward)
         return ArmStatistics(counts, sums)
 
     def _cell(self, action: IntArray) -> IntArray:
-        """Where each session's action lies in the flattened arrays."""
+        """Return the index of each session's action in the flattened arrays."""
         cell: IntArray = action + self.counts.shape[1] * np.arange(len(action))
         return cell
 
@@ -48,9 +49,13 @@ class ArmStatistics(NamedTuple):
 class GaussianArms(StationaryModel):
     """Rewards N(theta[s, a], noise^2), with theta[s, a] ~ N(means[s, a], spread[s, a]^2).
 
-    `means` is `(n_states, n_actions)`, or `(n_sessions, n_states, n_actions)` where every session
-    has an instance of its own. `spread` is how unsure the offline data left us of each mean: one
-    number, or an array like `means`; 0 is certain. `state_prior` is P1(s); None is uniform.
+    Args:
+        means: `(n_states, n_actions)`, or `(n_sessions, n_states, n_actions)` if every session has
+            an instance of its own.
+        noise: standard deviation of a reward.
+        spread: standard deviation of the prior of each mean, one number or like `means`; 0 is
+            certain.
+        state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
 
     >>> model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1)
     >>> model.n_states, model.n_actions
@@ -131,7 +136,7 @@ class GaussianArms(StationaryModel):
     def condition(
         self, parameters: ArmStatistics, context: Context, action: IntArray, reward: FloatArray
     ) -> tuple[FloatArray, ArmStatistics]:
-        count, total = parameters.of(action)
+        count, total = parameters.played(action)
         mean, variance = self._posterior(
             rows(self._means_by_action, action),
             rows(self._variances_by_action, action),
@@ -263,7 +268,7 @@ class GaussianArms(StationaryModel):
     def _posterior(
         self, mean: FloatArray, variance: FloatArray, count: FloatArray, total: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """K and M of Algorithm 4 over all rounds (erratum E1), free of 1/0 where variance is 0."""
+        """Return M and K of Algorithm 4 over all rounds (erratum E1); variance may be 0."""
         noise = self.noise**2
         scale = variance / (variance * count + noise)
         posterior_mean = total - count * mean

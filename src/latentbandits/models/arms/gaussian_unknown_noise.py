@@ -32,8 +32,16 @@ class GaussianArmsUnknownNoise(ConjugateArms):
     """Rewards N(theta[s, a], sigma[s, a]^2), both unknown: normal-inverse-gamma.
 
     theta is N(means, sigma^2 / mean_count) and sigma^2 is noise_scale^2 noise_count / chi^2 with
-    `noise_count` degrees of freedom: the prior is worth `mean_count` rewards on the mean and
-    `noise_count` on the noise. That must be above 2, so that the mean reward has a variance.
+    `noise_count` degrees of freedom. All arrays are `(n_states, n_actions)` or with a session axis
+    first; all but `means` may be single numbers.
+
+    Args:
+        means: prior means of theta.
+        noise_scale: a guess of sigma.
+        mean_count: the number of rewards that the prior of theta is worth.
+        noise_count: the number of rewards that the prior of sigma is worth; above 2, so that the
+            mean reward has a variance.
+        state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
 
     >>> model = GaussianArmsUnknownNoise([[0.9, 0.1]], 0.5, mean_count=4, noise_count=10)
     >>> model.posterior_rewards(model.parameters(1), None)[1].round(6)
@@ -87,8 +95,9 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         return float(self.point(self.prior_hyperparameters).noise.max())
 
     def _hyperparameters(self) -> FloatArray:
-        """kappa, kappa m, 2 b + kappa m^2 and 2 a, with m measured from the centre: a reward adds
-        1, r, r^2 and 1. The centre keeps the sum of squares from cancelling.
+        """Return kappa, kappa m, 2 b + kappa m^2 and 2 a, to which a reward adds 1, r, r^2 and 1.
+
+        m and r are measured from the centre, so that the sum of squares does not cancel.
         """
         offset = self.means - self._centre
         return np.stack(
@@ -110,7 +119,7 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         from scipy.special import gammaln
 
         a = phi[..., 3] / 2
-        log_z: FloatArray = gammaln(a) - a * np.log(_rest(phi) / 2) - 0.5 * np.log(phi[..., 0])
+        log_z: FloatArray = gammaln(a) - a * np.log(_squares(phi) / 2) - 0.5 * np.log(phi[..., 0])
         return log_z
 
     def log_base_measure(self, reward: FloatArray) -> float:
@@ -118,14 +127,14 @@ class GaussianArmsUnknownNoise(ConjugateArms):
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         mean = phi[..., 1] / phi[..., 0] + self._centre
-        return mean, _rest(phi) / (phi[..., 3] - 2) / phi[..., 0]
+        return mean, _squares(phi) / (phi[..., 3] - 2) / phi[..., 0]
 
     def law(self, phi: FloatArray) -> Student:
         centre = phi[..., 1] / phi[..., 0] + self._centre
-        return Student(centre, np.sqrt(_rest(phi) / phi[..., 3] / phi[..., 0]), phi[..., 3])
+        return Student(centre, np.sqrt(_squares(phi) / phi[..., 3] / phi[..., 0]), phi[..., 3])
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> MeanAndNoise:
-        noise = np.sqrt(0.5 * _rest(phi) / standard_gamma(phi[..., 3] / 2, rng))
+        noise = np.sqrt(0.5 * _squares(phi) / standard_gamma(phi[..., 3] / 2, rng))
         mean = noise / np.sqrt(phi[..., 0])
         mean *= rng.standard_normal(mean.shape)
         mean += phi[..., 1] / phi[..., 0]
@@ -133,11 +142,11 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         return MeanAndNoise(mean, noise)
 
     def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Student's t in one go: a normal over the root of a gamma."""
+        """Draw Student's t: a normal variable over the root of a gamma variable."""
         count, total = np.ascontiguousarray(phi[..., 0]), phi[..., 1]
         offset = total / count
         spread = phi[..., 2] - total * offset
-        np.maximum(spread, _TINY, out=spread)  # as in _rest
+        np.maximum(spread, _TINY, out=spread)  # as in _squares
         count *= standard_gamma(0.5 * phi[..., 3], rng)
         spread /= count
         spread *= 0.5
@@ -148,7 +157,7 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         return means
 
     def point(self, phi: FloatArray) -> MeanAndNoise:
-        return MeanAndNoise(self.moments(phi)[0], np.sqrt(_rest(phi) / (phi[..., 3] - 2)))
+        return MeanAndNoise(self.moments(phi)[0], np.sqrt(_squares(phi) / (phi[..., 3] - 2)))
 
     def mean_reward(self, theta: MeanAndNoise) -> FloatArray:
         return theta.mean
@@ -172,7 +181,7 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         return float(self.means.mean())
 
 
-def _rest(phi: FloatArray) -> FloatArray:
-    """2 b: what the squares hold beyond the mean, above zero whatever the rounding."""
+def _squares(phi: FloatArray) -> FloatArray:
+    """Return 2 b, the sum of squares around the mean, above zero whatever the rounding."""
     rest: FloatArray = np.maximum(phi[..., 2] - phi[..., 1] ** 2 / phi[..., 0], _TINY)
     return rest

@@ -1,4 +1,4 @@
-"""Counts: Poisson rewards with gamma priors."""
+"""Poisson rewards with gamma priors: counts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ from latentbandits.models.support import Counts, Support
 
 @dataclass(frozen=True, eq=False, init=False)
 class PoissonArms(ConjugateArms):
-    """Rewards Poisson(theta[s, a]), with theta[s, a] ~ Gamma(shape[s, a], rate[s, a]).
+    """Rewards are Poisson(theta[s, a]), and theta[s, a] ~ Gamma(shape[s, a], rate[s, a]).
 
-    The prior is worth `rate` rounds that brought `shape` events in all; its mean is shape / rate.
+    The prior is worth `rate` rounds with `shape` events in all; its mean is shape / rate.
+
+    Args:
+        shape: above zero, `(n_states, n_actions)` or with a session axis first.
+        rate: above zero, like `shape`; one of the two may be a single number.
+        state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
 
     >>> PoissonArms(shape=[[6.0, 2.0]], rate=2.0).expected_rewards(None)[0]
     array([[3., 1.]])
@@ -57,7 +62,7 @@ class PoissonArms(ConjugateArms):
     def from_means(
         cls, means: ArrayLike, spread: ArrayLike, state_prior: ArrayLike | None = None
     ) -> Self:
-        """The gamma priors of these means and standard deviations.
+        """Return the model whose gamma priors have these means and standard deviations.
 
         >>> PoissonArms.from_means([[3.0]], spread=1.0).shape
         array([[9.]])

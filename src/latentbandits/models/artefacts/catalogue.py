@@ -1,4 +1,4 @@
-"""The actions that a model was learned for: their ids, and how the model sees each."""
+"""The actions that a model was learned for: their ids, names and features."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from latentbandits.models.checks import FloatArray, IntArray
 class Catalogue:
     """Action ids in the order of a model's actions, their names, and their features.
 
-    `features` is `(n_actions, n_features)` for a model that takes a context, None for one whose
-    actions are numbered. Names default to the ids.
+    Args:
+        ids: one text for each action, all different.
+        names: texts for people; None is the ids.
+        features: `(n_actions, n_features)` for a model with features, None for arms.
 
     >>> catalogue = Catalogue(["m1", "m2"], features=[[1.0, 0.2], [1.0, 0.7]])
     >>> catalogue.context(["m2"])
@@ -37,24 +39,28 @@ class Catalogue:
         names: Sequence[str] | None = None,
         features: ArrayLike | None = None,
     ) -> None:
-        own = tuple(ids)
-        if not own or len(set(own)) < len(own) or not all(isinstance(i, str) for i in own):
+        unique = tuple(ids)
+        if (
+            not unique
+            or len(set(unique)) < len(unique)
+            or not all(isinstance(i, str) for i in unique)
+        ):
             raise ValueError("ids must be different texts, at least one")
-        called = own if names is None else tuple(names)
-        if len(called) != len(own) or not all(isinstance(name, str) for name in called):
-            raise ValueError(f"names must be one text for each of {len(own)} ids")
+        labels = unique if names is None else tuple(names)
+        if len(labels) != len(unique) or not all(isinstance(n, str) for n in labels):
+            raise ValueError(f"names must be one text for each of {len(unique)} ids")
         vectors = None if features is None else checks.finite_array("features", features, (2,))
-        if vectors is not None and len(vectors) != len(own):
-            raise ValueError(f"features must have a row for each of {len(own)} ids")
-        object.__setattr__(self, "ids", own)
-        object.__setattr__(self, "names", called)
+        if vectors is not None and len(vectors) != len(unique):
+            raise ValueError(f"features must have a row for each of {len(unique)} ids")
+        object.__setattr__(self, "ids", unique)
+        object.__setattr__(self, "names", labels)
         object.__setattr__(self, "features", None if vectors is None else checks.frozen(vectors))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def indices(self, ids: Sequence[str]) -> IntArray:
-        """Where these ids are in the catalogue; ValueError names the first that is not there."""
+        """Return the positions of these ids; ValueError names the first that is not there."""
         try:
             return np.array([self._index[i] for i in ids], np.int64)
         except KeyError as error:
@@ -64,7 +70,7 @@ class Catalogue:
             ) from None
 
     def context(self, ids: Sequence[str]) -> FloatArray:
-        """The features of these actions as the context of one session, `(1, n, n_features)`."""
+        """Return the features of these actions as the context of one session: `(1, n, d)`."""
         if self.features is None:
             raise ValueError("this catalogue has no features: its model takes no context")
         chosen: FloatArray = self.features[None, self.indices(ids)]
@@ -75,7 +81,7 @@ class Catalogue:
         return {i: n for n, i in enumerate(self.ids)}
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """As arrays for an artefact: texts are the bytes of a JSON list."""
+        """Return the arrays of an artefact; texts are the bytes of a JSON list."""
         arrays: dict[str, NDArray[Any]] = {
             "ids": _bytes(self.ids),
             "names": _bytes(self.names),
@@ -84,6 +90,7 @@ class Catalogue:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Catalogue:
+        """Return the catalogue that `to_arrays` took apart."""
         ids, names = (json.loads(arrays[name].tobytes()) for name in ("ids", "names"))
         return cls(ids, names, arrays.get("features"))
 

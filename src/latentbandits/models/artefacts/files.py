@@ -1,4 +1,4 @@
-"""Models on disk: a folder with `arrays.safetensors` and a `manifest.json` that vouches for it.
+"""Models on disk: a folder with `arrays.safetensors` and a `manifest.json` that verifies it.
 
 The manifest holds the kind of model, the schema version and the SHA-256 of the arrays, and a
 SHA-256 of itself: safetensors alone does not notice a flipped bit. Nothing is ever unpickled.
@@ -29,7 +29,7 @@ FORMAT = "latentbandits-model"
 ARRAYS_FILE = "arrays.safetensors"
 MANIFEST_FILE = "manifest.json"
 CATALOGUE = "catalogue."
-"""What the names of a catalogue's arrays begin with, beside those of the model."""
+"""Prefix of the names of a catalogue's arrays."""
 
 
 class ArtefactError(ValueError):

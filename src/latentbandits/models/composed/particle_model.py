@@ -31,7 +31,7 @@ from latentbandits.models.protocol import Context
 from latentbandits.models.stationary import StationaryModel
 
 _PRIOR_SEED = 0x5EED
-_TIRED = 1 / 4  # resample where fewer than this share of the particles still count
+_RESAMPLE_BELOW = 1 / 4  # resample if the effective sample size is below this share
 
 
 class ParticlePosterior(NamedTuple):
@@ -149,7 +149,7 @@ class ParticleModel(StationaryModel, ABC):
         )
         size = self.effective_sample_size(updated)
         self._warn(size, parameters.theta.shape[-1])
-        return log_predictive, self._rejuvenate(updated, size < _TIRED * self.n_particles)
+        return log_predictive, self._rejuvenate(updated, size < _RESAMPLE_BELOW * self.n_particles)
 
     def effective_sample_size(self, parameters: ParticlePosterior) -> FloatArray:
         """Return 1 / sum of squared weights, `(n_sessions, n_states)`."""

@@ -23,8 +23,8 @@ from latentbandits.models.summary import Summary
 class LinearPosterior(NamedTuple):
     """N(mean, factor factor') of theta_s given s and a session's rewards.
 
-    The covariance is kept as a square root, so that it is symmetric and positive by construction
-    after any number of rounds, and a draw is one product instead of one decomposition.
+    The covariance is kept as a square root. It is then symmetric and positive by construction after
+    any number of rounds, and a draw is one product instead of one decomposition.
     """
 
     mean: FloatArray  # (n_sessions, n_states, n_features)
@@ -39,9 +39,13 @@ class LinearPosterior(NamedTuple):
 class LinearGaussian(StationaryModel):
     """Rewards N(x' theta_s, noise^2), with theta_s ~ N(weights[s], covariances[s]).
 
-    `weights` is `(n_states, n_features)`, `covariances` `(n_states, n_features, n_features)`, each
-    with a leading session axis where every session has an instance of its own. `covariances`
-    None is certain; it may be singular. `state_prior` is P1(s); None is uniform.
+    Args:
+        weights: `(n_states, n_features)`, or with a session axis first if every session has an
+            instance of its own.
+        noise: standard deviation of a reward.
+        covariances: `(n_states, n_features, n_features)`, with a session axis if `weights` has one;
+            may be singular; None is certain.
+        state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
 
     >>> model = LinearGaussian([[1.0, 0.0], [0.0, 1.0]], noise=0.5)
     >>> model.expected_rewards(np.array([[[3.0, 1.0], [1.0, 2.0]]]))[0]
@@ -107,7 +111,7 @@ class LinearGaussian(StationaryModel):
 
     @cached_property
     def spread_bound(self) -> float:
-        """For features of length at most one: the root of the largest prior eigenvalue."""
+        """The root of the largest prior eigenvalue: a bound for features of length at most one."""
         return float(np.sqrt(max(np.linalg.eigvalsh(self.covariances).max(), 0.0)))
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
@@ -240,7 +244,7 @@ class LinearGaussian(StationaryModel):
         eligible: BoolArray | None,
         weights: FloatArray,
     ) -> None:
-        """Rewards that share theta have no one-dimensional form: their draws must be counted."""
+        """Return None: rewards that share theta have no one-dimensional form."""
 
     def select(self, session: IntArray | None, state: IntArray) -> LinearGaussian:
         if session is None:
@@ -250,7 +254,7 @@ class LinearGaussian(StationaryModel):
         return LinearGaussian(self._weights[chosen][:, None], self.noise, covariances[:, None])
 
     def vague(self) -> LinearGaussian:
-        """The covariance of weights over states, and their own, in one state."""
+        """Return one state with the covariance of weights within and between states."""
         mean = self.weights.mean(axis=-2, keepdims=True)
         offsets = self.weights - mean
         between = offsets.swapaxes(-1, -2) @ offsets / self.n_states
@@ -274,7 +278,7 @@ class LinearGaussian(StationaryModel):
 
     @cached_property
     def _factors(self) -> FloatArray:
-        """A square root of every covariance, also where it is singular."""
+        """Square roots of the covariances, which may be singular."""
         values, vectors = np.linalg.eigh(self.covariances)
         factors = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
         shaped: FloatArray = factors.reshape(*self._weights.shape, self.n_features)
@@ -282,7 +286,7 @@ class LinearGaussian(StationaryModel):
 
 
 def _at(values: FloatArray, state: IntArray) -> FloatArray:
-    """Those of `values` (n, n_states, ...) that belong to the states (n, m): `(n, m, ...)`."""
+    """Return the rows of `values` (n, n_states, ...) at the states (n, m): `(n, m, ...)`."""
     if len(values) == 1:
         return rows(values, state)
     chosen: FloatArray = values[np.arange(len(values))[:, None], state]  # priors stay broadcast
@@ -298,7 +302,7 @@ def _condition(
     out_mean: FloatArray,
     out_factor: FloatArray,
 ) -> FloatArray:
-    """Potter's square-root form of the rank-one update (errata E3, E4): returns log N(r; x'm, v).
+    """Update mean and factor by Potter's square-root form (errata E3, E4); return log N(r; x'm, v).
 
     With f = L'x and v = f'f + noise: m <- m + L f (r - x'm) / v and
     L <- L - L f f' / (v + sqrt(noise v)), whose L L' is cov - cov x x' cov / v.

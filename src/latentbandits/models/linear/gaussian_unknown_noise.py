@@ -22,7 +22,10 @@ from latentbandits.models.summary import Summary
 
 
 class LinearNoisePosterior(NamedTuple):
-    """Of theta_s in units of sigma_s, and of sigma_s^2: inverse gamma (count / 2, squares / 2)."""
+    """Posterior of theta_s / sigma_s (normal) and sigma_s^2 (inverse gamma).
+
+    The inverse gamma has shape counts / 2 and scale squares / 2.
+    """
 
     mean: FloatArray  # (n_sessions, n_states, n_features)
     factor: FloatArray  # (n_sessions, n_states, n_features, n_features)
@@ -45,8 +48,15 @@ class WeightsAndNoise(NamedTuple):
 class LinearGaussianUnknownNoise(StationaryModel):
     """Rewards N(x' theta_s, sigma_s^2), both unknown: theta_s ~ N(weights, sigma_s^2 covariances).
 
-    sigma_s^2 is noise_scale^2 noise_count / chi^2 with `noise_count` degrees of freedom, which
-    must be above 2, so that rewards have a variance. `covariances` are in units of the noise.
+    sigma_s^2 is noise_scale^2 noise_count / chi^2 with `noise_count` degrees of freedom.
+
+    Args:
+        weights: `(n_states, n_features)`, or with a session axis first.
+        covariances: `(n_states, n_features, n_features)`, in units of sigma_s^2.
+        noise_scale: a guess of sigma_s, one number or `(n_states,)`.
+        noise_count: the number of rewards that the guess is worth; above 2, so that rewards have a
+            variance.
+        state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
 
     >>> model = LinearGaussianUnknownNoise([[1.0, 0.0]], [np.eye(2)], 0.5, noise_count=8)
     >>> model.expected_rewards(np.array([[[3.0, 1.0]]]))[0]
@@ -119,7 +129,7 @@ class LinearGaussianUnknownNoise(StationaryModel):
 
     @cached_property
     def spread_bound(self) -> float:
-        """For features of length at most one."""
+        """A bound for features of length at most one."""
         return self.noise * self._unit.spread_bound
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
@@ -146,7 +156,9 @@ class LinearGaussianUnknownNoise(StationaryModel):
         action: IntArray,
         reward: FloatArray,
     ) -> tuple[FloatArray, LinearNoisePosterior]:
-        """The predictive is Student's t: with v = x' cov x + 1 and q = (r - x'm)^2 / v, its
+        """Condition on rewards, whose predictive distribution is Student's t.
+
+        With v = x' cov x + 1 and q = (r - x'm)^2 / v, its
         density is Gamma((n + 1) / 2) / Gamma(n / 2) / sqrt(pi v z) (1 + q / z)^(-(n + 1) / 2)
         for n counts and squares z, to which the reward adds 1 and q.
         """
@@ -186,7 +198,7 @@ class LinearGaussianUnknownNoise(StationaryModel):
         state: IntArray,
         rng: np.random.Generator,
     ) -> FloatArray:
-        """X'm + sigma (x'theta - x'm), theta drawn in units of the noise."""
+        """Return x'm + sigma (x'theta - x'm) with theta drawn in units of the noise."""
         chosen = np.arange(len(state))[:, None], state
         noise = 0.5 * parameters.squares[chosen]
         noise /= rng.standard_gamma(parameters.counts[chosen] / 2)
@@ -233,7 +245,7 @@ class LinearGaussianUnknownNoise(StationaryModel):
         eligible: BoolArray | None,
         weights: FloatArray,
     ) -> None:
-        """Rewards that share theta have no one-dimensional form: their draws must be counted."""
+        """Return None: rewards that share theta have no one-dimensional form."""
         return
 
     def select(self, session: IntArray | None, state: IntArray) -> LinearGaussianUnknownNoise:
@@ -247,7 +259,7 @@ class LinearGaussianUnknownNoise(StationaryModel):
         return LinearGaussianUnknownNoise(unit.weights, unit.covariances, scale, count)
 
     def vague(self) -> LinearGaussianUnknownNoise:
-        """The covariance of weights over states, and their own, in one state of mean noise."""
+        """Return one state of mean noise, with the covariance within and between states."""
         unit = self._unit.vague()
         variance = self._mean_variance.reshape(self.weights.shape[:-1]).mean(axis=-1)
         between = unit.covariances[..., 0, :, :] - self.covariances.mean(axis=-3)

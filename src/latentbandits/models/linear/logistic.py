@@ -1,4 +1,4 @@
-"""Clicks with features: a logistic-linear model, by particles."""
+"""Bernoulli rewards whose log-odds are linear in features: clicks with features, by particles."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class LogisticLinear(ParticleModel):
 
     @cached_property
     def spread_bound(self) -> float:
-        """For features of length at most one: a logistic curve is nowhere steeper than 1/4."""
+        """A bound for features of length at most one: the logistic curve has slope at most 1/4."""
         largest = float(np.linalg.eigvalsh(self.covariances).max())
         return min(0.25 * float(np.sqrt(largest)), 0.5)
 
@@ -107,7 +107,7 @@ class LogisticLinear(ParticleModel):
         return checks.features(context, n_sessions, self.n_features)
 
     def vague(self) -> LogisticLinear:
-        """The covariance of weights over states, and their own, in one state."""
+        """Return one state with the covariance of weights within and between states."""
         wide = LinearGaussian(self.weights, 1.0, self.covariances).vague()
         return LogisticLinear(
             wide.weights,
@@ -150,7 +150,7 @@ class LogisticLinear(ParticleModel):
         return theta
 
     def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray:
-        """Up to a constant of the state."""
+        """Return log P1(theta | s) up to a constant of the state."""
         z = (theta - self.weights[state][:, None]) @ self._inverse_factors[state].swapaxes(1, 2)
         density: FloatArray = -0.5 * np.einsum("kmp,kmp->km", z, z)
         return density
@@ -158,7 +158,7 @@ class LogisticLinear(ParticleModel):
     def _log_density(
         self, theta: FloatArray, features: FloatArray, reward: FloatArray
     ) -> FloatArray:
-        """-log(1 + exp(-m)) of the margin m = (2 r - 1) x' theta."""
+        """Return -log(1 + exp(-m)) of the margin m = (2 r - 1) x' theta."""
         signed = (features * (2 * reward - 1)[..., None]).swapaxes(1, 2)
         density: FloatArray = self._scores(theta, signed)
         shortfall = np.minimum(density, 0.0)

@@ -8,7 +8,7 @@ _BLOCK_NUMBERS = 2**16  # float64: half a megabyte; half or twice as many take l
 
 
 def blocks(n_sessions: int, numbers_per_session: int) -> Iterator[slice]:
-    """Slices that cover all sessions, for work on arrays of so many numbers per session.
+    """Yield slices that cover all sessions, for arrays of so many numbers per session.
 
     >>> list(blocks(5, 2**15))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]

@@ -1,4 +1,4 @@
-"""Dirichlet distributions: draws, normaliser, and one more observation. A beta is one of two."""
+"""Dirichlet distributions: draws and log normaliser. A beta distribution is one of two categories."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNDERFLOWS = 0.05  # a gamma draw of a smaller shape can be zero in floating po
 
 
 def log_normaliser(phi: FloatArray) -> FloatArray:
-    """Log of the product of Gamma(phi_c), over Gamma(sum phi).
+    """Return the log of prod_c Gamma(phi_c) / Gamma(sum phi).
 
     >>> log_normaliser(np.array([1.0, 1.0]))
     np.float64(0.0)
@@ -23,9 +23,9 @@ def log_normaliser(phi: FloatArray) -> FloatArray:
 
 
 def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArray) -> FloatArray:
-    """Log Z(phi + one_hot) - log Z(phi) = log(phi_c / sum phi), phi = prior + totals, (..., C).
+    """Return log Z(phi + one_hot) - log Z(phi) = log(phi_c / sum phi), phi = prior + totals (..., C).
 
-    The Gammas cancel. Sums come first, as all states share the totals.
+    The Gamma functions cancel. Sums are taken first because all states share the totals.
 
     >>> prior, totals, one_hot = np.array([[2.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
     >>> float(np.exp(log_normaliser_step(prior, totals, one_hot)))
@@ -39,7 +39,7 @@ def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArr
 
 
 def unnormalised(phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """A draw for every phi up to a factor of its own: the sum is not one, but not zero.
+    """Draw a vector proportional to Dirichlet(phi) for every phi; its sum is not zero.
 
     >>> bool((unnormalised(np.full((5, 2), 1e-6), np.random.default_rng(0)).sum(axis=1) > 0).all())
     True

@@ -1,8 +1,8 @@
-"""Gamma distributions: their normaliser, and draws for whole arrays of shapes.
+"""Gamma distributions: log normaliser, and draws for whole arrays of shapes.
 
-The draws are those of Marsaglia & Tsang (2000), in array operations. numpy draws one after the
-other. Here every element gets its proposal at once, and the few that are rejected are drawn by
-numpy, which is as good: a rejected proposal says nothing about the next draw.
+The draws are those of Marsaglia & Tsang (2000) in array operations. Every element gets its
+proposal at once, and numpy draws the few that are rejected: a rejected proposal is independent of
+the next draw.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _FEWEST = 4000  # for fewer draws the array operations cost more than they save
-_SMALLEST, _LARGEST = 0.4, 1e6  # shapes of which proposals are mostly kept, and float32 is enough
+_SMALLEST, _LARGEST = 0.4, 1e6  # shapes with few rejections, for which float32 is enough
 _LEFTMOST, _QUARTIC = -0.5, 1.28  # h(y) <= 1.28 y^4 from there on: h(y) / y^4 falls with y
 
 
 def log_normaliser(phi: FloatArray) -> FloatArray:
-    """Log of Gamma(a) / b^a, phi = (..., 2) being shape a and rate b.
+    """Return the log of Gamma(a) / b^a; phi (..., 2) is shape a and rate b.
 
     >>> float(log_normaliser(np.array([3.0, 1.0])).round(6))  # Gamma(3) = 2
     0.693147
@@ -34,7 +34,7 @@ def log_normaliser(phi: FloatArray) -> FloatArray:
 
 
 def standard_gamma(shape: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """A draw from Gamma(shape, 1) for every element; of many, to the resolution of float32.
+    """Draw from Gamma(shape, 1) for every element; large arrays to the resolution of float32.
 
     With d = shape - 1/3, x normal and y = x / (3 sqrt(d)), the proposal d (1 + y)^3 is kept with
     probability exp(-d h(y)), where h(y) = 3 y - 3 y^2 / 2 + y^3 - 3 log(1 + y); never if y <= -1.
@@ -50,12 +50,12 @@ def standard_gamma(shape: FloatArray, rng: np.random.Generator) -> FloatArray:
     shapes = shape.ravel()
     d = shapes.astype(np.float32)
     unusual = (d < _SMALLEST) | (d > _LARGEST)
-    d[unusual] = 1  # whatever is usual: these are drawn again
+    d[unusual] = 1  # any usual shape: these are drawn again
     d -= 1 / 3
     y = _normals(d.size, rng)
     y /= np.sqrt(d)
     y *= 1 / 3
-    first_bits = _bytes(d.size, rng)  # of the uniform that decides, which few ask to the last bit
+    first_bits = _bytes(d.size, rng)  # of the uniform that accepts a proposal; few need more bits
     undecided = np.flatnonzero(_unsure(d, y, first_bits))
     rejected = _rejected(d[undecided], y[undecided], first_bits[undecided], rng)
     y += 1
@@ -68,7 +68,7 @@ def standard_gamma(shape: FloatArray, rng: np.random.Generator) -> FloatArray:
 
 
 def _normals(n: int, rng: np.random.Generator) -> Floats:
-    """Box & Muller (1958), whose arrays take half the time of numpy's one by one."""
+    """Draw normals by Box & Muller (1958), in half the time of numpy's generator."""
     half = (n + 1) // 2
     radius = rng.standard_exponential(half, dtype=np.float32)
     radius *= 2
@@ -88,18 +88,18 @@ def _bytes(n: int, rng: np.random.Generator) -> Bytes:
 
 
 def _unsure(d: Floats, y: Floats, first_bits: Bytes) -> BoolArray:
-    """Where a uniform of these first bits is not surely below the chance of being kept."""
+    """Mark proposals whose acceptance the first byte of the uniform cannot decide."""
     bound = np.square(y)
     np.square(bound, out=bound)
     bound *= d
     bound *= 256 * _QUARTIC
-    unsure: BoolArray = bound > np.invert(first_bits)  # 255 less these
+    unsure: BoolArray = bound > np.invert(first_bits)  # 255 - first_bits
     unsure |= y < _LEFTMOST
     return unsure
 
 
 def _rejected(d: Floats, y: Floats, first_bits: Bytes, rng: np.random.Generator) -> BoolArray:
-    """Which proposals are not kept, with the rest of the uniform's bits."""
+    """Mark the proposals that are rejected, with the remaining bits of the uniform."""
     uniform = (first_bits + rng.random(len(d))) / 256
     y = np.maximum(y.astype(np.float64), -1)
     with np.errstate(divide="ignore"):  # log 0 at y = -1: kept with probability zero

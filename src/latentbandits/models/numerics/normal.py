@@ -1,4 +1,4 @@
-"""The normal density that every Gaussian model scores its rewards with."""
+"""The log density of a normal distribution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOG_2PI = math.log(2 * math.pi)
 
 
 def log_normal_density(residual: FloatArray, variance: FloatArray | float) -> FloatArray:
-    """Log N(residual; 0, variance), elementwise.
+    """Return log N(residual; 0, variance), elementwise.
 
     >>> float(log_normal_density(np.array(0.0), 1.0).round(6))
     -0.918939

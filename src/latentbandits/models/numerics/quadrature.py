@@ -11,8 +11,8 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
 
 _REACH = 6.0  # standard deviations: beyond them lies 1e-9
-_STEP = 1.5  # standard deviations of the narrowest variable that is still at play
-_NEGLIGIBLE = 1e-8  # a problem of this weight cannot move the weighted answer
+_STEP = 1.5  # standard deviations of the narrowest variable that can be the largest
+_NEGLIGIBLE = 1e-8  # a problem of this weight does not change the weighted answer
 
 
 def probability_largest(
@@ -21,13 +21,21 @@ def probability_largest(
     eligible: BoolArray | None = None,
     weights: FloatArray | None = None,
 ) -> FloatArray:
-    """P(Y_a > Y_b for all b != a), Y_a ~ N(mean_a, deviation_a^2): `(n, m, k)` for inputs like it.
+    """Return P(Y_a > Y_b for all b != a) of independent Y_a ~ N(mean_a, deviation_a^2).
 
-    For each variable, the integral of its density times the others' distribution functions, by
-    Gauss-Legendre on pieces that follow the narrowest variable still at play, so that a narrow
-    one among wide ones is seen. Variables of deviation zero are points: the largest of them, or
-    its ties in equal shares, wins where all others stay below it.
-    `eligible` is `(n, k)`; problems whose `weights` (n, m) are negligible are answered uniformly.
+    For each variable this is the integral of its density times the distribution functions of the
+    others, by Gauss-Legendre quadrature. The pieces follow the narrowest variable that can still
+    be the largest, so that a narrow one among wide ones is resolved. Variables of deviation zero
+    are points: the largest wins if all others are below it, and ties share equally.
+
+    Args:
+        mean: `(n, m, k)`, m problems of k variables for each of n sessions.
+        deviation: like `mean`.
+        eligible: `(n, k)`; None is all.
+        weights: `(n, m)`; problems of negligible weight get the uniform answer.
+
+    Returns:
+        Probabilities `(n, m, k)`, which sum to one over k.
 
     >>> probability_largest(np.zeros((1, 1, 4)), np.ones((1, 1, 4))).round(6)
     array([[[0.25, 0.25, 0.25, 0.25]]])
@@ -43,13 +51,13 @@ def probability_largest(
 
 
 def _solve(mean: FloatArray, deviation: FloatArray, eligible: BoolArray) -> FloatArray:
-    """The same for `(n, k)` arrays, every problem with eligible variables of its own."""
-    from scipy.special import ndtr  # a tenth of a second that most imports need not spend
+    """Solve problems given as `(n, k)` arrays."""
+    from scipy.special import ndtr  # importing it takes a tenth of a second
 
     nodes, node_weights = _rule()
     wide = eligible & (deviation >= np.finfo(np.float64).tiny)
     points = eligible & ~wide
-    # Relative to where it is decided, so that deviations far below the rounding of a mean count.
+    # Relative to the likely maximum, so that deviations below the rounding of a mean matter.
     lower = np.where(eligible, mean - _REACH * np.where(wide, deviation, 0.0), -np.inf)
     place = mean - mean[np.arange(len(mean)), lower.argmax(axis=1), None]
     centre = np.where(wide, place, -np.inf)  # what is not wide is always below
@@ -82,7 +90,7 @@ def _solve(mean: FloatArray, deviation: FloatArray, eligible: BoolArray) -> Floa
 
 @cache
 def _rule() -> tuple[FloatArray, FloatArray]:
-    """Gauss-Legendre nodes and weights on (0, 1): exact for polynomials of degree 15."""
+    """Return Gauss-Legendre nodes and weights on (0, 1), exact to polynomials of degree 15."""
     nodes, weights = np.polynomial.legendre.leggauss(8)
     return (1 + nodes) / 2, weights / 2
 
@@ -90,10 +98,11 @@ def _rule() -> tuple[FloatArray, FloatArray]:
 def _pieces(
     floor: FloatArray, centre: FloatArray, scale: FloatArray
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """From the floor, below which no maximum lies, to the end of every variable's reach.
+    """Return the pieces of the integral: their problem, left end and width.
 
-    The narrowest variable settles the width of the pieces up to the end of its reach, then the
-    next narrowest up to its own, and so on. Each piece as its problem, its left end, its width.
+    They go from the floor, below which no maximum lies, to the end of every variable's reach. The
+    narrowest variable determines their width up to the end of its reach, then the next narrowest
+    up to its own, and so on.
     """
     order = scale.argsort(axis=1)
     reach = np.take_along_axis(centre + _REACH * scale, order, axis=1)

@@ -1,4 +1,4 @@
-"""Rows of tables that sessions share, or have one each."""
+"""Rows of a table for every session, or of one table for all."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from latentbandits.models.checks import FloatArray, IntArray
 
 
 def rows(tables: FloatArray, index: IntArray) -> FloatArray:
-    """The rows `index` (n, ...) of the table of each session, or of one for all: `(n, ..., width)`.
+    """Return the rows `index` (n, ...) of `tables` (1 or n, n_rows, width): `(n, ..., width)`.
 
-    The same as tables[session, index], by `take`, which is several times faster. A row may have
-    more than one axis.
+    The result is tables[session, index]; `take` is several times faster. A row may have more than
+    one axis.
 
     >>> rows(np.array([[[1.0, 2.0], [3.0, 4.0]]]), np.array([1, 0, 1]))
     array([[3., 4.],
