@@ -10,7 +10,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 def log_sum(log_weights: FloatArray) -> FloatArray:
     """Return log sum exp over the last axis; -inf where every weight is zero.
 
-    >>> log_sum(np.log(np.array([[0.5, 0.25], [0.0, 0.0]]) + 0.0)).round(6)
+    >>> log_sum(np.array([[np.log(0.5), np.log(0.25)], [-np.inf, -np.inf]])).round(6)
     array([-0.287682,      -inf])
     """
     top = log_weights.max(axis=-1, keepdims=True)
