@@ -25,7 +25,8 @@ def log_normaliser(phi: FloatArray) -> FloatArray:
 def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArray) -> FloatArray:
     """Return log Z(phi + one_hot) - log Z(phi) = log(phi_c / sum phi).
 
-    phi is prior + totals, (..., C). The Gamma functions cancel. Sums are taken first because all states share the totals.
+    phi is prior + totals, (..., C). The Gamma functions cancel. Sums are taken first because all
+    states share the totals.
 
     >>> prior, totals, one_hot = np.array([[2.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
     >>> float(np.exp(log_normaliser_step(prior, totals, one_hot)))
