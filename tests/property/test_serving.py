@@ -12,11 +12,11 @@ from latentbandits import GaussianArms
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.ids import (
     OrderSequence,
-    Randomness,
     decision_id,
     parse_decision_id,
 )
 from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.row_generator import Stream
 from latentbandits.serving.engine.statistics import GroupTotals
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused
@@ -56,9 +56,9 @@ def test_orders_only_ever_grow(steps: list[tuple[int, bool]]) -> None:
 def test_ids_are_read_back_and_seed_the_same_draws(order: int, token: int) -> None:
     text = decision_id(order, token)
     assert parse_decision_id(text) == (order, token)
-    one, other = Randomness(), Randomness()
-    other.of(token, order).random(3)
-    assert (one.of(order, token).random(4) == other.of(order, token).random(4)).all()
+    one, other = Stream(), Stream()
+    other.start(token, order).random(3)
+    assert (one.start(order, token).random(4) == other.start(order, token).random(4)).all()
 
 
 @settings(deadline=None, max_examples=30)

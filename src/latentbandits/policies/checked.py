@@ -47,6 +47,9 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
 
     order_free: ClassVar[bool] = True
     learns_from: ClassVar[LearnsFrom] = "any"
+    row_wise: ClassVar[bool] = False
+    """Whether a session's decision depends on no other session's numbers: given a generator that
+    draws the rows of each session from a stream of its own, it is the same alone and together."""
 
     @property
     def name(self) -> str:
@@ -69,7 +72,7 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
         propensity: bool = True,
     ) -> Decision:
         """An eligible action for every session; `propensity=False` saves its cost."""
-        if not isinstance(rng, np.random.Generator):
+        if not _is_generator(rng):
             raise TypeError(_NO_GENERATOR.format(rng))
         n = _n_sessions(belief)
         features, n_actions = self._check_context(context, n)
@@ -198,6 +201,11 @@ def best_probabilities(scores: FloatArray, eligible: BoolArray | None) -> Action
     """The distribution that `choose_best` draws from."""
     mask = choice.best(choice.restrict(scores, eligible))
     return ActionProbabilities(choice.shares(mask), "exact")
+
+
+def _is_generator(rng: object) -> bool:
+    """Whether it draws: numpy's generator, or one with a stream for every session."""
+    return isinstance(rng, np.random.Generator) or hasattr(rng, "random_where")
 
 
 def _n_sessions(belief: object) -> int:

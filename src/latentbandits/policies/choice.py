@@ -27,10 +27,19 @@ def best(scores: FloatArray) -> BoolArray:
 def pick(mask: BoolArray, rng: np.random.Generator) -> IntArray:
     """One of the marked places of each row, each equally likely; no draw where nothing ties."""
     if np.count_nonzero(mask) > len(mask):
-        places: IntArray = (rng.random(mask.shape) * mask).argmax(axis=-1)
+        places: IntArray = (_tie_breakers(mask, rng) * mask).argmax(axis=-1)
     else:
         places = mask.argmax(axis=-1)
     return places
+
+
+def _tie_breakers(mask: BoolArray, rng: np.random.Generator) -> FloatArray:
+    """Uniform numbers; of a generator that has a stream for each session, only where one ties."""
+    where = getattr(rng, "random_where", None)
+    if where is None:
+        return rng.random(mask.shape)
+    numbers: FloatArray = where(mask.sum(axis=-1) > 1, mask.shape)
+    return numbers
 
 
 def pick_best(scores: FloatArray, eligible: BoolArray | None, rng: np.random.Generator) -> IntArray:

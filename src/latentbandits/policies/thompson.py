@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,6 +31,7 @@ from latentbandits.policies.latent import JointPolicy, KnownPolicy, PosteriorPol
 class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
     """Draw a state from its posterior, then mean rewards given the state, and play their best."""
 
+    row_wise: ClassVar[bool] = True
     propensity_draws: int = 0
 
     @abstractmethod
@@ -116,15 +118,16 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         *,
         eligible: ArrayLike | None = None,
     ) -> Decision:
-        """Decide for one session, with a Monte Carlo estimate of the propensity.
+        """Decide for every session, with a Monte Carlo estimate of the propensity.
 
         The estimate is the fraction of `draws` + 1 decisions, this one included, that pick the
         same action, so it is never zero. It is quicker than `decide` where that would integrate.
         """
-        features, n_actions = self._check_context(context, 1)
-        mask = check_eligible(eligible, 1, n_actions)
+        n = len(belief.log_weights)
+        features, n_actions = self._check_context(context, n)
+        mask = check_eligible(eligible, n, n_actions)
         action, state = self.sample_actions(belief, features, mask, draws + 1, rng)
-        chance = np.array([np.count_nonzero(action == action[0, 0]) / (draws + 1)])
+        chance = np.count_nonzero(action == action[:, :1], axis=1) / (draws + 1)
         return Decision(action[:, 0], state[:, 0], chance, "counted", self.name, mask)
 
     def sample_actions(

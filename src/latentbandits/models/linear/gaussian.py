@@ -188,28 +188,12 @@ class LinearGaussian(StationaryModel):
         """Return `sample_rewards` made from given standard normals, `(1 or n, m, n_features)`."""
         n, m = state.shape
         draws = np.broadcast_to(normals, (n, m, self.n_features))
+        features = checks.required(context)
         if m <= self.n_states:
             theta = (_at(parameters.factor, state) @ draws[..., None])[..., 0]
             theta += _at(parameters.mean, state)
-        # Many draws: one product per state is less work than a factor for every draw.
-        elif n == 1:
-            theta = np.empty(draws.shape)
-            order = state[0].argsort()
-            stop = 0
-            for s, count in enumerate(np.bincount(state[0]).tolist()):
-                start, stop = stop, stop + count
-                if count:
-                    given_s = draws[0, start:stop] @ parameters.factor[0, s].T
-                    given_s += parameters.mean[0, s]
-                    theta[0, order[start:stop]] = given_s
-        else:
-            theta = np.empty(draws.shape)
-            for block in blocks(n, m * self.n_features):
-                for s in range(self.n_states):
-                    given_s = draws[block] @ parameters.factor[block, s].swapaxes(1, 2)
-                    given_s += parameters.mean[block, s, None]
-                    np.copyto(theta[block], given_s, where=(state[block] == s)[..., None])
-        return theta @ checks.required(context).swapaxes(1, 2)
+            return theta @ features.swapaxes(1, 2)
+        return _many_rewards(parameters, features, state, draws)
 
     def point_theta(self, state: IntArray) -> FloatArray:
         """Return the weights that `log_likelihood` takes for users in `state` (n,)."""
@@ -283,6 +267,38 @@ class LinearGaussian(StationaryModel):
         factors = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
         shaped: FloatArray = factors.reshape(*self._weights.shape, self.n_features)
         return shaped
+
+
+def _many_rewards(
+    parameters: LinearPosterior, features: FloatArray, state: IntArray, draws: FloatArray
+) -> FloatArray:
+    """Return mean rewards `(n, m, K)` of many draws: one product for each session and state.
+
+    The draws of a session are handed out to its states in order: the first draws to the places of
+    state 0, and so on. With few actions the features are multiplied with the factor of a state
+    once, and not with every draw of theta.
+    """
+    n, m, d = draws.shape
+    n_states, n_actions = parameters.mean.shape[1], features.shape[1]
+    order = state.argsort(axis=1, kind="stable")
+    flat = state + n_states * np.arange(n)[:, None]
+    counts = np.bincount(flat.ravel(), minlength=n * n_states).reshape(n, n_states)
+    session, states = counts.nonzero()
+    stops = counts.cumsum(axis=1)[session, states].tolist()
+    starts = (counts.cumsum(axis=1) - counts)[session, states].tolist()
+    few_actions = n_actions * len(session) < n * m
+    factor, mean = parameters.factor[session, states], parameters.mean[session, states]
+    if few_actions:
+        chosen = features[session] if n > 1 else features
+        mean = (chosen @ mean[:, :, None])[:, :, 0]
+        factor = chosen @ factor
+    factor = factor.swapaxes(1, 2)
+    values = np.empty((n, m, n_actions if few_actions else d))
+    for g, (i, start, stop) in enumerate(zip(session.tolist(), starts, stops, strict=True)):
+        given = draws[i, start:stop] @ factor[g]
+        given += mean[g]
+        values[i, order[i, start:stop]] = given
+    return values if few_actions else values @ features.swapaxes(1, 2)
 
 
 def _at(values: FloatArray, state: IntArray) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -10,21 +9,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from latentbandits.serving.engine.actions import UnknownAction
+from latentbandits.serving.engine.decisions import Decisions, Waiting, answer_of
 from latentbandits.serving.engine.ids import (
     OrderSequence,
-    Randomness,
     decision_id,
     milliseconds,
-    new_token,
     parse_decision_id,
 )
 from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
-from latentbandits.serving.engine.replay import FALLBACK
 from latentbandits.serving.engine.rewards import Rewards
-from latentbandits.serving.engine.sessions import Live, Sessions, as_bytes, floats
+from latentbandits.serving.engine.sessions import Live, Sessions, floats
 from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.engine.statistics import Changes, Statistics
 from latentbandits.serving.engine.totals import STATISTICS, read_totals
@@ -36,7 +32,7 @@ from latentbandits.serving.engine.values import (
     Rewarded,
     RewardReport,
 )
-from latentbandits.serving.errors import Conflict, Invalid, NotFound
+from latentbandits.serving.errors import Invalid, NotFound
 from latentbandits.serving.records import (
     ActivationRow,
     AuditRow,
@@ -82,8 +78,6 @@ class Engine:
         self.clock = clock
         self._orders = OrderSequence(store)
         self.library = Library(store, settings.policies(), settings.explore)
-        self._propensities = Propensities(settings.propensity, settings.propensity_draws)
-        self._randomness = Randomness()
         self.rates = Rates()
         self.statistics = Statistics()
         self._changes = Changes()
@@ -103,6 +97,16 @@ class Engine:
             salt=salt,
             capacity=settings.cached_sessions,
             capacity_bytes=int(settings.cached_megabytes * 2**20),
+        )
+        self.decisions = Decisions(
+            store,
+            self.sessions,
+            self.library,
+            self._orders,
+            clock,
+            self._changes,
+            self.rates,
+            Propensities(settings.propensity, settings.propensity_draws),
         )
         self._rewards = Rewards(
             store, self.sessions, self._orders, clock, self._changes, self.rates, settings
@@ -133,6 +137,7 @@ class Engine:
             self.library.refresh()
 
     def commit(self) -> None:
+        self.settle()
         changed = self._changes.carry_out(self.statistics)
         if changed and self.store.durable:
             self.store.put_note(f"{STATISTICS}{self.store.node}", _encode(self.statistics))
@@ -142,6 +147,7 @@ class Engine:
     def rollback(self, *, certain: bool = True) -> None:
         """Undo the transaction; not `certain`: it may have been committed all the same."""
         self.store.rollback()
+        self.decisions.drop()
         self._changes.drop()
         self._orders.forget()
         self.sessions.rolled_back(certain=certain)
@@ -162,6 +168,7 @@ class Engine:
         who: str = "",
     ) -> ServedModel:
         """Use this model from now on; Invalid, and the old one goes on, if it is no good."""
+        self.settle()
         new = self.library.check(row)
         if not force:
             self.library.check_successor(new)
@@ -204,102 +211,20 @@ class Engine:
 
     def decide(self, request: DecisionRequest) -> Decided:
         """Choose an action for a session, and log it."""
-        fingerprint = None
-        if request.request_id is not None:
-            fingerprint = hashlib.blake2b(_encode(request), digest_size=16).digest()
-            earlier = self.store.decision_by_request(request.request_id)
-            if earlier is not None:
-                if earlier.fingerprint != fingerprint:
-                    raise Conflict(
-                        f"request_id {request.request_id!r} was used for another request: give "
-                        "every new decision an id of its own"
-                    )
-                return answer_of(earlier)
-        live = self.sessions.open(request.session)
-        if request.default is not None:
-            _check_default(request)
-        order = self._orders.next(live.row.last_order)
-        now = self.clock()
-        row = self.choose(live, request, order, new_token(), now)
-        if fingerprint is not None:
-            row = msgspec.structs.replace(
-                row, request_id=request.request_id, fingerprint=fingerprint
-            )
-        self.store.add_decision(row)
-        session = live.row
-        states = live.probabilities if len(live.probabilities) > 1 else []
-        self._count_decision(session, row, live.probabilities, states)
-        decided = msgspec.structs.replace(
-            session,
-            rounds=row.round,
-            seen=now,
-            last_order=order,
-            activation=self.library.active.order,
-            probabilities=row.probabilities if states else b"",
-        )
-        self.sessions.save(live.with_row(decided), new=session.rounds == 0)
-        return answer_of(row, live.probabilities)
+        answer = self.ask(request)
+        if isinstance(answer, Waiting):
+            self.settle()
+            assert answer.answer is not None
+            answer = answer.answer
+        return answer
 
-    def _count_decision(
-        self, session: SessionRow, row: DecisionRow, probabilities: list[float], states: list[float]
-    ) -> None:
-        def change(totals: Statistics) -> None:
-            totals.move_share(session.model, floats(session.probabilities), states)
-            totals.decided(row.group, row.policy, row.model, row.round, probabilities)
-            if session.rounds == 0:
-                totals.count("started")
+    def ask(self, request: DecisionRequest) -> Decided | Waiting:
+        """Ask for a decision that `settle` makes together with others that wait."""
+        return self.decisions.ask(request)
 
-        self._changes.add(change)
-        self.rates.count(decisions=1)
-
-    def choose(
-        self, live: Live, request: DecisionRequest, order: int, token: int, now: int
-    ) -> DecisionRow:
-        """Return the decision of this order and token: the same whenever it is made again."""
-        policy, session = live.policy, live.row
-        chance: float | None
-        state, chance, kind, name, features = 0, 1.0, "exact", live.group.text, None
-        actions = None if request.actions is None else _encode(request.actions)
-        try:
-            asked = live.served.space.ask(request.actions, request.features)
-        except UnknownAction:
-            if request.default is None:
-                raise
-            assert request.actions is not None
-            action, index, name = request.default, request.actions.index(request.default), FALLBACK
-            n_actions = len(request.actions)
-        else:
-            decision, chance, kind = self._propensities.decide(
-                policy,
-                live.belief,
-                asked.context,
-                asked.eligible,
-                self._randomness.of(order, token),
-            )
-            state, n_actions = int(decision.state[0]), asked.n_actions
-            action, index = asked.answer(int(decision.action[0]))
-            if request.features is not None:
-                assert asked.context is not None
-                features = asked.context.tobytes()
-        return DecisionRow(
-            order=order,
-            token=token,
-            session=session.key,
-            round=session.rounds + 1,
-            time=now,
-            model=session.model,
-            group=session.group,
-            policy=name,
-            action=action,
-            index=index,
-            n_actions=n_actions,
-            actions=actions,
-            features=features,
-            state=state,
-            propensity=chance,
-            propensity_kind=kind,
-            probabilities=as_bytes(live.probabilities),
-        )
+    def settle(self) -> None:
+        """Make the decisions that wait; the transaction's end does so too."""
+        self.decisions.settle()
 
     def decision(self, order: int, token: int, text: str) -> DecisionRow:
         row = self.store.decision(order)
@@ -311,12 +236,14 @@ class Engine:
 
     def reward(self, report: RewardReport, who: str = "") -> Rewarded:
         """Learn the reward of a decision, once."""
+        self.settle()
         order, token = parse_decision_id(report.decision_id)
         row = self.decision(order, token, report.decision_id)
         return self._rewards.report(row, report, "reward", who)
 
     def correct(self, report: RewardReport, who: str = "") -> Rewarded:
         """Replace the reward of a decision, which its session then has learned instead."""
+        self.settle()
         order, token = parse_decision_id(report.decision_id)
         row = self.decision(order, token, report.decision_id)
         answer = self._rewards.report(row, report, "correction", who)
@@ -327,12 +254,14 @@ class Engine:
     # sessions
 
     def session(self, name: str) -> SessionDetails:
+        self.settle()
         live = self._found(name)
         rows = self.store.history(live.row.key, _HISTORY, merged=live.row.members > 0)
         return SessionDetails(live, rows)
 
     def delete(self, name: str, who: str = "") -> Forgotten:
         """Forget all sessions of this name, those merged with them, and all their decisions."""
+        self.settle()
         rows = {row.key: row for row in self.store.generations(name)}
         if not rows:
             raise NotFound("session", name)
@@ -355,6 +284,7 @@ class Engine:
 
     def merge(self, into: str, other: str, who: str = "") -> None:
         """Two ids are one user: from now on `other` is another name of `into`."""
+        self.settle()
         names = sorted((into, other))  # locks are taken in one order by all processes
         found = {name: self._found(name) for name in names}
         kept, merged = found[into], found[other]
@@ -411,6 +341,7 @@ class Engine:
         """End sessions unseen for `session_ttl`, forget those unseen for `retention`, and give
         decisions without a reward the default one; returns how many there were of these.
         """
+        self.settle()
         now = self.clock()
         expired = self.store.unseen_since(
             now - int(self.settings.session_ttl * 1000), limit, is_open=True
@@ -447,23 +378,3 @@ class Engine:
         if position != begin:
             self.store.put_note(_DEFAULTS, str(position).encode())
         return len(rows)
-
-
-def _check_default(request: DecisionRequest) -> None:
-    if request.actions is None or request.default not in request.actions:
-        raise Invalid(f"default {request.default!r} must be one of `actions`")
-
-
-def answer_of(row: DecisionRow, probabilities: list[float] | None = None) -> Decided:
-    return Decided(
-        decision_id=decision_id(row.order, row.token),
-        action=row.action,
-        index=row.index,
-        propensity=row.propensity,
-        propensity_kind=row.propensity_kind,
-        state_probabilities=floats(row.probabilities) if probabilities is None else probabilities,
-        model=row.model,
-        policy=row.policy,
-        round=row.round,
-        fallback=row.policy == FALLBACK,
-    )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
-
-import numpy as np
 
 from latentbandits.serving.errors import NotFound
 from latentbandits.serving.stores.protocol import Store
@@ -69,28 +66,3 @@ def parse_decision_id(text: str) -> tuple[int, int]:
             if order < 1 << 63 and token < 1 << 63:
                 return order, token
     raise NotFound("decision", text)
-
-
-class Randomness:
-    """Random numbers of a decision, derived from its id alone.
-
-    One generator is set anew for every decision: that is ten times quicker than making one.
-    """
-
-    def __init__(self) -> None:
-        self._bits = np.random.PCG64(0)
-        self._generator = np.random.Generator(self._bits)
-
-    def of(self, order: int, token: int) -> np.random.Generator:
-        name = order.to_bytes(8, "big") + token.to_bytes(8, "big")
-        digest = hashlib.blake2b(name, digest_size=32, person=b"latentbandits").digest()
-        self._bits.state = {
-            "bit_generator": "PCG64",
-            "state": {
-                "state": int.from_bytes(digest[:16], "big"),
-                "inc": int.from_bytes(digest[16:], "big") | 1,
-            },
-            "has_uint32": 0,
-            "uinteger": 0,
-        }
-        return self._generator

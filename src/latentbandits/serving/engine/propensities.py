@@ -43,8 +43,8 @@ class Propensities:
         context: FloatArray | None,
         eligible: BoolArray | None,
         rng: np.random.Generator,
-    ) -> tuple[Decision, float | None, str]:
-        """A decision for a batch of one session, its propensity, and the kind of that."""
+    ) -> Decision:
+        """Decide for every session of the belief, with propensities of the mode's kind."""
         counting = getattr(policy, "decide_counting", None) if self._mode == "counted" else None
         decision: Decision
         if counting is not None:
@@ -53,6 +53,4 @@ class Propensities:
             decision = policy.decide(
                 belief, context, rng, eligible=eligible, propensity=self._mode != "none"
             )
-        if decision.propensity is None:
-            return decision, None, "none"
-        return decision, float(decision.propensity[0]), decision.propensity_kind
+        return decision

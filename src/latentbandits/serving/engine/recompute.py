@@ -42,4 +42,5 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
         features,
         default=row.action if row.policy == FALLBACK else None,
     )
-    return answer_of(engine.choose(live, request, order, token, row.time), live.probabilities)
+    again = engine.decisions.again(live, request, order, token, row.time)
+    return answer_of(again, live.probabilities)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.sessions import Rebuilding
@@ -64,6 +64,7 @@ class Writer:
         self._taking = threading.Lock()  # held while jobs are taken from the queue, or given up
         self._unanswered: dict[int, _Job[Any]] = {}  # in the order in which they came
         self._parked: dict[int, list[_Job[Any]]] = {}  # by the session that is being rebuilt
+        self._at_hand: list[_Job[Any]] = []  # where there is no thread
         self.waiting = 0  # only touched by the event loop, like
         self.most_waiting = 0
         self._capacity = capacity
@@ -108,15 +109,24 @@ class Writer:
         """Run an operation without a thread, on a store that needs none."""
         while True:
             try:
-                with self.engine.transaction():
-                    answer = _attempt(operation, self.engine)
+                return await self._soon(operation)
             except Rebuilding as rebuilding:
                 while not self._rebuild(rebuilding.key):
                     await asyncio.sleep(0)
-                continue
-            if isinstance(answer, Refused):
-                raise answer
-            return cast(Answer, answer)
+
+    def _soon(self, operation: Operation[Answer]) -> asyncio.Future[Answer]:
+        """Run an operation together with all that the event loop has at hand."""
+        assert self._loop is not None
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        if not self._at_hand:
+            self._loop.call_soon(self._run_at_hand)
+        self._at_hand.append(_Job(operation, future, 1))
+        return future
+
+    def _run_at_hand(self) -> None:
+        jobs, self._at_hand = self._at_hand, []
+        answers = self._commit([job.operation for job in jobs])
+        self._answer(list(zip(jobs, answers, strict=True)))
 
     def oldest(self) -> float:
         """Return the seconds that the store has kept an operation waiting."""
@@ -216,6 +226,7 @@ class Writer:
                 answers = []
                 for place, operation in enumerate(batch):  # noqa: B007 - read in a handler
                     answers.append(_attempt(operation, self.engine))
+                self.engine.settle()
             self.store_works = True
         except Rebuilding as rebuilding:  # nothing was done: the others go on without it
             others = [*batch[:place], *batch[place + 1 :]]

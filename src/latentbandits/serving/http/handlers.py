@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from latentbandits.serving.engine.decisions import Waiting
 from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.engine.once import once
@@ -100,11 +101,17 @@ async def decide(call: Call) -> Any:
             _check_owner(caller, request.session)
             own = _own_id(caller, request.request_id)
             request = msgspec.structs.replace(request, request_id=own)
-        return engine.decide(request)
+        return engine.ask(request)
 
-    return await call.service.writer.run(
+    answer = await call.service.writer.run(
         lambda engine: each(partial(one, engine), call.body), work=_work(call.body)
     )
+    return [_made(item) for item in answer] if isinstance(answer, list) else _made(answer)
+
+
+def _made(answer: Any) -> Any:
+    """Return the decision that was waited for; the writer has settled and committed it."""
+    return answer.answer if isinstance(answer, Waiting) else answer
 
 
 async def reward(call: Call) -> Any:

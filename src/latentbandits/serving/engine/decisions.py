@@ -1,0 +1,309 @@
+"""Decisions: those that wait together are chosen by one call of their policy, and logged.
+
+Each decision draws its random numbers from a stream of its own, given by its id. So it is the same
+whether it is made alone, together with others, or again from the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from latentbandits.models.trees import map_leaves
+from latentbandits.policies import Decision
+from latentbandits.serving.engine.actions import Asked, UnknownAction
+from latentbandits.serving.engine.ids import OrderSequence, decision_id, new_token
+from latentbandits.serving.engine.library import Library
+from latentbandits.serving.engine.propensities import Propensities
+from latentbandits.serving.engine.rates import Rates
+from latentbandits.serving.engine.replay import FALLBACK
+from latentbandits.serving.engine.row_generator import Streams
+from latentbandits.serving.engine.sessions import Live, Sessions, as_bytes, floats
+from latentbandits.serving.engine.statistics import Changes, Statistics
+from latentbandits.serving.engine.values import Decided, DecisionRequest
+from latentbandits.serving.errors import Conflict, Invalid
+from latentbandits.serving.records import DecisionRow, SessionRow
+from latentbandits.serving.stores.protocol import Store
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Chosen(msgspec.Struct, frozen=True, gc=False):
+    """What the policy chose for one session."""
+
+    action: int
+    state: int
+    propensity: float | None
+    kind: str
+
+
+class Waiting:
+    """A decision that was asked for; `answer` is there once the decisions are settled."""
+
+    __slots__ = ("answer", "asked", "fingerprint", "live", "now", "order", "request", "token")
+
+    def __init__(
+        self,
+        live: Live,
+        request: DecisionRequest,
+        asked: Asked | None,
+        order: int,
+        token: int,
+        now: int,
+        fingerprint: bytes | None = None,
+    ) -> None:
+        self.live = live
+        self.request = request
+        self.asked = asked  # None: the request's default is played
+        self.order = order
+        self.token = token
+        self.now = now
+        self.fingerprint = fingerprint
+        self.answer: Decided | None = None
+
+
+class Decisions:
+    """Takes requests, and settles those that wait: chooses, logs and answers them."""
+
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sessions,
+        library: Library,
+        orders: OrderSequence,
+        clock: Callable[[], int],
+        changes: Changes,
+        rates: Rates,
+        propensities: Propensities,
+    ) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._library = library
+        self._orders = orders
+        self._clock = clock
+        self._changes = changes
+        self._rates = rates
+        self._propensities = propensities
+        self._streams = Streams()
+        self._waiting: list[Waiting] = []
+        self._claimed: set[int | str] = set()  # sessions and request ids of those that wait
+
+    def ask(self, request: DecisionRequest) -> Decided | Waiting:
+        """Take a request that is to be settled; or answer it, if it was answered before."""
+        fingerprint = None
+        if request.request_id is not None:
+            fingerprint = hashlib.blake2b(_encode(request), digest_size=16).digest()
+            if request.request_id in self._claimed:
+                self.settle()
+            earlier = self._store.decision_by_request(request.request_id)
+            if earlier is not None:
+                if earlier.fingerprint != fingerprint:
+                    raise Conflict(
+                        f"request_id {request.request_id!r} was used for another request: give "
+                        "every new decision an id of its own"
+                    )
+                return answer_of(earlier)
+        if request.session in self._claimed:
+            self.settle()
+        live = self._sessions.open(request.session)
+        if live.row.key in self._claimed:  # by another name
+            self.settle()
+            live = self._sessions.open(request.session)
+        if request.default is not None:
+            _check_default(request)
+        asked = _ask(live, request)
+        order = self._orders.next(live.row.last_order)
+        waiting = Waiting(live, request, asked, order, new_token(), self._clock(), fingerprint)
+        self._waiting.append(waiting)
+        self._claimed.update((request.session, live.row.key))
+        if request.request_id is not None:
+            self._claimed.add(request.request_id)
+        return waiting
+
+    def settle(self) -> None:
+        """Choose and log all decisions that wait."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        self._waiting = []
+        self._claimed.clear()
+        for one, chosen in zip(waiting, self.choose(waiting), strict=True):
+            one.answer = self._log(one, chosen)
+
+    def drop(self) -> None:
+        """Forget those that wait: the transaction that asked for them was rolled back."""
+        self._waiting = []
+        self._claimed.clear()
+
+    def choose(self, waiting: Sequence[Waiting]) -> list[Chosen | None]:
+        """Return what each policy chooses; None where a default is played."""
+        chosen: list[Chosen | None] = [None] * len(waiting)
+        alike: dict[Any, list[int]] = {}
+        for i, one in enumerate(waiting):
+            if one.asked is not None:
+                alike.setdefault(_kind(i, one.live, one.asked), []).append(i)
+        for places in alike.values():
+            some = [waiting[i] for i in places]
+            found = self._one(some[0]) if len(some) == 1 else self._together(some)
+            for i, choice in zip(places, found, strict=True):
+                chosen[i] = choice
+        return chosen
+
+    def again(
+        self, live: Live, request: DecisionRequest, order: int, token: int, now: int
+    ) -> DecisionRow:
+        """Return the decision that this session, order and token gave, and log nothing."""
+        one = Waiting(live, request, _ask(live, request), order, token, now)
+        return decision_row(one, self.choose([one])[0])
+
+    def _one(self, one: Waiting) -> list[Chosen]:
+        asked = one.asked
+        assert asked is not None
+        rng = self._streams.one(one.order, one.token)
+        live = one.live
+        return _split(
+            self._propensities.decide(live.policy, live.belief, asked.context, asked.eligible, rng)
+        )
+
+    def _together(self, some: Sequence[Waiting]) -> list[Chosen]:
+        """Choose for several sessions of one policy, with actions of one shape."""
+        asked = [cast(Asked, one.asked) for one in some]
+        belief = map_leaves(lambda *parts: np.concatenate(parts), *(x.live.belief for x in some))
+        context = _joined([one.context for one in asked])
+        eligible = _joined([one.eligible for one in asked])
+        rows = self._streams.rows([(one.order, one.token) for one in some])
+        rng = cast(np.random.Generator, rows)
+        policy = some[0].live.policy
+        return _split(self._propensities.decide(policy, belief, context, eligible, rng))
+
+    def _log(self, one: Waiting, chosen: Chosen | None) -> Decided:
+        live, session = one.live, one.live.row
+        row = decision_row(one, chosen)
+        self._store.add_decision(row)
+        states = live.probabilities if len(live.probabilities) > 1 else []
+        self._count(session, row, live.probabilities, states)
+        decided = msgspec.structs.replace(
+            session,
+            rounds=row.round,
+            seen=one.now,
+            last_order=one.order,
+            activation=self._library.active.order,
+            probabilities=row.probabilities if states else b"",
+        )
+        self._sessions.save(live.with_row(decided), new=session.rounds == 0)
+        return answer_of(row, live.probabilities)
+
+    def _count(
+        self, session: SessionRow, row: DecisionRow, probabilities: list[float], states: list[float]
+    ) -> None:
+        def change(totals: Statistics) -> None:
+            totals.move_share(session.model, floats(session.probabilities), states)
+            totals.decided(row.group, row.policy, row.model, row.round, probabilities)
+            if session.rounds == 0:
+                totals.count("started")
+
+        self._changes.add(change)
+        self._rates.count(decisions=1)
+
+
+def _kind(place: int, live: Live, asked: Asked) -> Any:
+    """Decisions of the same kind are made together; `place` is that of one made alone."""
+    if not getattr(live.policy, "row_wise", False):
+        return place
+    shape = None if asked.context is None else asked.context.shape
+    mask = None if asked.eligible is None else asked.eligible.shape
+    return id(live.policy), shape, mask
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return None if parts[0] is None else np.concatenate(parts)
+
+
+def _split(decision: Decision) -> list[Chosen]:
+    n = len(decision.action)
+    chances = [None] * n if decision.propensity is None else decision.propensity.tolist()
+    kind = "none" if decision.propensity is None else decision.propensity_kind
+    return [
+        Chosen(action, state, chance, kind)
+        for action, state, chance in zip(
+            decision.action.tolist(), decision.state.tolist(), chances, strict=True
+        )
+    ]
+
+
+def _ask(live: Live, request: DecisionRequest) -> Asked | None:
+    """Return what the policy is asked; None where the model lacks an action and a default is
+    played.
+    """
+    try:
+        return live.served.space.ask(request.actions, request.features)
+    except UnknownAction:
+        if request.default is None:
+            raise
+        return None
+
+
+def decision_row(one: Waiting, chosen: Chosen | None) -> DecisionRow:
+    """Return the decision as the log keeps it; None: the request's default is played."""
+    live, request, session = one.live, one.request, one.live.row
+    features = None
+    if chosen is None:
+        assert request.actions is not None
+        assert request.default is not None
+        action, index = request.default, request.actions.index(request.default)
+        n_actions, name = len(request.actions), FALLBACK
+        chosen = Chosen(index, 0, 1.0, "exact")
+    else:
+        asked = one.asked
+        assert asked is not None
+        action, index = asked.answer(chosen.action)
+        n_actions, name = asked.n_actions, live.group.text
+        if request.features is not None:
+            assert asked.context is not None
+            features = asked.context.tobytes()
+    return DecisionRow(
+        order=one.order,
+        token=one.token,
+        session=session.key,
+        round=session.rounds + 1,
+        time=one.now,
+        model=session.model,
+        group=session.group,
+        policy=name,
+        action=action,
+        index=index,
+        n_actions=n_actions,
+        actions=None if request.actions is None else _encode(request.actions),
+        features=features,
+        state=chosen.state,
+        propensity=chosen.propensity,
+        propensity_kind=chosen.kind,
+        probabilities=as_bytes(live.probabilities),
+        request_id=request.request_id,
+        fingerprint=one.fingerprint,
+    )
+
+
+def _check_default(request: DecisionRequest) -> None:
+    if request.actions is None or request.default not in request.actions:
+        raise Invalid(f"default {request.default!r} must be one of `actions`")
+
+
+def answer_of(row: DecisionRow, probabilities: list[float] | None = None) -> Decided:
+    """Return a decision as its caller is told of it."""
+    return Decided(
+        decision_id=decision_id(row.order, row.token),
+        action=row.action,
+        index=row.index,
+        propensity=row.propensity,
+        propensity_kind=row.propensity_kind,
+        state_probabilities=floats(row.probabilities) if probabilities is None else probabilities,
+        model=row.model,
+        policy=row.policy,
+        round=row.round,
+        fallback=row.policy == FALLBACK,
+    )

@@ -1,0 +1,177 @@
+"""Decisions made together are those made alone: the same numbers, the same actions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from latentbandits import GaussianArms, LinearGaussian
+from latentbandits.policies.registry import entries
+from latentbandits.serving.engine.decisions import Decisions, Waiting
+from latentbandits.serving.engine.engine import Engine, EngineSettings
+from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.recompute import recompute
+from latentbandits.serving.engine.row_generator import RowGenerator, Streams
+from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
+from latentbandits.serving.errors import Conflict, Refused
+from latentbandits.serving.stores.memory import MemoryStore
+
+N = 12
+ARMS = GaussianArms(np.random.default_rng(0).random((3, 4)), 0.5, 0.2, [0.2, 0.3, 0.5])
+_ROOTS = np.random.default_rng(1).normal(size=(3, 5, 5))
+LINEAR = LinearGaussian(
+    np.random.default_rng(2).normal(size=(3, 5)), 0.5, 0.2 * _ROOTS @ _ROOTS.swapaxes(1, 2)
+)
+MODELS = {"arms": ARMS, "linear": LINEAR}
+
+
+def make_engine(model: str, policy: str = "mmTS", propensity: str = "counted") -> Engine:
+    engine = Engine(MemoryStore(), EngineSettings(policy=policy, propensity=propensity))  # type: ignore[arg-type]
+    with engine.transaction():
+        engine.activate(pack(MODELS[model], "model"))
+    return engine
+
+
+def request(model: str, session: int, round_: int = 0) -> DecisionRequest:
+    if model == "arms":
+        eligible = None if session % 3 else ["0", "2", "3"]
+        return DecisionRequest(f"s{session}", eligible)
+    rng = np.random.default_rng([session, round_])
+    return DecisionRequest(f"s{session}", features=rng.normal(size=(6, 5)).tolist())
+
+
+def teach(engine: Engine, model: str) -> None:
+    """A few rounds, so that sessions believe different things."""
+    rng = np.random.default_rng(3)
+    for round_ in range(3):
+        for session in range(N):
+            with engine.transaction():
+                decided = engine.decide(request(model, session, round_))
+            with engine.transaction():
+                engine.reward(RewardReport(decided.decision_id, float(rng.random())))
+
+
+def waiting(engine: Engine, model: str) -> list[Waiting]:
+    asked = [engine.ask(request(model, session, 9)) for session in range(N)]
+    assert all(isinstance(one, Waiting) for one in asked)
+    return asked  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("propensity", ["counted", "policy", "none"])
+@pytest.mark.parametrize("model", ["arms", "linear"])
+@pytest.mark.parametrize("name", [entry.name for entry in entries() if entry.scope == "session"])
+def test_every_policy_decides_together_as_alone(name: str, model: str, propensity: str) -> None:
+    try:
+        engine = make_engine(model, name, propensity)
+    except Refused:
+        pytest.skip("not for this model")
+    served = engine.library.served(engine.library.active.model)
+    if not getattr(served.of_group("policy").policy, "row_wise", False):
+        pytest.skip("decided one by one")
+    teach(engine, model)
+    with engine.transaction():
+        asked = waiting(engine, model)
+        together = engine.decisions.choose(asked)
+        alone = [engine.decisions.choose([one])[0] for one in asked]
+        for one, other in zip(together, alone, strict=True):
+            assert one is not None
+            assert other is not None
+            assert (one.action, one.state, one.kind) == (other.action, other.state, other.kind)
+            if one.propensity is not None:
+                assert one.propensity == pytest.approx(other.propensity, abs=1e-12, rel=0)
+
+
+def test_thompson_sampling_is_asked_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make_engine("linear")
+    calls = []
+    original = Decisions._together
+
+    def counted(self: Decisions, some: list[Waiting]) -> object:
+        calls.append(len(some))
+        return original(self, some)
+
+    monkeypatch.setattr(Decisions, "_together", counted)
+    with engine.transaction():
+        waiting(engine, "linear")
+    assert calls == [N]
+
+
+def test_a_decision_made_together_can_be_made_again() -> None:
+    engine = make_engine("linear")
+    teach(engine, "linear")
+    with engine.transaction():
+        asked = waiting(engine, "linear")
+    with engine.transaction():
+        for one in asked:
+            assert one.answer is not None
+            again = recompute(engine, one.answer.decision_id)
+            assert again.action == one.answer.action
+            assert again.propensity == pytest.approx(one.answer.propensity, abs=1e-12, rel=0)
+            assert again.state_probabilities == pytest.approx(
+                one.answer.state_probabilities, abs=1e-12
+            )
+
+
+def test_requests_of_one_session_are_settled_in_turn() -> None:
+    engine = make_engine("arms")
+    with engine.transaction():
+        asked = [engine.ask(DecisionRequest("ann", request_id=f"r{i}")) for i in range(4)]
+        same = engine.ask(DecisionRequest("ann", request_id="r2"))
+        assert isinstance(same, Decided)
+        with pytest.raises(Conflict):
+            engine.ask(DecisionRequest("bob", request_id="r1"))
+    answers = [one.answer for one in asked if isinstance(one, Waiting)]
+    assert [answer.round for answer in answers if answer is not None] == [1, 2, 3, 4]
+    assert answers[2] == same
+    with engine.transaction():
+        assert engine.session("ann").live.row.rounds == 4
+
+
+def test_what_comes_between_finds_decisions_settled() -> None:
+    engine = make_engine("arms")
+    with engine.transaction():
+        first = engine.decide(DecisionRequest("ann"))
+        engine.ask(DecisionRequest("ann"))
+        engine.reward(RewardReport(first.decision_id, 0.5))
+        engine.ask(DecisionRequest("bob"))
+        engine.merge("ann", "bob")
+        assert engine.session("ann").live.row.rounds == 3
+        engine.ask(DecisionRequest("ann"))
+        assert engine.delete("ann").sessions == 2
+
+
+def test_a_rollback_drops_what_waits() -> None:
+    engine = make_engine("arms")
+
+    class StopError(Exception):
+        pass
+
+    def fail() -> None:
+        with engine.transaction():
+            engine.ask(DecisionRequest("ann"))
+            raise StopError
+
+    with pytest.raises(StopError):
+        fail()
+    with engine.transaction():
+        assert engine.decide(DecisionRequest("ann")).round == 1
+
+
+def test_rows_have_the_numbers_of_their_own_generator() -> None:
+    ids = [(i, 7 * i + 1) for i in range(5)]
+    rows = Streams().rows(ids)
+    drawn = [
+        rows.standard_normal((5, 3)), rows.standard_exponential((10, 2)), rows.random((5, 1, 2)),
+        rows.random_where(np.arange(5) % 2 == 0, (5, 2)), rows.standard_normal(5),
+    ]  # fmt: skip
+    for i, pair in enumerate(ids):
+        alone = Streams().one(*pair)
+        assert (drawn[0][i] == alone.standard_normal(3)).all()
+        assert (drawn[1][2 * i : 2 * i + 2] == alone.standard_exponential((2, 2))).all()
+        assert (drawn[2][i] == alone.random((1, 2))).all()
+        assert (drawn[3][i] == (alone.random(2) if i % 2 == 0 else 0)).all()
+        assert drawn[4][i] == alone.standard_normal()
+    with pytest.raises(ValueError, match="no equal parts"):
+        rows.random((7, 2))
+    with pytest.raises(AttributeError):
+        RowGenerator([]).standard_gamma  # type: ignore[attr-defined] # noqa: B018
