@@ -59,10 +59,12 @@ def _distinct(
 ) -> tuple[IntArray, IntArray]:
     """Return sessions that stand for all others, and for each session the place of its own.
 
-    Sessions with the same draws of states and the same parameters have the same scenarios.
+    Sessions that draw every state as often and have the same parameters have the same scenarios:
+    draws are sorted by state.
     """
     n = len(state)
-    arrays = [state, *leaves(parameters)]
+    times = np.stack([(state == s).sum(axis=1) for s in range(int(state.max()) + 1)], axis=1)
+    arrays = [times, *leaves(parameters)]
     if context is not None or sum(array.size for array in arrays) > _FEW_NUMBERS * n:
         return np.arange(n), np.arange(n)
     keys = np.concatenate([array.reshape(n, -1).astype(np.float64) for array in arrays], axis=1)
