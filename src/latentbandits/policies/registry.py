@@ -344,6 +344,8 @@ for _entry in (
     Entry("LatentOrderTS", "latentbandits.policies.latent_order:LatentOrderTS",
           source="after Carlsson, Mwai & Johansson 2026",
           summary="Thompson sampling of the state by its order of actions only"),
+    Entry("ParticleMF", f"{_POPULATION}:ParticleMF", "population", "Kawale et al. 2015",
+          "Thompson sampling of a matrix factorisation by particles, weights corrected"),
     Entry("CLUB", f"{_POPULATION}:CLUB", "population", "Gentile, Li & Zappella 2014",
           "LinUCB on clusters of users, found by cutting a graph"),
     Entry("SCLUB", f"{_POPULATION}:SCLUB", "population", "Li, Chen, Li & Leung 2019",

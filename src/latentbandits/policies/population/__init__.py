@@ -5,6 +5,8 @@ from latentbandits.policies.population.dynucb import DynUCB
 from latentbandits.policies.population.grouped import GroupedLinUCB
 from latentbandits.policies.population.hierarchical import HierTS, HierUCB
 from latentbandits.policies.population.meta import AdaTS, MetaTS
+from latentbandits.policies.population.particle_mf import ParticleMF
+from latentbandits.policies.population.per_user import PerUser
 from latentbandits.policies.population.phased import Phased
 from latentbandits.policies.population.sclub import SCLUB
 
@@ -17,5 +19,7 @@ __all__ = [
     "HierTS",
     "HierUCB",
     "MetaTS",
+    "ParticleMF",
+    "PerUser",
     "Phased",
 ]

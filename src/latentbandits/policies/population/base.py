@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
-from latentbandits.policies.checked import CheckedPolicy, Choice, best_probabilities, choose_best
+from latentbandits.policies.checked import CheckedPolicy, Choice, LargestScore
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.protocol import BeliefT
 
@@ -96,31 +96,12 @@ class PopulationPolicy(CheckedPolicy[BeliefT], ABC):
     ) -> ActionProbabilities: ...
 
 
-class ScoredPopulation(PopulationPolicy[BeliefT], ABC):
+class ScoredPopulation(LargestScore[BeliefT], PopulationPolicy[BeliefT], ABC):
     """A population policy that plays the largest of its scores, ties at random."""
 
     @abstractmethod
-    def _scores(self, belief: BeliefT, visit: Visit) -> FloatArray:
+    def _scores(self, belief: BeliefT, context: Any) -> FloatArray:
         """Return the score of every action for the user who asks, `(B, K)`."""
-
-    def _choose(
-        self,
-        belief: BeliefT,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        return choose_best(self._scores(belief, context), eligible, rng, propensity)
-
-    def _probabilities(
-        self,
-        belief: BeliefT,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return best_probabilities(self._scores(belief, context), eligible)
 
 
 class Ridge(NamedTuple):

@@ -2,12 +2,13 @@
 
 `update` must not change a belief, and copying the sums of all users for every reward would cost
 more than the mathematics. Rows (users, clusters, edges) are kept in chunks; a write copies the
-chunks that it touches and shares all others. A chunk is a NamedTuple of arrays
+chunks that it touches and shares all others. A chunk is a tuple, often a NamedTuple, of arrays
 `(n_populations, rows, ...)`, so a belief stays a tree of arrays with the session axis first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,9 +20,14 @@ ROWS = 256
 ChunkT = TypeVar("ChunkT", bound=tuple[Any, ...])
 
 
+def _maker(chunk: ChunkT) -> Callable[[Iterable[Any]], ChunkT]:
+    """Return the constructor of a NamedTuple, or of a plain tuple, from its fields."""
+    return getattr(type(chunk), "_make", type(chunk))
+
+
 def repeat(row: ChunkT, n_populations: int, n_rows: int, rows: int = ROWS) -> tuple[ChunkT, ...]:
     """Return chunks of `n_rows` rows that are all alike; memory is taken when a row is written."""
-    make = type(row)._make  # type: ignore[attr-defined]
+    make = _maker(row)
     return tuple(
         make(
             np.broadcast_to(value, (n_populations, min(rows, n_rows - start), *np.shape(value)))
@@ -33,7 +39,7 @@ def repeat(row: ChunkT, n_populations: int, n_rows: int, rows: int = ROWS) -> tu
 
 def split(arrays: ChunkT, n_populations: int, rows: int = ROWS) -> tuple[ChunkT, ...]:
     """Return `arrays` `(n_rows, ...)` as chunks, the same for every population."""
-    make = type(arrays)._make  # type: ignore[attr-defined]
+    make = _maker(arrays)
     n_rows = len(arrays[0])
     return tuple(
         make(
@@ -46,7 +52,7 @@ def split(arrays: ChunkT, n_populations: int, rows: int = ROWS) -> tuple[ChunkT,
 
 def take(chunks: tuple[ChunkT, ...], row: IntArray, rows: int = ROWS) -> ChunkT:
     """Return one row of each population, each field `(n_populations, ...)`."""
-    make = type(chunks[0])._make  # type: ignore[attr-defined]
+    make = _maker(chunks[0])
     if len(chunks) == 1:
         population = np.arange(len(row))
         result: ChunkT = make(field[population, row] for field in chunks[0])
@@ -82,7 +88,7 @@ def put(
             field = old.copy()
             field[some, there] = new[some]
             fields.append(field)
-        result[c] = type(chunks[c])._make(fields)  # type: ignore[attr-defined]
+        result[c] = _maker(chunks[c])(fields)
     return tuple(result)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.population import chunks
 from latentbandits.policies.population.base import (
@@ -103,11 +102,11 @@ class CLUB(ScoredPopulation[ClubBelief]):
             no_cuts(self._graph, n),
         )
 
-    def _scores(self, belief: ClubBelief, visit: Visit) -> FloatArray:
-        assert visit.features is not None
-        component = belief.component[np.arange(len(visit.user)), visit.user]
+    def _scores(self, belief: ClubBelief, context: Any) -> FloatArray:
+        assert context.features is not None
+        component = belief.component[np.arange(len(context.user)), context.user]
         ridge = chunks.take(belief.pooled, component)
-        return optimistic_index(ridge, visit.features, self.alpha, belief.rounds)
+        return optimistic_index(ridge, context.features, self.alpha, belief.rounds)
 
     def _learn(
         self,

@@ -9,7 +9,6 @@ import numpy as np
 
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.population import chunks
 from latentbandits.policies.population.base import (
@@ -88,12 +87,12 @@ class DynUCB(ScoredPopulation[DynBelief]):
             np.zeros((n, k, d)),
         )
 
-    def _scores(self, belief: DynBelief, visit: Visit) -> FloatArray:
-        assert visit.features is not None
-        population = np.arange(len(visit.user))
-        cluster = chunks.take(belief.users, visit.user).cluster
+    def _scores(self, belief: DynBelief, context: Any) -> FloatArray:
+        assert context.features is not None
+        population = np.arange(len(context.user))
+        cluster = chunks.take(belief.users, context.user).cluster
         ridge = Ridge(belief.inverse[population, cluster], belief.products[population, cluster])
-        return optimistic_index(ridge, visit.features, self.alpha, belief.rounds)
+        return optimistic_index(ridge, context.features, self.alpha, belief.rounds)
 
     def _learn(
         self,

@@ -77,10 +77,10 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
         group: IntArray = self._labels[population, visit.user]
         return group
 
-    def _scores(self, belief: GroupedBelief, visit: Visit) -> FloatArray:
-        assert visit.features is not None
-        ridge = chunks.take(belief.groups, self._group(visit))
-        return optimistic_index(ridge, visit.features, self.alpha, belief.rounds)
+    def _scores(self, belief: GroupedBelief, context: Any) -> FloatArray:
+        assert context.features is not None
+        ridge = chunks.take(belief.groups, self._group(context))
+        return optimistic_index(ridge, context.features, self.alpha, belief.rounds)
 
     def _learn(
         self,

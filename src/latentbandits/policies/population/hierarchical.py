@@ -8,7 +8,7 @@ Q = S_q^-1 + sum A_i and h = S_q^-1 m_q + sum c_i: exact, and the order of rewar
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -19,11 +19,12 @@ from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice, best_probabilities, choose_best
+from latentbandits.policies.checked import Choice
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.population import chunks
 from latentbandits.policies.population.base import (
     PopulationPolicy,
+    ScoredPopulation,
     Sums,
     add_to_sums,
     empty_sums,
@@ -127,15 +128,6 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
             belief.information + (information[n:] - information[:n]),
         )
 
-    @abstractmethod
-    def _probabilities(
-        self,
-        belief: HierBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities: ...
-
 
 @dataclass(frozen=True, eq=False)
 class HierTS(_Hierarchical):
@@ -214,7 +206,7 @@ def counted_probabilities(
 
 
 @dataclass(frozen=True, eq=False)
-class HierUCB(_Hierarchical):
+class HierUCB(ScoredPopulation[HierBelief], _Hierarchical):
     """The posterior of `HierTS`, played by its mean plus `width` standard deviations.
 
     Where contexts vary by themselves, one standard deviation explores enough and Thompson sampling,
@@ -233,29 +225,10 @@ class HierUCB(_Hierarchical):
     hyper_spread: float = 1.0
     width: float = 1.0
 
-    def _scores(self, belief: HierBelief, visit: Visit) -> FloatArray:
-        assert visit.features is not None
-        posterior = self.user_posterior(belief, visit.user)
-        mean = (visit.features @ posterior.mean[:, :, None])[:, :, 0]
-        variance = ((visit.features @ posterior.covariance) * visit.features).sum(axis=2)
+    def _scores(self, belief: HierBelief, context: Any) -> FloatArray:
+        assert context.features is not None
+        posterior = self.user_posterior(belief, context.user)
+        mean = (context.features @ posterior.mean[:, :, None])[:, :, 0]
+        variance = ((context.features @ posterior.covariance) * context.features).sum(axis=2)
         score: FloatArray = mean + self.width * np.sqrt(variance)
         return score
-
-    def _choose(
-        self,
-        belief: HierBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        return choose_best(self._scores(belief, context), eligible, rng, propensity)
-
-    def _probabilities(
-        self,
-        belief: HierBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return best_probabilities(self._scores(belief, context), eligible)

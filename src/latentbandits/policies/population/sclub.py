@@ -10,7 +10,6 @@ import numpy as np
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.population import chunks
 from latentbandits.policies.population.base import (
@@ -100,11 +99,11 @@ class SCLUB(ScoredPopulation[SclubBelief]):
             start_counts=np.zeros((n, m)),
         )
 
-    def _scores(self, belief: SclubBelief, visit: Visit) -> FloatArray:
-        assert visit.features is not None
-        mine = belief.set_of[np.arange(len(visit.user)), visit.user]
+    def _scores(self, belief: SclubBelief, context: Any) -> FloatArray:
+        assert context.features is not None
+        mine = belief.set_of[np.arange(len(context.user)), context.user]
         ridge = chunks.take(belief.set_ridges, mine)
-        return optimistic_index(ridge, visit.features, self.alpha, belief.rounds)
+        return optimistic_index(ridge, context.features, self.alpha, belief.rounds)
 
     def _learn(
         self,
