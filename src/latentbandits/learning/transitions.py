@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.markov import Markov
 from latentbandits.models.protocol import KnownModel
 
@@ -133,6 +133,15 @@ def _emissions(
 
 
 def _density(model: KnownModel, user: int, sequence: UserSequence) -> FloatArray:
+    actions, rewards = check_sequence(model, user, sequence)
+    context = model.check_context(sequence.context, len(actions))
+    return model.log_likelihood(context, actions, rewards)
+
+
+def check_sequence(
+    model: KnownModel, user: int, sequence: UserSequence
+) -> tuple[IntArray, FloatArray]:
+    """Return a user's actions and rewards; ValueError if the model cannot have made them."""
     actions = np.asarray(sequence.actions, np.int64)
     rewards = checks.finite_array(f"rewards of user {user}", sequence.rewards, (1,))
     if actions.shape != rewards.shape:
@@ -145,4 +154,4 @@ def _density(model: KnownModel, user: int, sequence: UserSequence) -> FloatArray
     if actions.min() < 0 or actions.max() >= n_actions:
         raise ValueError(f"user {user} has the action {actions.max()}; there are {n_actions}")
     model.check_reward(rewards)
-    return model.log_likelihood(context, actions, rewards)
+    return actions, rewards

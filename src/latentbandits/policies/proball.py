@@ -42,8 +42,8 @@ class ProBALL(LargestScore[RoundSums]):
     `combine="switch"` plays low while Delta sqrt(tau t) < threshold and full ever after, which is
     the published rule in spirit: `tau` = 1 and `threshold` = sqrt(d) are chosen here.
     `combine="min"` plays the largest min(low, full): both are upper bounds, so their minimum is
-    one, and it never loses LinUCB's guarantee. `scale` multiplies r; below 1 it explores less than the
-    theory asks for. `error` can be estimated by `learn_subspace`.
+    one, and it never loses LinUCB's guarantee. `scale` multiplies r; below 1 it explores less than
+    the theory asks for. `error` can be estimated by `learn_subspace`.
 
     >>> policy = ProBALL([[1.0], [0.0]], error=0.0, noise=0.5, horizon=100)
     >>> policy.decide(policy.init(), [[[1.0, 0.0], [0.0, 2.0]]], np.random.default_rng(0)).action

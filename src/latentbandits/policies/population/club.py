@@ -61,6 +61,7 @@ class CLUB(ScoredPopulation[ClubBelief]):
     The graph is drawn from `seed`. `alpha2` infinite is one LinUCB for all.
 
     >>> policy = CLUB(n_users=3, n_features=2)
+    >>> from latentbandits.models.visit import Visit
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
     >>> belief = policy.update(policy.init(), visit, Decision.logged([1]), [1.0])
     >>> belief.component

@@ -52,6 +52,7 @@ class DynUCB(ScoredPopulation[DynBelief]):
     twice the clusters you expect: with the true number, clusters often stay merged.
 
     >>> policy = DynUCB(n_users=3, n_features=2, n_clusters=1)
+    >>> from latentbandits.models.visit import Visit
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
     >>> belief = policy.update(policy.init(), visit, Decision.logged([1]), [1.0])
     >>> belief.weights

@@ -57,6 +57,7 @@ class SCLUB(ScoredPopulation[SclubBelief]):
     and `a_p` = sqrt(2) are those of the authors' code, not of the paper's theory.
 
     >>> policy = SCLUB(n_users=3, n_features=2)
+    >>> from latentbandits.models.visit import Visit
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
     >>> belief = policy.update(policy.init(), visit, Decision.logged([1]), [1.0])
     >>> belief.set_of
