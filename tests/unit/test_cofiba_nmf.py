@@ -190,7 +190,7 @@ def test_pair_frequencies_find_the_transition(kind):
         model = GaussianArms(means, 0.3)
     else:
         model = BernoulliArms(1e6 * means, 1e6 * (1 - means))
-    log = sequences(kind == "clicks", means, 5)
+    log = sequences(kind == "clicks", means, 5, n_users=1000 if kind == "clicks" else 200)
     found = fit_transition_pairs(model, log)
     np.testing.assert_allclose(found.transition.sum(axis=1), 1)
     assert np.abs(found.transition - TRANSITION).max() < 0.06

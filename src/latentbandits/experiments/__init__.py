@@ -7,6 +7,7 @@ from latentbandits.experiments.experiment import Experiment
 from latentbandits.experiments.families import FamiliesExperiment
 from latentbandits.experiments.misspecification import MisspecificationExperiment
 from latentbandits.experiments.movielens import MovieLensExperiment
+from latentbandits.experiments.related import RelatedExperiment
 from latentbandits.experiments.spectral import SpectralExperiment
 from latentbandits.experiments.synthetic import SyntheticExperiment
 from latentbandits.experiments.theory import TheoryExperiment
@@ -22,6 +23,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     MisspecificationExperiment(),
     FamiliesExperiment(),
     YardstickExperiment(),
+    RelatedExperiment(),
     EvaluationExperiment(),
 )
 

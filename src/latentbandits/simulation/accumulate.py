@@ -23,6 +23,7 @@ class PolicyChunk:
 
     curve_sum: FloatArray  # (horizon,)
     curve_squares: FloatArray  # (horizon,)
+    best_sum: FloatArray  # (horizon,), of the best action's mean reward
     reward: FloatArray  # (n_runs,), mean per round
     regret: FloatArray  # (n_runs,), cumulative
     first: FloatArray  # (n_runs,), mean reward of the first window
@@ -42,6 +43,7 @@ class Recorder:
     def __init__(self, policies: list[str], n_runs: int, horizon: int, windows: Windows) -> None:
         self._windows = windows
         self._best = np.zeros(n_runs)
+        self._best_rounds: list[float] = []
         self._rewards = {name: np.empty((n_runs, horizon), np.float32) for name in policies}
         self._totals = {name: np.zeros(n_runs) for name in policies}
         self._sessions = np.arange(n_runs)
@@ -50,7 +52,9 @@ class Recorder:
         means = outcome.means
         if outcome.eligible is not None:
             means = np.where(outcome.eligible, means, -np.inf)
-        self._best += means.max(axis=1)
+        best = means.max(axis=1)
+        self._best += best
+        self._best_rounds.append(float(best.sum()))
 
     def reward(self, t: int, policy: str, outcome: Round, action: IntArray) -> None:
         earned = outcome.means[self._sessions, action]
@@ -66,6 +70,7 @@ class Recorder:
         return PolicyChunk(
             curve_sum=wide.sum(axis=0),
             curve_squares=(wide * wide).sum(axis=0),
+            best_sum=np.array(self._best_rounds),
             reward=total / rewards.shape[1],
             regret=self._best - total,
             first=wide[:, : self._windows.first].mean(axis=1),
@@ -97,6 +102,7 @@ class _Totals:
         self._n_worst = math.ceil(WORST_SHARE * n_runs)
         self._sum = np.zeros(horizon)
         self._squares = np.zeros(horizon)
+        self._best = np.zeros(horizon)
         self._runs: dict[str, list[FloatArray]] = {
             n: [] for n in ("reward", "regret", "first", "last")
         }
@@ -106,6 +112,7 @@ class _Totals:
     def add(self, part: PolicyChunk) -> None:
         self._sum += part.curve_sum
         self._squares += part.curve_squares
+        self._best += part.best_sum
         for name, values in self._runs.items():
             values.append(getattr(part, name))
         self._worst_rewards = np.concatenate([self._worst_rewards, part.reward])
@@ -135,4 +142,5 @@ class _Totals:
             first_rewards=runs["first"],
             last_rewards=runs["last"],
             windows=self._windows,
+            best_curve=self._best / n,
         )

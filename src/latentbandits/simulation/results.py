@@ -57,7 +57,14 @@ class PolicyResult:
     first_rewards: FloatArray  # (n_runs,), over the first window
     last_rewards: FloatArray  # (n_runs,), over the last window
     windows: Windows
+    best_curve: FloatArray  # (horizon,), mean over runs of the best action's reward
     n_groups: int = 1  # runs come in this many equal groups, in order, that share something
+
+    @property
+    def regret_curve(self) -> FloatArray:
+        """Mean over runs of the cumulative regret after each round, `(horizon,)`."""
+        curve: FloatArray = np.cumsum(self.best_curve - self.curve)
+        return curve
 
     @property
     def regret(self) -> Estimate:
@@ -219,5 +226,6 @@ def _pool(parts: Sequence[PolicyResult]) -> PolicyResult:
         first_rewards=together("first_rewards"),
         last_rewards=together("last_rewards"),
         windows=parts[0].windows,
+        best_curve=np.mean([part.best_curve for part in parts], axis=0),
         n_groups=len(parts),
     )

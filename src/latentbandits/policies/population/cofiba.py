@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
+from latentbandits.policies.checked import Choice, choose_best
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.population.base import (
     ScoredPopulation,
@@ -51,8 +52,8 @@ class CofibaBelief(NamedTuple):
 class COFIBA(ScoredPopulation[CofibaBelief]):
     """COFIBA of Li, Karatzoglou & Gentile (2016): clusters of users for every cluster of items.
 
-    The action is an item's id, the row of `items` `(n_items, d)`; the items on offer are the
-    eligible ones, and contexts have no features. With CB_i(x) = alpha2 sqrt(x' M_i^-1 x ln(t + 1)):
+    The action is an item's id, the row of `items` `(n_items, d)`, or `(B, n_items, d)` where
+    populations differ; the items on offer are the eligible ones, and contexts have no features. With CB_i(x) = alpha2 sqrt(x' M_i^-1 x ln(t + 1)):
     an item x of item cluster h is scored by LinUCB on the users who are connected with user i in
     the user graph of h. After a reward for x, in the user graph of its cluster the edge (i, j) is
     cut if |(w_i - w_j)'x| > CB_i(x) + CB_j(x); the edge (x, l) of the item graph is cut if the
@@ -82,14 +83,17 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
         checks.positive_number("alpha", self.alpha)
         if not self.alpha2 > 0:
             raise ValueError(f"alpha2 must be above zero (inf: no edge is cut); got {self.alpha2}")
-        items = checks.finite_array("items", self.items, (2,))
-        object.__setattr__(self, "_items", items)
+        items = checks.finite_array("items", self.items, (2, 3))
+        object.__setattr__(self, "_items", items.reshape(-1, *items.shape[-2:]))
         object.__setattr__(self, "_users", user_graph(self.graph, self.n_users, 1, self.seed))
-        object.__setattr__(self, "_catalogue", user_graph(self.graph, len(items), 1, self.seed + 1))
+        object.__setattr__(
+            self, "_catalogue", user_graph(self.graph, items.shape[-2], 1, self.seed + 1)
+        )
 
     def init(self, n_sessions: int = 1) -> CofibaBelief:
-        n = checks.session_count(n_sessions, None)
-        (n_items, d), m = self._items.shape, self.n_users
+        own = len(self._items)
+        n = checks.session_count(n_sessions, own if own > 1 else None)
+        (_, n_items, d), m = self._items.shape, self.n_users
         return CofibaBelief(
             np.zeros(n),
             np.zeros((n, m, d, d)),
@@ -102,13 +106,26 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
 
     def _check_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
         user, _ = check_visit(context, n_sessions, self.n_users, None)
-        return Visit(user), len(self._items)
+        return Visit(user), self._items.shape[1]
+
+    def _item_features(self, b: int) -> FloatArray:
+        """Return the features of all items of a population."""
+        features: FloatArray = self._items[b if len(self._items) > 1 else 0]
+        return features
 
     def _scores(self, belief: CofibaBelief, context: Any) -> FloatArray:
-        scores = np.empty((len(context.user), len(self._items)))
-        for b, i in enumerate(context.user.tolist()):
-            for h in np.unique(belief.item_cluster[b]).tolist():
-                mine = belief.item_cluster[b] == h
+        return self._scores_of(belief, context, None)
+
+    def _scores_of(
+        self, belief: CofibaBelief, visit: Visit, eligible: BoolArray | None
+    ) -> FloatArray:
+        """Return the scores of the eligible items, -inf for all others: `(B, n_items)`."""
+        scores = np.full((len(visit.user), self._items.shape[1]), -np.inf)
+        for b, i in enumerate(visit.user.tolist()):
+            items, cluster = self._item_features(b), belief.item_cluster[b]
+            shown = np.arange(len(items)) if eligible is None else np.flatnonzero(eligible[b])
+            for h in np.unique(cluster[shown]).tolist():
+                mine = shown[cluster[shown] == h]
                 label = belief.user_cluster[b, h]
                 members = label == label[i]
                 ridge = pool(
@@ -116,9 +133,19 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
                     belief.products[b, members].sum(axis=0)[None],
                 )
                 scores[b, mine] = optimistic_index(
-                    ridge, self._items[mine][None], self.alpha, belief.rounds[b : b + 1]
+                    ridge, items[mine][None], self.alpha, belief.rounds[b : b + 1]
                 )[0]
         return scores
+
+    def _choose(
+        self,
+        belief: CofibaBelief,
+        context: Any,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        return choose_best(self._scores_of(belief, context, eligible), eligible, rng, propensity)
 
     def _learn(
         self,
@@ -129,7 +156,7 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
         reward: FloatArray,
     ) -> CofibaBelief:
         population, user = np.arange(len(action)), context.user
-        x = self._items[action]
+        x = self._items[population if len(self._items) > 1 else 0, action]
         gram, products = belief.gram.copy(), belief.products.copy()
         gram[population, user] += x[:, :, None] * x[:, None, :]
         products[population, user] += x * reward[:, None]
@@ -149,13 +176,14 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
     def _cut(self, draft: CofibaBelief, b: int, i: int, item: int) -> None:
         """Cut edges of user i and of the item in population b; `draft` is ours to change."""
         h = int(draft.item_cluster[b, item])
-        inverse = invert(np.eye(self._items.shape[1]) + draft.gram[b])
+        inverse = invert(np.eye(self._items.shape[2]) + draft.gram[b])
         weights = (inverse @ draft.products[b][:, :, None])[:, :, 0]
         log_t = np.log(draft.rounds[b] + 1)
         _, neighbour, edge = self._catalogue.edges(np.array([item]))
         on = ~draft.item_cuts[b, edge]
         neighbour, edge = neighbour[on], edge[on]
-        like = self._like(np.array([item, *neighbour.tolist()]), i, weights, inverse, log_t)
+        x = self._item_features(b)[[item, *neighbour.tolist()]]
+        like = self._like(x, i, weights, inverse, log_t)
 
         _, others, user_edge = self._users.edges(np.array([i]))
         on = ~draft.user_cuts[b, h, user_edge] & ~like[0, others]
@@ -170,12 +198,11 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
             self._split_items(draft, b, item, neighbour[lost])
 
     def _like(
-        self, item: IntArray, i: int, weights: FloatArray, inverse: FloatArray, log_t: float
+        self, x: FloatArray, i: int, weights: FloatArray, inverse: FloatArray, log_t: float
     ) -> BoolArray:
-        """Return the users who are like user i by each item, `(len(item), n_users)`."""
-        x = self._items[item]
+        """Return the users who are like user i by each of the items `x`, `(len(x), n_users)`."""
         with np.errstate(invalid="ignore"):
-            width = np.sqrt(np.einsum("ld,nde,le->ln", x, inverse, x) * log_t)
+            width = np.sqrt(((x @ inverse) * x).sum(axis=2).T * log_t)
             bound = np.where(width > 0, self.alpha2 * width, 0.0)
         offset = np.abs(x @ (weights - weights[i]).T)
         like: BoolArray = offset <= bound + bound[:, i : i + 1]

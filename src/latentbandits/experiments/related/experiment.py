@@ -1,0 +1,167 @@
+"""Plays the systems around the paper side by side, in five tables."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from latentbandits.experiments.claims import check_all
+from latentbandits.experiments.options import choose
+from latentbandits.experiments.related import (
+    clustering,
+    factorisation,
+    known_model,
+    offline,
+    rank_one,
+)
+from latentbandits.experiments.related.claims import CLAIMS, agreement
+from latentbandits.experiments.related.table import Column, RelatedTable
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Claim, Report, Table
+from latentbandits.simulation import Results, simulate
+from latentbandits.simulation.results import PolicyResult
+
+TABLES: Mapping[str, RelatedTable] = {
+    table.name: table
+    for table in (
+        known_model.TABLE,
+        clustering.TABLE,
+        rank_one.TABLE,
+        factorisation.TABLE,
+        offline.TABLE,
+    )
+}
+_CURVES = ("ii", "iv")
+
+
+class RelatedExperiment:
+    """The systems that the paper compares itself with in words, and later ones."""
+
+    name = "related"
+    help = "related systems side by side: known models, clusters, rank 1, factors, subspaces"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)} (default: all)"
+        )
+        parser.add_argument(
+            "--quick", action="store_true", help="small problems: seconds instead of an hour"
+        )
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        choose("table", arguments.tables, TABLES)
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+    ) -> Report:
+        from latentbandits.experiments.related.figure import draw_bars, draw_curves
+
+        started = time.perf_counter()
+        chosen = choose("table", arguments.tables, TABLES)
+        tables: list[Table] = []
+        claims: list[Claim] = []
+        rows: list[dict[str, Any]] = []
+        figures = {}
+        for name in chosen:
+            table = TABLES[name]
+            columns = table.columns(arguments.quick)
+            results = _play(table, columns, arguments, executor, progress)
+            tables += _tables(table, columns, results)
+            if not arguments.quick:
+                claims += check_all(CLAIMS[name], results)
+                claims += [agreement(name, c, results[c.name]) for c in columns]
+            draw = draw_curves if name in _CURVES else draw_bars
+            figures[f"related-{name}"] = draw(f"({name}) {table.title}", results)
+            rows += [
+                policy.row() | {"table": name, "setting": setting}
+                for setting, result in results.items()
+                for policy in result.values()
+            ]
+        return Report(
+            experiment=self.name,
+            settings={"tables": chosen, "quick": arguments.quick, "seed": arguments.seed},
+            seconds=time.perf_counter() - started,
+            policies=rows,
+            claims=claims,
+            tables=tables,
+            figures=figures,
+        )
+
+
+def play_row(table: str, column: int, row: str, quick: bool, seed: int) -> PolicyResult:
+    """Play one policy on one problem; rows of a column draw the same users and noise."""
+    problem = TABLES[table].columns(quick)[column]
+    chosen = problem.rows[row]
+    results = simulate(
+        {row: chosen.policy},
+        chosen.environment,
+        n_runs=problem.runs,
+        horizon=problem.horizon,
+        seed=seed,
+    )
+    return results[row]
+
+
+def _play(
+    table: RelatedTable,
+    columns: list[Column],
+    arguments: argparse.Namespace,
+    executor: Executor | None,
+    progress: ProgressBar,
+) -> dict[str, Results]:
+    jobs = [(i, row) for i, column in enumerate(columns) for row in column.rows]
+    progress.start(f"related, table {table.name}", len(jobs))
+    found: list[dict[str, PolicyResult]] = [{} for _ in columns]
+    for (i, row), result in zip(jobs, _run(table, jobs, arguments, executor), strict=True):
+        found[i][row] = result
+        progress.advance(1)
+    return {column.name: Results(rows) for column, rows in zip(columns, found, strict=True)}
+
+
+def _run(
+    table: RelatedTable,
+    jobs: list[tuple[int, str]],
+    arguments: argparse.Namespace,
+    executor: Executor | None,
+) -> Iterator[PolicyResult]:
+    fixed = arguments.quick, arguments.seed
+    if executor is None:
+        for column, row in jobs:
+            yield play_row(table.name, column, row, *fixed)
+        return
+    futures: list[Future[PolicyResult]] = [
+        executor.submit(play_row, table.name, column, row, *fixed) for column, row in jobs
+    ]
+    for future in futures:
+        yield future.result()
+
+
+def _tables(
+    table: RelatedTable, columns: list[Column], results: Mapping[str, Results]
+) -> list[Table]:
+    """Return regret by policy and problem; with quarters, one table for every problem."""
+    if not table.quarters:
+        names = list(dict.fromkeys(name for column in columns for name in column.rows))
+        body = [
+            (name, *(_cell(results[column.name], name) for column in columns)) for name in names
+        ]
+        heads = [f"{column.name} ({column.runs} runs)" for column in columns]
+        return [Table(f"({table.name}) {table.title}: regret", ("policy", *heads), body)]
+    found = []
+    for column in columns:
+        body = []
+        for name in column.rows:
+            result = results[column.name][name]
+            curve = result.regret_curve
+            ends = [curve[len(curve) * quarter // 4 - 1] for quarter in (1, 2, 3)]
+            body.append((name, *(f"{end:.0f}" for end in ends), str(result.regret)))
+        title = f"({table.name}) {table.title}: {column.name}, {column.runs} runs, regret up to"
+        found.append(Table(title, ("policy", "T/4", "T/2", "3T/4", f"T={column.horizon}"), body))
+    return found
+
+
+def _cell(results: Results, name: str) -> str:
+    return str(results[name].regret) if name in results else ""

@@ -1,0 +1,153 @@
+"""Table v: users in 3 of 30 dimensions; offline trajectories teach the subspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from latentbandits.environments.protocol import Round
+from latentbandits.experiments.related.table import Column, Reference, RelatedTable, Row
+from latentbandits.learning.subspace import Subspace, learn_subspace, subspace_distance
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.policies import LinTS, mmBayesUCB, mmGreedy, mmTS
+from latentbandits.policies.proball import ProBALL
+from latentbandits.policies.protocol import AnyPolicy
+
+D, RANK, OFFLINE_ROUNDS, ROUNDS, ACTIONS, NOISE = 30, 3, 20, 300, 20, 0.5
+SPREADS = np.arange(1, D + 1) ** -0.5  # of the features: their length is about 2
+BOUND, LENGTH = RANK**0.5, float((SPREADS**2).sum() ** 0.5)
+QUANTILE = 0.84
+
+
+@dataclass(frozen=True)
+class Offline:
+    """What is learned before the new users come: the subspace, and how far it is from the truth."""
+
+    truth: FloatArray  # (D, RANK)
+    found: Subspace
+    error: float
+    principal_error: float  # of principal components of ridge estimates
+    principal_trace: float
+
+
+@dataclass(frozen=True)
+class SubspaceUsers:
+    """New users with weights in a subspace; `n_offline` others taught it, `OFFLINE_ROUNDS` each.
+
+    Features are N(0, diag(1 / i)): their dimensions differ, so that principal components of ridge
+    estimates do not find the subspace however many users there are. This design is chosen here.
+    """
+
+    n_offline: int
+
+    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> SubspaceInstances:
+        truth = np.linalg.qr(rng.standard_normal((D, RANK)))[0]
+        weights = rng.standard_normal((n_runs, RANK)) @ truth.T
+        return SubspaceInstances(weights, learn_offline(truth, self.n_offline))
+
+
+def learn_offline(truth: FloatArray, n_users: int) -> Offline:
+    """Draw the offline users, and learn the subspace from their trajectories."""
+    rng = np.random.default_rng([int(1e6 * abs(truth[0, 0])), n_users])
+    weights = rng.standard_normal((n_users, RANK)) @ truth.T
+    x = rng.standard_normal((n_users, OFFLINE_ROUNDS, D)) * SPREADS
+    rewards = (x @ weights[:, :, None])[:, :, 0]
+    rewards = rewards + NOISE * rng.standard_normal(rewards.shape)
+    found = learn_subspace(x, rewards, RANK, n_bootstrap=20)
+    gram = x.swapaxes(1, 2) @ x + np.eye(D)
+    ridge = np.linalg.solve(gram, x.swapaxes(1, 2) @ rewards[:, :, None])[:, :, 0]
+    moment = ridge.T @ ridge / n_users
+    principal = np.linalg.eigh(moment)[1][:, -RANK:]
+    return Offline(
+        truth,
+        found,
+        subspace_distance(found.basis, truth),
+        subspace_distance(principal, truth),
+        float(np.trace(moment)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SubspaceInstances:
+    """Runs: the weights of each new user."""
+
+    weights: FloatArray  # (n_runs, D)
+    model: Any
+
+    def round(self, t: int, rng: np.random.Generator) -> Round:
+        features = rng.standard_normal((len(self.weights), ACTIONS, D)) * SPREADS
+        means = (features @ self.weights[:, :, None])[:, :, 0]
+        return Round(features, means, means + NOISE * rng.standard_normal(means.shape))
+
+
+def _proball(
+    known: Offline, basis: str, error: float | None, scale: float, combine: Any
+) -> ProBALL:
+    columns = {"all": np.eye(D), "found": known.found.basis, "true": known.truth}[basis]
+    delta = known.error if error is None else error
+    return ProBALL(columns, delta, NOISE, ROUNDS, combine, bound=BOUND, length=LENGTH, scale=scale)
+
+
+def _linear(kind: str, prior: str, known: Offline) -> AnyPolicy:
+    """Return a Bayesian policy on the wide, the empirical-Bayes or the true prior."""
+    if prior == "wide":
+        model = LinearGaussian(np.zeros((1, D)), NOISE, np.eye(D)[None])
+    elif prior == "EB":
+        model = known.found.prior(NOISE, known.error)
+    else:
+        model = LinearGaussian(np.zeros((1, D)), NOISE, (known.truth @ known.truth.T)[None])
+    if kind == "TS":
+        return mmTS(model)
+    return mmGreedy(model) if kind == "greedy" else mmBayesUCB(model, QUANTILE)
+
+
+def columns(quick: bool) -> list[Column]:
+    runs, rounds = (10, 20) if quick else (60, ROUNDS)
+    values: dict[str, tuple[Any, tuple[float, float] | None, tuple[float, float] | None]] = {
+        "LinUCB, theory": (partial(_proball, basis="all", error=0.0, scale=1.0, combine="min"),
+                           (83.3, 2.1), (83.3, 2.1)),
+        "LinUCB, x .3": (partial(_proball, basis="all", error=0.0, scale=0.3, combine="min"),
+                         (50.1, 1.1), (50.1, 1.1)),
+        "LinTS": (lambda known: LinTS(D, NOISE), (73.8, 1.5), (73.8, 1.5)),
+        "mean + 1 sd": (partial(_linear, "UCB", "wide"), (46.4, 1.0), (46.4, 1.0)),
+        "ProBALL, switch, theory": (
+            partial(_proball, basis="found", error=None, scale=1.0, combine="switch"),
+            (80.1, 1.9), (67.6, 1.5)),
+        "ProBALL, switch, x .3": (
+            partial(_proball, basis="found", error=None, scale=0.3, combine="switch"),
+            (45.2, 1.2), (32.8, 1.1)),
+        "ProBALL, min, theory": (
+            partial(_proball, basis="found", error=None, scale=1.0, combine="min"),
+            (50.2, 0.9), (32.4, 0.5)),
+        "ProBALL, min, x .3": (
+            partial(_proball, basis="found", error=None, scale=0.3, combine="min"),
+            (21.3, 0.5), (11.4, 0.4)),
+        "projected, no bonus, x .3": (
+            partial(_proball, basis="found", error=0.0, scale=0.3, combine="switch"),
+            (14.0, 0.5), (7.8, 0.4)),
+        "true subspace, x .3": (
+            partial(_proball, basis="true", error=0.0, scale=0.3, combine="switch"),
+            (7.1, 0.3), (7.1, 0.3)),
+        "LinTS, EB prior": (partial(_linear, "TS", "EB"), (31.2, 1.2), (16.6, 0.7)),
+        "mean + 1 sd, EB prior": (partial(_linear, "UCB", "EB"), (14.5, 0.7), (7.3, 0.5)),
+        "greedy, EB prior": (partial(_linear, "greedy", "EB"), (15.8, 0.7), (8.8, 0.5)),
+        "LinTS, true prior": (partial(_linear, "TS", "true"), (10.9, 0.5), (10.9, 0.5)),
+    }  # fmt: skip
+    found = []
+    for place, n_offline in enumerate((50, 100) if quick else (200, 2000)):
+        rows = {}
+        for name, (make, *pair) in values.items():
+            value = pair[place]
+            reference = None if value is None else Reference(*value, 60)
+            rows[name] = Row(SubspaceUsers(n_offline), make, reference)
+        found.append(Column(f"N={n_offline}", rows, runs, rounds))
+    return found
+
+
+TABLE = RelatedTable(
+    "v", "Offline trajectories: users in 3 of 30 dimensions, 20 rounds each, noise .5", columns
+)

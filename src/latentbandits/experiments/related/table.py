@@ -1,0 +1,47 @@
+"""A table of the experiment as data: columns of problems, rows of policies, reference values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from latentbandits.environments.protocol import Environment
+from latentbandits.policies.protocol import AnyPolicy
+
+
+class Reference(NamedTuple):
+    """What an independent implementation measured: mean, standard error, and its runs."""
+
+    mean: float
+    stderr: float
+    runs: int
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A policy and the problem it plays; rows of a column draw the same users and noise."""
+
+    environment: Environment
+    policy: Callable[[Any], AnyPolicy]  # of the model that the environment tells
+    reference: Reference | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One problem: how many runs, for how long."""
+
+    name: str
+    rows: Mapping[str, Row]
+    runs: int
+    horizon: int
+
+
+@dataclass(frozen=True, eq=False)
+class RelatedTable:
+    """One of the five tables. `columns(quick)` builds its problems; quick ones take seconds."""
+
+    name: str
+    title: str
+    columns: Callable[[bool], list[Column]]
+    quarters: bool = False  # show the regret up to each quarter of the rounds
