@@ -108,7 +108,7 @@ MANY: Mapping[str, Reference | None] = {
 
 
 def columns(quick: bool) -> list[Column]:
-    runs, rounds, first = (2, 400, 100) if quick else (3, ROUNDS, 2000)
+    runs, rounds, first = (2, 80, 60) if quick else (3, ROUNDS, 2000)
     makers = _makers(first)
 
     def column(name: str, n_users: int, references: Mapping[str, Any]) -> Column:
@@ -127,7 +127,7 @@ def columns(quick: bool) -> list[Column]:
 
     few = {name: REFERENCES.get(name) for name in makers}
     if quick:
-        return [column("30 users", 30, few), column("60 users", 60, MANY)]
+        return [column("20 users", 20, few), column("40 users", 40, MANY)]
     return [column("200 users", 200, few), column("1000 users", 1000, MANY)]
 
 

@@ -33,7 +33,7 @@ class PrintedParticleMF(ParticleMF):
 
 
 def columns(quick: bool) -> list[Column]:
-    runs, rounds = (2, 150) if quick else (3, ROUNDS)
+    runs, rounds = (2, 40) if quick else (3, ROUNDS)
     return [
         _column(0.5, runs, rounds, {
             "UCB per cell": Reference(2812, 50, 3),

@@ -94,7 +94,7 @@ OWN_SCALE: Mapping[str, tuple[tuple[float, float], tuple[float, float]]] = {
 
 
 def columns(quick: bool) -> list[Column]:
-    runs, horizon = (20, 30) if quick else (RUNS, HORIZON)
+    runs, horizon = (6, 12) if quick else (RUNS, HORIZON)
     found = []
     for place, sigma0 in enumerate(SIGMAS):
         rows = {

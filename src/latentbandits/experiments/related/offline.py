@@ -106,7 +106,7 @@ def _linear(kind: str, prior: str, known: Offline) -> AnyPolicy:
 
 
 def columns(quick: bool) -> list[Column]:
-    runs, rounds = (10, 20) if quick else (60, ROUNDS)
+    runs, rounds = (6, 12) if quick else (60, ROUNDS)
     values: dict[str, tuple[Any, tuple[float, float] | None, tuple[float, float] | None]] = {
         "LinUCB, theory": (partial(_proball, basis="all", error=0.0, scale=1.0, combine="min"),
                            (83.3, 2.1), (83.3, 2.1)),

@@ -21,7 +21,7 @@ BASE, SPIKE = 0.25, 0.75
 
 @dataclass(frozen=True)
 class RankOneClicks:
-    """Clicks with probability u_i v_j; one random row and column have `SPIKE`, all others `BASE`."""
+    """Clicks with probability u_i v_j; one row and one column have `SPIKE`, all others `BASE`."""
 
     n_rows: int
     n_columns: int
@@ -50,7 +50,7 @@ class RankOneInstances:
 
 def columns(quick: bool) -> list[Column]:
     if quick:
-        return [_column(4, 2000, 2, {})]
+        return [_column(4, 400, 2, {})]
     return [
         _column(16, 60_000, 2, {
             "UCB1 on pairs": Reference(8200, 93, 2),

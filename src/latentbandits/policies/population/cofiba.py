@@ -53,13 +53,14 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
     """COFIBA of Li, Karatzoglou & Gentile (2016): clusters of users for every cluster of items.
 
     The action is an item's id, the row of `items` `(n_items, d)`, or `(B, n_items, d)` where
-    populations differ; the items on offer are the eligible ones, and contexts have no features. With CB_i(x) = alpha2 sqrt(x' M_i^-1 x ln(t + 1)):
-    an item x of item cluster h is scored by LinUCB on the users who are connected with user i in
-    the user graph of h. After a reward for x, in the user graph of its cluster the edge (i, j) is
-    cut if |(w_i - w_j)'x| > CB_i(x) + CB_j(x); the edge (x, l) of the item graph is cut if the
-    users like i by x are not those like i by l. A part that leaves an item cluster starts with the
-    whole user graph; the part with x keeps its own. `graph` is that of users and items at the
-    start, as in `CLUB`. `alpha2` infinite is one LinUCB for all, if the graph is connected.
+    populations differ; the items on offer are the eligible ones, and contexts have no features.
+    With CB_i(x) = alpha2 sqrt(x' M_i^-1 x ln(t + 1)), an item x of item cluster h is scored by
+    LinUCB on the users who are connected with user i in the user graph of h. After a reward for x,
+    in the user graph of its cluster the edge (i, j) is cut if
+    |(w_i - w_j)'x| > CB_i(x) + CB_j(x); the edge (x, l) of the item graph is cut if the users like
+    i by x are not those like i by l. A part that leaves an item cluster starts with the whole user
+    graph; the part with x keeps its own. `graph` is that of users and items at the start, as in
+    `CLUB`. `alpha2` infinite is one LinUCB for all, if the graph is connected.
 
     >>> policy = COFIBA(n_users=3, items=np.eye(2))
     >>> policy.decide(policy.init(), Visit(np.array([2])), np.random.default_rng(0)).propensity

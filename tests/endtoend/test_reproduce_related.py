@@ -1,0 +1,54 @@
+"""`reproduce related`: five tables and figures, small; agreement and bounds as claims."""
+
+import json
+
+import numpy as np
+import pytest
+
+from latentbandits.cli.main import main
+from latentbandits.experiments.related.claims import AtMost, agreement
+from latentbandits.experiments.related.experiment import TABLES, play_row
+from latentbandits.experiments.related.table import Column, Reference, Row
+from latentbandits.simulation import Results
+
+
+def test_quick_writes_five_tables_and_figures(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["reproduce", "related", "--quick", "--jobs", "1", "--out", str(out)]) == 0
+    results = json.loads((out / "results.json").read_text())
+    assert {row["table"] for row in results["policies"]} == set(TABLES)
+    assert all(np.isfinite(row["regret"]) for row in results["policies"])
+    for name in TABLES:
+        assert (out / f"related-{name}.png").stat().st_size > 10_000
+    printed = capsys.readouterr().out
+    for words in ("(i) Known model", "(ii) Clusters", "(iii) Rank 1", "(iv) Users", "(v) Offline"):
+        assert words in printed
+
+
+def test_a_table_that_does_not_exist_is_refused(tmp_path, capsys):
+    assert main(["reproduce", "related", "--tables", "vi", "--out", str(tmp_path / "out")]) != 0
+    assert "did you mean" in capsys.readouterr().err
+
+
+def test_rows_of_a_column_play_the_same_problem():
+    """Features and item ids are two forms of one problem: the best rewards are the same."""
+    one = play_row("ii", 0, "LinUCB per user", True, 3)
+    other = play_row("ii", 0, "COFIBA, alpha2 .3", True, 3)
+    np.testing.assert_allclose(one.best_curve, other.best_curve)
+    np.testing.assert_allclose(one.regret_curve[-1], one.regret.mean, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mean", "runs", "holds"),
+    [(1.0, 500, True), (1.2, 500, False), (1.2, 2, False), (1.1, 2, True)],
+)
+def test_agreement_is_three_errors_or_fifteen_percent(mean, runs, holds):
+    result = play_row("i", 0, "mTS", True, 0)
+    regret = result.regret
+    row = Row(None, None, Reference(regret.mean / mean, 0.01 * regret.mean, runs))
+    exact = Results({"mTS": result})
+    column = Column("here", {"mTS": row}, 6, 12)
+    tight = result.__class__(**vars(result) | {"regrets": np.full(6, regret.mean)})
+    assert agreement("i", column, Results({"mTS": tight})).holds == holds
+    assert AtMost("x", "c", "here", "mTS", regret.mean + 1).check({"here": exact}).holds
+    assert not AtMost("x", "c", "here", "mTS", regret.mean - 1).check({"here": exact}).holds
