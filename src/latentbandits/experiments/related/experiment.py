@@ -9,7 +9,6 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from latentbandits.experiments.claims import check_all
-from latentbandits.experiments.options import choose
 from latentbandits.experiments.related import (
     clustering,
     factorisation,
@@ -19,6 +18,7 @@ from latentbandits.experiments.related import (
 )
 from latentbandits.experiments.related.claims import CLAIMS, agreement
 from latentbandits.experiments.related.table import Column, RelatedTable
+from latentbandits.options import choose
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results, simulate
