@@ -25,6 +25,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.wrapping import Wrapping
 from latentbandits.models.protocol import Context, Model, Parameters
+from latentbandits.models.summary import Summary
 from latentbandits.models.support import Interval
 
 _LARGEST_EXPONENT = 300.0
@@ -227,6 +228,12 @@ class Log1pRewards(TransformedRewards):
     array([[[0.133, 2.08 ]]])
     """
 
+    summary: ClassVar[Summary] = Summary(
+        "amounts and durations with a heavy tail",
+        "Log1pRewards(model, smearing)",
+        "that of the model",
+        "a model of log(1 + reward)",
+    )
     transform: ClassVar[str] = "log1p"
     support: ClassVar[Interval] = Interval(low=-1.0)
 
@@ -295,6 +302,12 @@ class SqrtRewards(TransformedRewards):
     array([[[1.25, 4.25]]])
     """
 
+    summary: ClassVar[Summary] = Summary(
+        "counts and amounts whose variance grows with their mean",
+        "SqrtRewards(model, smearing)",
+        "that of the model",
+        "a model of sqrt(reward)",
+    )
     transform: ClassVar[str] = "sqrt"
     support: ClassVar[Interval] = Interval(low=0.0)
 
