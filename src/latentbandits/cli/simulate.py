@@ -102,7 +102,7 @@ def policy_texts(given: Sequence[str] | None, path: str, model: Any, items: Any)
             raise ValueError(f"{path} was saved without a recommended policy: name one instead")
         chosen = [recommended if text == AUTO else text for text in given]
     else:
-        fitting = [e.name for e in entries("session") if not e.wraps and not e.missing(inputs)]
+        fitting = [e.name for e in entries("session") if not e.wraps and e.fits(inputs)]
         chosen = [*([recommended] if recommended else []), *fitting]
     texts = list(dict.fromkeys(str(parse(text)) for text in chosen))
     for text in texts:

@@ -171,6 +171,16 @@ class Entry:
         given = options or {}
         return [name for name in self.needs if name not in given and getattr(inputs, name) is None]
 
+    def fits(self, inputs: Inputs) -> bool:
+        """Whether this policy can be built on these inputs, without options."""
+        if self.missing(inputs):
+            return False
+        try:
+            self.make(inputs, {})
+        except ValueError:  # a model of the wrong kind
+            return False
+        return True
+
     def check_options(self, options: Mapping[str, Any]) -> None:
         """ValueError for an option that this policy does not have."""
         any_name = any(p.kind is p.VAR_KEYWORD for p in self._parameters.values())

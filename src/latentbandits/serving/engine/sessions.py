@@ -64,7 +64,11 @@ class Live(NamedTuple):
 
 
 def _states(policy: AnyPolicy, belief: Any) -> list[float]:
-    probabilities: list[float] = policy.state_probabilities(belief)[0].tolist()  # type: ignore[attr-defined]
+    """P(s) of a session; one certain state where a policy has no `state_probabilities`."""
+    of_belief = getattr(policy, "state_probabilities", None)
+    if of_belief is None:
+        return [1.0]
+    probabilities: list[float] = of_belief(belief)[0].tolist()
     return probabilities
 
 
