@@ -49,6 +49,7 @@ class RunningService:
         self._log = folder / f"service-{self.port}.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.clock = 0  # seconds that the clock of the next start is ahead
+        self.tree: Path | None = None  # sources of another version to run
 
     def __enter__(self) -> RunningService:
         self.start()
@@ -78,6 +79,8 @@ class RunningService:
         begun = time.perf_counter()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LATENTBANDITS_")}
         environment["OPENBLAS_NUM_THREADS"] = "1"
+        if self.tree is not None:
+            environment["PYTHONPATH"] = str(self.tree)
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command(),

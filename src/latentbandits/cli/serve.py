@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from latentbandits.serving.http.server import serve
     from latentbandits.serving.http.service import Service
     from latentbandits.serving.settings import PREFIX, Settings, gather
-    from latentbandits.serving.stores import open_store
+    from latentbandits.serving.stores import checksums, open_store
 
     flags = {name: getattr(arguments, name) for name in Settings.__struct_fields__}
     if arguments.model is not None and flags["models"] is None:
@@ -88,6 +88,7 @@ def _run(arguments: argparse.Namespace) -> int:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     _allow_connections(settings.max_connections)
+    checksums.turn(on=settings.row_checksums)
     store = open_store(settings.store, settings.synchronous, settings.checkpoint_pages)
     try:
         engine = Engine(store, settings.engine())

@@ -41,6 +41,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     checkpoint_pages: Annotated[
         int, _doc("sqlite: pages of the write-ahead log until it is folded into the file", ge=1)
     ] = 1000
+    row_checksums: Annotated[
+        bool, _doc("whether rows of the store get a checksum (pages of SQLite always do)")
+    ] = True
     policy: Annotated[
         str,
         _doc("policy of most sessions, such as mmTS or 'mmTS(catch_all=True)'; auto: the one that "
