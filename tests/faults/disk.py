@@ -35,7 +35,10 @@ def run(folder: Path, full: bool) -> list[Result]:
     models = {read_artefact(folder / "models" / name).id: arms(0)}
     with _disk(folder) as disk:
         store = f"sqlite:{disk.folder / 's.sqlite'}"
-        with RunningService(folder / "models" / name, "--store", store, folder=folder) as service:
+        with (
+            _environment(TMPDIR=str(disk.folder)),
+            RunningService(folder / "models" / name, "--store", store, folder=folder) as service,
+        ):
             pid = service.pid
             book = Book()
             counts = [asyncio.run(_break(service, book, disk)) for _ in range(rounds)]
@@ -49,7 +52,18 @@ def run(folder: Path, full: bool) -> list[Result]:
     )
     holds = found.clean and accepted == 0 and same and not book.failures
     holds = holds and full_refused == protected_refused == rounds * 20
-    return [Result("disk full, then a read-only store", counted, holds)]
+    return [Result("disk full (TMPDIR on it), then a read-only store", counted, holds)]
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 async def _break(service: RunningService, book: Book, disk: Disk) -> tuple[int, int, int]:
