@@ -55,7 +55,7 @@ def replay_table(judged: Mapping[str, Any]) -> Table:
     users = next(row["users"] for row in judged["replay"] if row["rounds"] == last)
     title = f"Held-out users on their real rewards ({users:,} with {last} rounds; * is recommended)"
     columns = ("policy", f"reward, rounds 1-{last}", *(f"over popularity, 1-{h}" for h in horizons))
-    return Table(title, (*columns, "simulated"), body)
+    return Table(title, (*columns, "simulated regret"), body)
 
 
 def field_table(model: Model) -> Table:

@@ -109,6 +109,7 @@ def _plain(axes: Axes) -> None:
     from matplotlib.ticker import ScalarFormatter
 
     axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     for axis in (axes.xaxis, axes.yaxis):
         formatter = axis.get_major_formatter()
@@ -207,10 +208,11 @@ def _rounds(axes: Axes, report: Mapping[str, Any]) -> None:
         report["held_out"]["rmse_of_action_means"], color=_GREY, ls="--", lw=1.2,
         label="mean of the action over all users",
     )  # fmt: skip
-    axes.axhline(
-        report["uncertainty"]["noise"], color=_ORANGE, lw=1.2,
-        label=f"noise of a reward, {report['uncertainty']['noise']:.3g}",
-    )  # fmt: skip
+    if report["family"] == "gaussian":
+        axes.axhline(
+            report["uncertainty"]["noise"], color=_ORANGE, lw=1.2,
+            label=f"noise of a reward, {report['uncertainty']['noise']:.3g}",
+        )  # fmt: skip
     axes.set_xscale("log")
     ticks = [row["to"] for row in rows]
     axes.set_xticks(ticks, [str(tick) for tick in ticks])

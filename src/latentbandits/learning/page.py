@@ -98,7 +98,7 @@ def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
     found = {(row["policy"], row["rounds"]): row for row in judged["replay"]}
     simulated = {row["policy"]: row for row in judged["simulated"]}
     head = ["policy", *(f"rounds 1-{h}" for h in horizons),
-            *(f"over popularity, 1-{h}" for h in horizons), "simulated"]  # fmt: skip
+            *(f"over popularity, 1-{h}" for h in horizons), "simulated regret"]  # fmt: skip
     rows = []
     for policy in policies:
         cells = [policy]
@@ -106,7 +106,7 @@ def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
         lead = ("over_popularity", "over_popularity_stderr")
         cells += ["" if policy == "popularity" else _error(found[policy, h], *lead, "+")
                   for h in horizons]  # fmt: skip
-        cells.append(_error(simulated[policy], "reward", "stderr") if policy in simulated else "")
+        cells.append(_error(simulated[policy], "regret", "stderr") if policy in simulated else "")
         chosen = " class='recommended'" if policy == judged["recommended_policy"] else ""
         rows.append(f"<tr{chosen}>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
     titles = "".join(f"<th>{escape(title)}</th>" for title in head)
@@ -115,8 +115,9 @@ def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
     parts.append(
         f"<p class='note'>Held-out users on their real rewards ({users}): every round offers "
         f"{judged['offered']} of the user's own rows that were not shown yet. Differences are "
-        "paired by user; ± is one standard error. The last column is the reward a round on users "
-        f"drawn from the model. {escape(judged['caveat'])}</p>"
+        "paired by user; ± is one standard error. The last column is the regret over "
+        f"{judged['simulated_rounds']} rounds with users drawn from the model: the least among the "
+        f"policies that replay does not veto is recommended. {escape(judged['caveat'])}</p>"
     )
     if judged["value_of_state"] is not None:
         parts.append(

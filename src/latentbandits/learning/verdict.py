@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.learning import replay as replays
 from latentbandits.learning import user_hash
 from latentbandits.learning.learners import Learned
@@ -26,7 +25,7 @@ from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.estimate import Estimate
-from latentbandits.simulation.simulate import simulate
+from latentbandits.simulation.tune import tune
 
 Verdict = Literal["helps", "no difference", "harms"]
 
@@ -50,10 +49,8 @@ decision costs as much as twenty of mIDS, and a quantile of the same belief earn
 UNJUDGED = "mmTS"
 """The policy that is recommended where nothing could be replayed."""
 
-SIMULATED_USERS = (150, 600)
 SIMULATED_ROUNDS = 100
-"""Users drawn from the model to rank the policies left, and then those near the best; rounds that
-each plays."""
+"""Rounds that users drawn from the model play, to rank the policies that replay does not veto."""
 
 MOST_USERS = 2_000
 """Users that are played: enough for the differences that matter."""
@@ -73,7 +70,7 @@ class Judgement:
 
     replay: Replay
     candidates: tuple[str, ...]  # policies on the model that can be recommended
-    simulated: Mapping[str, Estimate]  # mean reward a round on users drawn from the model
+    simulated: Mapping[str, Estimate]  # regret over SIMULATED_ROUNDS with users of the model
     value_of_state: float  # reward a round that knowing the state adds to the best average action
 
     @property
@@ -97,7 +94,7 @@ class Judgement:
 
     @property
     def recommended(self) -> str:
-        """The best under simulation among those that replay does not veto.
+        """The least regret under simulation among those that replay does not veto.
 
         Where there is a choice, a policy that starts clearly below popularity is left out.
         """
@@ -114,9 +111,10 @@ class Judgement:
         return max(steady or self.admitted, key=self._expected)
 
     def _expected(self, name: str) -> float:
-        """Reward under simulation; in replay for a policy that was not simulated."""
-        found = self.simulated.get(name)
-        return self.replay.reward(name, self.horizon).mean if found is None else found.mean
+        """Regret under simulation, negated; the reward in replay where nothing was simulated."""
+        if not self.simulated:
+            return self.replay.reward(name, self.horizon).mean
+        return -self.simulated[name].mean
 
     @property
     def judged(self) -> str:
@@ -158,7 +156,7 @@ class Judgement:
             mean, stderr = self.replay.curve(name)
             curves.append({"policy": name, "reward": mean.tolist(), "stderr": stderr.tolist()})
         simulated = [
-            {"policy": name, "reward": found.mean, "stderr": found.stderr}
+            {"policy": name, "regret": found.mean, "stderr": found.stderr}
             for name, found in self.simulated.items()
         ]
         return {
@@ -170,6 +168,7 @@ class Judgement:
             "replay": self.replay.rows(POPULARITY),
             "curves": curves,
             "simulated": simulated,
+            "simulated_rounds": SIMULATED_ROUNDS,
             "value_of_state": self.value_of_state,
             "offered": replays.OFFERED,
             "caveat": CAVEAT,
@@ -187,6 +186,7 @@ def unjudged() -> dict[str, Any]:
         "replay": [],
         "curves": [],
         "simulated": [],
+        "simulated_rounds": SIMULATED_ROUNDS,
         "value_of_state": None,
         "offered": replays.OFFERED,
         "caveat": CAVEAT,
@@ -251,35 +251,20 @@ def judge_policies(
 def _simulate(
     policies: Mapping[str, AnyPolicy], learned: Learned, seed: int, bar: Progress
 ) -> dict[str, Estimate]:
-    """Mean reward a round of each policy on users drawn from the model."""
+    """Regret of each policy over `SIMULATED_ROUNDS` with users drawn from the model (`tune`)."""
     if len(policies) < 2:
         return {}
     items = None if learned.features is None else learned.features[learned.counts > 0]
-    try:
-        users = UsersOfModel(learned.model, items, replays.OFFERED)
-    except ValueError:  # a kind of model that users cannot be drawn from: replay alone decides
-        return {}
-    left, found = dict(policies), dict[str, Estimate]()
-    bar.start("simulating users of the model", sum(SIMULATED_USERS))
-    for n_runs in SIMULATED_USERS:
-        results = simulate(
-            left,
-            users,
-            n_runs=n_runs,
-            horizon=SIMULATED_ROUNDS,
-            seed=seed,
-            progress=bar.advance,
-        )
-        found |= {name: result.reward for name, result in results.items()}
-        best = max(results, key=lambda name: found[name].mean)
-        left = {
-            name: policy
-            for name, policy in left.items()
-            if not _clearly_below(results.difference(name, best, "reward"))
-        }
-        if len(left) == 1:
-            break
-    return found
+    tuning = tune(
+        learned.model,
+        SIMULATED_ROUNDS,
+        items,
+        list(policies),
+        seed=seed,
+        offered=replays.OFFERED,
+        progress=bar,
+    )
+    return {row.policy: row.regret for row in tuning.table}
 
 
 def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
