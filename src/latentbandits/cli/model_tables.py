@@ -36,7 +36,7 @@ def replay_table(judged: Mapping[str, Any]) -> Table:
     horizons = sorted({row["rounds"] for row in judged["replay"]})
     found = {(row["policy"], row["rounds"]): row for row in judged["replay"]}
     simulated = {
-        row["policy"]: Estimate(row["reward"], row["stderr"]) for row in judged["simulated"]
+        row["policy"]: Estimate(row["regret"], row["stderr"]) for row in judged["simulated"]
     }
     body: list[tuple[str, ...]] = []
     for policy in dict.fromkeys(row["policy"] for row in judged["replay"]):

@@ -21,6 +21,7 @@ from latentbandits.learning.logs import Log
 from latentbandits.learning.one_state import one_state_model
 from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.replay import Player, PolicyPlayer, Replay, ScorePlayer, playable_rounds
+from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
@@ -42,6 +43,7 @@ CANDIDATES = {
     "context": (
         "mmGreedy", "mmBayesUCB(quantile=0.7)", "mmBayesUCB(quantile=0.9)", "mmTS", "mTS",
     ),
+    "particles": ("mmGreedy", "mTS"),
 }  # fmt: skip
 """Policies on the model that are played, and of which one is recommended. mmIDS is left out: a
 decision costs as much as twenty of mIDS, and a quantile of the same belief earns as much."""
@@ -53,7 +55,9 @@ SIMULATED_ROUNDS = 100
 """Rounds that users drawn from the model play, to rank the policies that replay does not veto."""
 
 MOST_USERS = 2_000
-"""Users that are played: enough for the differences that matter."""
+MOST_USERS_OF_PARTICLES = 200
+"""Users that are played: enough for the differences that matter. Beliefs of a model of particles
+are slow, and simulation is left out for it."""
 
 CLEAR = 2.0
 """Paired standard errors beyond which a difference counts."""
@@ -219,8 +223,10 @@ def judge_policies(
     log = held_out.of_events(learned.counts[held_out.actions] > 0)
     if not playable_rounds(log).any():
         return None
-    if log.n_users > MOST_USERS:
-        log = log.of_users(user_hash.sample(user_hash.user_keys(log.user_ids), MOST_USERS, seed))
+    particles = isinstance(learned.model, ParticleModel)
+    most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
+    if log.n_users > most:
+        log = log.of_users(user_hash.sample(user_hash.user_keys(log.user_ids), most, seed))
     low, high = float(kept.rewards.min()), float(kept.rewards.max())
     inputs = Inputs(
         learned.model,
@@ -252,7 +258,7 @@ def _simulate(
     policies: Mapping[str, AnyPolicy], learned: Learned, seed: int, bar: Progress
 ) -> dict[str, Estimate]:
     """Regret of each policy over `SIMULATED_ROUNDS` with users drawn from the model (`tune`)."""
-    if len(policies) < 2:
+    if len(policies) < 2 or isinstance(learned.model, ParticleModel):
         return {}
     items = None if learned.features is None else learned.features[learned.counts > 0]
     tuning = tune(
@@ -270,7 +276,10 @@ def _simulate(
 def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
     """The candidates that can be built on the model."""
     found: dict[str, AnyPolicy] = {}
-    for text in CANDIDATES["arms" if inputs.n_actions is not None else "context"]:
+    kind = "arms" if inputs.n_actions is not None else "context"
+    if isinstance(inputs.model, ParticleModel):
+        kind = "particles"
+    for text in CANDIDATES[kind]:
         try:
             found[text] = build(text, inputs)
         except ValueError:
