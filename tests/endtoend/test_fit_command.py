@@ -88,6 +88,20 @@ def test_inspect_prints_it_again(arms, capsys):
         assert word in printed
 
 
+def test_simulate_replays_real_rewards(arms, capsys, tmp_path):
+    _, path, out = arms
+    command = ["simulate", out, "--users", path, *COLUMNS, "--replay", "--horizon", "20"]
+    policies = ["--policies", "auto", "uniform", "mTS"]
+    assert main([*command, *policies, "--out", str(tmp_path / "r")]) == 0
+    assert "real rewards of the users" in capsys.readouterr().out
+    found = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert found["command"] == "simulate"
+    rows = {row["policy"]: row for row in found["replay"]}
+    recommended = load_notes(out)["recommended_policy"]
+    assert set(rows) == {recommended, "uniform", "mTS", "popularity"}
+    assert rows["uniform"]["over_popularity"] < 0 < rows["mTS"]["reward"]
+
+
 def test_simulate_from_the_model_and_from_a_log(arms, capsys, tmp_path):
     _, path, out = arms
     common = ["--runs", "20", "--horizon", "30", "--jobs", "1", "--policies", "TS", "mTS", "mmTS"]
@@ -157,6 +171,7 @@ def test_a_folder_that_is_no_model_is_not_overwritten(arms, tmp_path, capsys):
         (["--policies", "mmT"], "did you mean 'mmTS'?"),
         (["--policies", "LinTS"], "LinTS needs a model whose actions have features"),
         (["--users", "log.csv"], "--users needs --user, --action and --reward"),
+        (["--replay"], "--replay needs --users"),
     ],
 )
 def test_a_bad_simulation(arms, tmp_path, capsys, arguments, message):

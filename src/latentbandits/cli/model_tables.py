@@ -30,32 +30,40 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
 
 
 def replay_table(judged: Mapping[str, Any]) -> Table:
-    """Reward of every policy on the real rewards of held-out users, and what it has over
-    popularity; * is recommended.
-    """
-    horizons = sorted({row["rounds"] for row in judged["replay"]})
-    found = {(row["policy"], row["rounds"]): row for row in judged["replay"]}
-    simulated = {
-        row["policy"]: Estimate(row["regret"], row["stderr"]) for row in judged["simulated"]
-    }
-    body: list[tuple[str, ...]] = []
-    for policy in dict.fromkeys(row["policy"] for row in judged["replay"]):
-        rows = [found[policy, h] for h in horizons]
-        leads = [Estimate(r["over_popularity"], r["over_popularity_stderr"]) for r in rows]
-        mark = "*" if policy == judged["recommended_policy"] else ""
-        body.append(
-            (
-                policy + mark,
-                str(Estimate(rows[-1]["reward"], rows[-1]["stderr"])),
-                *("" if policy == "popularity" else f"{lead:+}" for lead in leads),
-                str(simulated.get(policy, "")),
-            )
-        )
-    last = horizons[-1]
+    """The policies of a fit on the real rewards of held-out users; * is recommended."""
+    found = {row["policy"]: Estimate(row["regret"], row["stderr"]) for row in judged["simulated"]}
+    last = max(row["rounds"] for row in judged["replay"])
     users = next(row["users"] for row in judged["replay"] if row["rounds"] == last)
     title = f"Held-out users on their real rewards ({users:,} with {last} rounds; * is recommended)"
-    columns = ("policy", f"reward, rounds 1-{last}", *(f"over popularity, 1-{h}" for h in horizons))
-    return Table(title, (*columns, "simulated regret"), body)
+    plain = difference_table(title, judged["replay"])
+    body = [
+        (
+            row[0] + ("*" if row[0] == judged["recommended_policy"] else ""),
+            *row[1:],
+            str(found.get(row[0], "")),
+        )
+        for row in plain.rows
+    ]
+    return Table(title, (*plain.columns, "simulated regret"), body)
+
+
+def difference_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Reward of every policy in replay, and its paired difference from popularity."""
+    horizons = sorted({row["rounds"] for row in rows})
+    found = {(row["policy"], row["rounds"]): row for row in rows}
+    body: list[tuple[str, ...]] = []
+    for policy in dict.fromkeys(row["policy"] for row in rows):
+        own = [found[policy, h] for h in horizons]
+        leads = [Estimate(r["over_popularity"], r["over_popularity_stderr"]) for r in own]
+        body.append(
+            (
+                policy,
+                str(Estimate(own[-1]["reward"], own[-1]["stderr"])),
+                *("" if policy == "popularity" else f"{lead:+}" for lead in leads),
+            )
+        )
+    leading = (f"over popularity, 1-{h}" for h in horizons)
+    return Table(title, ("policy", f"reward, rounds 1-{horizons[-1]}", *leading), body)
 
 
 def field_table(model: Model) -> Table:

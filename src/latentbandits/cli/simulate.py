@@ -19,10 +19,12 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", help="a folder that fit or save wrote")
     add("--users", metavar="LOG", help="play the users of this log (default: drawn from the model)")
+    real = "play them on their real rewards: a round offers some of the user's own rows"
+    add("--replay", action="store_true", help=real)
     log_options.add_columns(parser, required=False)
     log_options.add_text_format(parser)
-    offered = "actions of a round, drawn from the catalogue of a linear model (default 20)"
-    add("--offered", type=positive, default=20, help=offered)
+    offered = "actions of a round: of a linear model's catalogue (default 20), or rows (default 10)"
+    add("--offered", type=positive, help=offered)
     add_simulation_options(parser, runs=1000, horizon=200)
     add_common(parser, out="out/simulate")
     parser.set_defaults(run=run)
@@ -47,8 +49,14 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.model} holds a {type(model).__name__} with an instance for each of "
             f"{model.n_sessions} sessions: simulate plays one model that all users share"
         )
+    if arguments.replay and arguments.users is None:
+        raise ValueError("--replay needs --users: the log whose rewards are real")
+    if arguments.offered is None:
+        arguments.offered = 10 if arguments.replay else 20
     items = None if catalogue is None else catalogue.features
     texts = policy_texts(arguments.policies, arguments.model, model, items)
+    if arguments.replay:
+        return _replay(arguments, model, catalogue, texts)
     users, warnings = _users(arguments, model, catalogue)
     folder = OutputFolder(arguments.out)
     print_warnings(warnings)
@@ -85,6 +93,50 @@ def run(arguments: argparse.Namespace) -> int:
     with folder.replacing() as scratch:
         write(report, scratch)
     show(report, folder.path)
+    return 0
+
+
+def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: list[str]) -> int:
+    """Play on real rewards; results.json has the rows of `replay`."""
+    from latentbandits.cli.advice import warn_of_harm
+    from latentbandits.cli.model_tables import difference_table
+    from latentbandits.cli.output import OutputFolder
+    from latentbandits.cli.progress import Progress
+    from latentbandits.learning.log_users import numbered_as_model
+    from latentbandits.learning.replay import PolicyPlayer, replay
+    from latentbandits.policies.registry import Inputs, build
+    from latentbandits.report.files import write_results
+    from latentbandits.report.terminal import show_tables
+
+    started = time.perf_counter()
+    log, features = numbered_as_model(model, catalogue, _read_log(arguments))
+    inputs = Inputs(model, horizon=arguments.horizon, items=features)
+    names = list(dict.fromkeys([*texts, "popularity"]))
+    players = {text: PolicyPlayer(build(text, inputs), log.n_actions, features) for text in names}
+    folder = OutputFolder(arguments.out)
+    warnings = warn_of_harm(arguments.model)
+    with Progress("simulate") as progress:
+        found = replay(
+            players,
+            log,
+            offered=arguments.offered,
+            most_rounds=arguments.horizon,
+            seed=arguments.seed,
+            progress=progress,
+        )
+    settings = ("model", "users", "horizon", "offered", "seed", "replay")
+    results = {
+        "command": "simulate",
+        "settings": {name: getattr(arguments, name) for name in settings} | {"policies": texts},
+        "seconds": round(time.perf_counter() - started, 2),
+        "warnings": warnings,
+        "replay": found.rows("popularity"),
+    }
+    with folder.replacing() as scratch:
+        write_results(results, scratch)
+    title = f"{Path(arguments.model).name}: real rewards of {Path(arguments.users).name}"
+    console = show_tables([difference_table(title, found.rows("popularity"))])
+    console.print(f"{results['seconds']:.0f} s; results in {folder.path}")
     return 0
 
 
@@ -137,12 +189,17 @@ def _users(arguments: argparse.Namespace, model: Any, catalogue: Any) -> tuple[A
 
 def _log_users(arguments: argparse.Namespace, model: Any, catalogue: Any) -> Any:
     from latentbandits.learning.log_users import log_users
-    from latentbandits.learning.logs import read_log
     from latentbandits.learning.save import load_report
+
+    log = _read_log(arguments)
+    fitted = (load_report(arguments.model) or {}).get("settings", {})
+    return log_users(model, catalogue, log, arguments.offered, fitted, arguments.seed)
+
+
+def _read_log(arguments: argparse.Namespace) -> Any:
+    from latentbandits.learning.logs import read_log
 
     columns = arguments.user, arguments.action, arguments.reward
     if None in columns:
         raise ValueError("--users needs --user, --action and --reward: the log's columns")
-    log = read_log(arguments.users, *columns, text_format=log_options.text_format(arguments))
-    fitted = (load_report(arguments.model) or {}).get("settings", {})
-    return log_users(model, catalogue, log, arguments.offered, fitted, arguments.seed)
+    return read_log(arguments.users, *columns, text_format=log_options.text_format(arguments))

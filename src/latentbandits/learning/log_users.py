@@ -33,8 +33,8 @@ def log_users(
     if not isinstance(model, (GaussianArms, LinearGaussian)):
         raise ValueError(
             "users of a log are played with Gaussian rewards: the model must be GaussianArms or "
-            f"LinearGaussian, and this is a {type(model).__name__}. Without --users its own users "
-            "are drawn"
+            f"LinearGaussian, and this is a {type(model).__name__}. Add --replay for their real "
+            "rewards; without --users its own users are drawn"
         )
     known, index = _shared_actions(catalogue, log)
     log = log.merged("mean")
@@ -59,6 +59,22 @@ def log_users(
     means[:, index] = users @ fit.action_vectors.T
     eligible = np.isin(np.arange(model.n_actions), index)
     return KnownUsers(model, means, model.noise, None if eligible.all() else eligible)
+
+
+def numbered_as_model(
+    model: Any, catalogue: Catalogue | None, log: Log
+) -> tuple[Log, FloatArray | None]:
+    """Return the rows of a log whose actions the model knows, numbered as the catalogue's.
+
+    And the features of the catalogue's actions; None for a model of arms.
+    """
+    known, index = _shared_actions(catalogue, log)
+    assert catalogue is not None
+    place = np.full(log.n_actions, -1, np.int64)
+    place[known] = index
+    kept = log.of_events(place[log.actions] >= 0)
+    numbered = Log(kept.users, place[kept.actions], kept.rewards, kept.user_ids, catalogue.ids)
+    return numbered, None if model.n_actions is not None else _features(catalogue)
 
 
 def _grouped(
