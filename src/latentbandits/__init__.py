@@ -15,12 +15,38 @@ from latentbandits.models import GaussianArms as GaussianArms
 from latentbandits.models import LinearGaussian as LinearGaussian
 from latentbandits.policies import *  # noqa: F403
 from latentbandits.policies import __all__ as _policies
+from latentbandits.policies import related as _related
 
 if TYPE_CHECKING:
+    from latentbandits.environments import Population as Population
+    from latentbandits.learning.subspace import learn_subspace as learn_subspace
     from latentbandits.models import ArtefactError as ArtefactError
     from latentbandits.models import load as load
     from latentbandits.models import save as save
     from latentbandits.models.families import *  # noqa: F403
+    from latentbandits.models.visit import Visit as Visit
+    from latentbandits.policies.latent_order import LatentOrderTS as LatentOrderTS
+    from latentbandits.policies.policy_reuse import PolicyReuse as PolicyReuse
+    from latentbandits.policies.population import CLUB as CLUB
+    from latentbandits.policies.population import COFIBA as COFIBA
+    from latentbandits.policies.population import SCLUB as SCLUB
+    from latentbandits.policies.population import AdaTS as AdaTS
+    from latentbandits.policies.population import DynUCB as DynUCB
+    from latentbandits.policies.population import GroupedLinUCB as GroupedLinUCB
+    from latentbandits.policies.population import HierTS as HierTS
+    from latentbandits.policies.population import HierUCB as HierUCB
+    from latentbandits.policies.population import MetaTS as MetaTS
+    from latentbandits.policies.population import NMFBandit as NMFBandit
+    from latentbandits.policies.population import ParticleMF as ParticleMF
+    from latentbandits.policies.population import PerUser as PerUser
+    from latentbandits.policies.population import Phased as Phased
+    from latentbandits.policies.proball import ProBALL as ProBALL
+    from latentbandits.policies.rank1 import Rank1Elim as Rank1Elim
+    from latentbandits.policies.rank1 import Rank1ElimKL as Rank1ElimKL
+    from latentbandits.policies.structured import TSC as TSC
+    from latentbandits.policies.structured import UCBC as UCBC
+    from latentbandits.policies.structured import UCBS as UCBS
+    from latentbandits.policies.structured import SingleKUCB as SingleKUCB
     from latentbandits.simulation import simulate as simulate
     from latentbandits.simulation import tune as tune
 
@@ -33,6 +59,10 @@ _MODULES = {
     "save": "latentbandits.models",
     "simulate": "latentbandits.simulation",
     "tune": "latentbandits.simulation",
+    "Population": "latentbandits.environments",
+    "Visit": "latentbandits.models.visit",
+    "learn_subspace": "latentbandits.learning.subspace",
+    **_related.MODULES,
 }
 _lazy = lazy_exports(__name__, _MODULES, _FAMILIES)
 

@@ -200,3 +200,60 @@ def joint_gaussian(visits, n_users, d, noise, prior_spread, hyper_spread):
         information[own] += x * reward / noise**2
     covariance = np.linalg.inv(precision)
     return covariance @ information, covariance
+
+
+class TextbookParticleMF:
+    """Particle Thompson sampling for matrix factorisation: a loop over particles and ratings."""
+
+    def __init__(self, n_users, n_items, n_particles, rank, noise, rng):
+        self.rng, self.noise, self.rank = rng, noise, rank
+        self.particles = [
+            (rng.standard_normal((n_users, rank)), rng.standard_normal((n_items, rank)))
+            for _ in range(n_particles)
+        ]
+        self.ratings = []
+
+    def factor(self, others, pairs):
+        """Precision and information of a factor, from pairs (other side's index, reward)."""
+        precision = np.eye(self.rank)
+        information = np.zeros(self.rank)
+        for j, reward in pairs:
+            precision += np.outer(others[j], others[j]) / self.noise**2
+            information += others[j] * reward / self.noise**2
+        return precision, information
+
+    def draw(self, precision, information):
+        covariance = np.linalg.inv(precision)
+        return self.rng.multivariate_normal(covariance @ information, covariance)
+
+    def decide(self, user):
+        _, items = self.particles[self.rng.integers(len(self.particles))]
+        mine = [(j, r) for i, j, r in self.ratings if i == user]
+        return int((items @ self.draw(*self.factor(items, mine))).argmax())
+
+    def log_weight(self, particle, user, item, reward):
+        _, items = self.particles[particle]
+        mine = [(j, r) for i, j, r in self.ratings if i == user]
+        precision, information = self.factor(items, mine)
+        covariance = np.linalg.inv(precision)
+        mean = items[item] @ covariance @ information
+        variance = self.noise**2 + items[item] @ covariance @ items[item]
+        return -0.5 * ((reward - mean) ** 2 / variance + math.log(2 * math.pi * variance))
+
+    def update(self, user, item, reward):
+        n = len(self.particles)
+        logs = [self.log_weight(d, user, item, reward) for d in range(n)]
+        weights = np.exp(np.array(logs) - max(logs))
+        upper = np.cumsum(weights / weights.sum())
+        points = (np.arange(n) + self.rng.random()) / n
+        kept = [min(int(np.searchsorted(upper, p)), n - 1) for p in points]
+        self.ratings.append((user, item, reward))
+        moved = []
+        for d in kept:
+            users, items = (side.copy() for side in self.particles[d])
+            mine = [(j, r) for i, j, r in self.ratings if i == user]
+            users[user] = self.draw(*self.factor(items, mine))
+            raters = [(i, r) for i, j, r in self.ratings if j == item]
+            items[item] = self.draw(*self.factor(users, raters))
+            moved.append((users, items))
+        self.particles = moved

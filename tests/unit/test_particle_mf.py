@@ -8,6 +8,7 @@ from latentbandits.models.linear.sums import UserSums, condition_on_sums
 from latentbandits.models.visit import Visit
 from latentbandits.policies.population import ParticleMF, PerUser
 from latentbandits.testing import check_policy
+from tests.reference.population import TextbookParticleMF
 
 N, M = 4, 5
 
@@ -174,3 +175,14 @@ def test_item_ids_take_no_features():
         policy.decide(
             policy.init(), Visit(np.array([0]), np.zeros((1, M, 2))), np.random.default_rng(0)
         )
+
+
+def test_weights_are_those_of_the_textbook_loop():
+    policy = ParticleMF(N, M, n_particles=4, noise=0.6)
+    belief = played(policy, random_rounds(12, 4))
+    textbook = TextbookParticleMF(N, M, 4, 2, 0.6, np.random.default_rng(0))
+    textbook.particles = list(zip(belief.users[0], belief.items[0], strict=True))
+    textbook.ratings = random_rounds(12, 4)
+    found = policy.log_weights(belief, np.array([1]), np.array([3]), np.array([0.7]))
+    expected = [textbook.log_weight(d, 1, 3, 0.7) for d in range(4)]
+    np.testing.assert_allclose(found[0], expected)
