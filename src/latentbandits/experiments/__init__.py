@@ -1,5 +1,6 @@
 """The paper's figures and claims, one small folder each: settings, claims, expected."""
 
+from latentbandits.experiments.auto import AutoExperiment
 from latentbandits.experiments.drift import DriftExperiment
 from latentbandits.experiments.errata import ErrataExperiment
 from latentbandits.experiments.evaluation import EvaluationExperiment
@@ -24,6 +25,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     FamiliesExperiment(),
     YardstickExperiment(),
     RelatedExperiment(),
+    AutoExperiment(),
     EvaluationExperiment(),
 )
 
