@@ -30,6 +30,10 @@ _OWN = {"psycopg": "postgresql", "pyspark": "spark", "sklearn": "learning"}
 """Packages that one extra alone installs, whoever asks for them."""
 
 
+_SERVICE = ("apsw", "httpx", "msgspec", "starlette", "uvicorn")
+"""Packages of the service and its client."""
+
+
 class MissingExtraError(ModuleNotFoundError):
     """A package that an extra of latentbandits would install is not there."""
 
@@ -42,6 +46,8 @@ def missing(error: ModuleNotFoundError, what: str, extra: str) -> MissingExtraEr
     """
     package = (error.name or "?").partition(".")[0]
     extra = _OWN.get(package, extra)
+    if package in _SERVICE and extra not in ("client", "serving"):
+        extra = "serving"
     sentence = f"{what} needs the package {package!r}: pip install 'latentbandits[{extra}]'"
     return MissingExtraError(sentence, name=error.name)
 

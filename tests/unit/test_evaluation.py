@@ -292,3 +292,17 @@ def test_one_round_sessions_equal_open_bandit_pipeline():
         assert ESTIMATORS[name](ours).value[0] == pytest.approx(expected, rel=1e-9)
     expected = ope.DirectMethod().estimate_policy_value(**inputs)
     assert dm(ours).value[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_direct_method_simulates_longer_sessions():
+    """On users of the model itself DM is the value that simulation gives, session by session."""
+    from latentbandits.evaluation.simulated import simulator
+
+    log = random_log(seed=9, n=3000, longest=3)
+    found = evaluate(
+        {"m": mTS(MODEL)}, log, model=MODEL, estimators=["DM"], simulated=simulator(MODEL, log)
+    )
+    rows = [r for r in found.rounds if r["estimator"] == "DM"]
+    # In the first round mTS plays the best action of a state at random: .9, .1, .1 or .85.
+    assert rows[0]["value"] == pytest.approx(0.4875, abs=4 * rows[0]["stderr"])
+    assert simulator(MODEL, random_log(eligible=True)) is None

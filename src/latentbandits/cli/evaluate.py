@@ -34,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.progress import Progress
     from latentbandits.evaluation import evaluate
     from latentbandits.evaluation.reading import Columns, read_decisions
+    from latentbandits.evaluation.simulated import simulator
     from latentbandits.evaluation.tables import figure, tables
     from latentbandits.models import load, load_catalogue
     from latentbandits.policies.registry import Inputs, build
@@ -73,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             unrewarded=arguments.unrewarded,
             draws=arguments.draws,
             seed=arguments.seed,
+            simulated=simulator(model, log, arguments.seed),
             progress=progress.advance,
         )
     warnings = [*read.warnings, *found.warnings]

@@ -86,7 +86,7 @@ def evaluate(
     draws: int | None = 100,
     level: float = 0.95,
     seed: int = 0,
-    simulated: Callable[[AnyPolicy, int, int], Sequence[FloatArray]] | None = None,
+    simulated: Callable[[AnyPolicy, int, int], FloatArray] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Estimate what `policies` would have earned per session in the logged rounds.
@@ -296,7 +296,7 @@ def _estimate(
     chosen: Sequence[str],
     weighted: Mapping[str, WeightedLog],
     seed: int,
-    simulated: Callable[[AnyPolicy, int, int], Sequence[FloatArray]] | None,
+    simulated: Callable[[AnyPolicy, int, int], FloatArray] | None,
 ) -> dict[tuple[str, str], ByRound]:
     results: dict[tuple[str, str], ByRound] = {}
     for i, (name, policy) in enumerate(policies.items()):
@@ -318,13 +318,13 @@ def _direct(
     policy: AnyPolicy,
     log: DecisionLog,
     weighted: WeightedLog | None,
-    simulated: Callable[[AnyPolicy, int, int], Sequence[FloatArray]] | None,
+    simulated: Callable[[AnyPolicy, int, int], FloatArray] | None,
 ) -> ByRound:
     if log.n_rounds == 1:
         assert weighted is not None
         return dm(weighted)
     assert simulated is not None
-    rewards = np.asarray(simulated(policy, log.n_sessions, log.n_rounds))
+    rewards = simulated(policy, log.n_sessions, log.n_rounds)
     return mean_by_round(rewards, np.ones(rewards.shape, np.bool_))
 
 

@@ -6,6 +6,7 @@ from latentbandits.experiments.errata import ErrataExperiment
 from latentbandits.experiments.evaluation import EvaluationExperiment
 from latentbandits.experiments.experiment import Experiment
 from latentbandits.experiments.families import FamiliesExperiment
+from latentbandits.experiments.loop import LoopExperiment
 from latentbandits.experiments.misspecification import MisspecificationExperiment
 from latentbandits.experiments.movielens import MovieLensExperiment
 from latentbandits.experiments.related import RelatedExperiment
@@ -27,6 +28,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     RelatedExperiment(),
     AutoExperiment(),
     EvaluationExperiment(),
+    LoopExperiment(),
 )
 
 __all__ = ["EXPERIMENTS", "Experiment"]

@@ -22,7 +22,12 @@ from latentbandits.loop.gate import Side, Verdict, compare_groups, judge
 from latentbandits.loop.records import Records, Run
 from latentbandits.loop.sources import Logged, Source
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.artefacts.files import ArtefactError, load, load_catalogue
+from latentbandits.models.artefacts.files import (
+    ArtefactError,
+    load,
+    load_catalogue,
+    load_notes,
+)
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.errors import Refused
@@ -151,7 +156,7 @@ class Relearner:
         )
         run = self.records.finish(run, data=divided.counts)
         candidate, found = self._fit(run, divided.training, progress)
-        policy = settings.policy or found.report.get("recommended_policy")
+        policy = settings.policy or load_notes(candidate.path).get("recommended_policy")
         verdict = self._judge(current, candidate, policy, logged, divided.judging)
         run = self.records.finish(
             run,

@@ -1,0 +1,5 @@
+"""The closed loop on a real service: serve, log, relearn, promote only what is better."""
+
+from latentbandits.experiments.loop.experiment import LoopExperiment
+
+__all__ = ["LoopExperiment"]

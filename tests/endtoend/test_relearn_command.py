@@ -1,0 +1,122 @@
+"""`latentbandits relearn` beside a real service: it promotes, keeps, and survives kills."""
+
+import json
+import random
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from latentbandits import GaussianArms, save
+from latentbandits.client import Client
+from latentbandits.experiments.loop.problem import MEANS, NOISE, served, visit
+from tests.processes.service import command, run_command
+
+
+@pytest.fixture
+def service(tmp_path):
+    """A service whose model is wrong about every action, and a log of its visitors."""
+    models = tmp_path / "models"
+    wrong = GaussianArms(np.roll(MEANS, 2, axis=1), NOISE, spread=0.05)
+    save(wrong, models / "first")
+    options = ("--policy", "mTS", "--explore", "0.6", "--models", str(models))
+    with served(models / "first", tmp_path, *options) as url, Client(url, timeout=20.0) as client:
+        yield tmp_path, url, client
+
+
+def relearn(folder, url, *options):
+    words = ("--service", url, "--models", folder / "models", "--work", folder / "work")
+    return run_command("relearn", *words, "--policy", "mTS", "--held-out", "0.5", *options)
+
+
+def record(folder, number):
+    return json.loads((folder / "work" / "runs" / f"{number:06d}.json").read_text())
+
+
+def test_a_better_model_is_promoted_and_then_kept(service):
+    folder, url, client = service
+    rng = np.random.default_rng(0)
+    first = client.models().active
+    before = visit(client, "before", 900, 4, rng)
+    dry = relearn(folder, url, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert (record(folder, 1)["decision"], record(folder, 1)["outcome"]) == ("activate", "dry run")
+    assert client.models().active == first
+    again = relearn(folder, url)
+    assert "nothing new" in again.stdout
+    visit(client, "more", 100, 4, rng)
+    done = relearn(folder, url)
+    assert "activate (done)" in done.stdout, done.stdout + done.stderr
+    assert client.models().active == record(folder, 3)["candidate"] != first
+    after = visit(client, "after", 300, 4, rng)
+    assert after.mean() < before.mean() - 3 * before.std() / np.sqrt(len(before))
+    client.forget("more-0")
+    visit(client, "late", 100, 4, rng)
+    kept = relearn(folder, url, "--store", f"sqlite:{folder / 'sessions.sqlite'}")
+    assert kept.returncode == 0, kept.stderr
+    assert record(folder, 4)["decision"] == "keep"
+    assert record(folder, 4)["data"]["sessions"] == 900 + 100 + 300 + 100 - 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--held-out", "1.5"), "--held-out must lie between 0 and 1"),
+        (("--every", "soon"), "is not a time such as"),
+        (("--models", "nowhere"), "is not a folder"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, options, message):
+    (tmp_path / "models").mkdir()
+    done = relearn(tmp_path, "http://127.0.0.1:9", *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unreachable_service_is_recorded_as_a_failure(tmp_path):
+    (tmp_path / "models").mkdir()
+    done = relearn(tmp_path, "http://127.0.0.1:9")
+    assert done.returncode == 2
+    assert record(tmp_path, 1)["outcome"] == "failed"
+    assert "Traceback" not in done.stderr
+
+
+def kill_relearn(folder, url, client, kills, rng):
+    """Kill relearn at random moments; the service answers and its model is always a whole one."""
+    known = {client.models().active}
+    for i in range(kills):
+        visit(client, f"k{i}", 30, 3, np.random.default_rng(i))
+        words = ("--service", url, "--models", folder / "models", "--work", folder / "work")
+        process = subprocess.Popen(
+            command("relearn", *words, "--policy", "mTS"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(rng.uniform(0.2, 8.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        models = client.models()
+        known |= {model.id for model in models.models}
+        assert models.active in known
+        assert client.decide(f"after-{i}").action is not None
+    last = relearn(folder, url)
+    assert last.returncode == 0, last.stdout + last.stderr
+    runs = [json.loads(p.read_text()) for p in sorted((folder / "work/runs").glob("*.json"))]
+    assert all(run["outcome"] != "planned" for run in runs)
+    assert not (folder / "work" / "training.parquet").exists()
+
+
+def test_relearn_can_be_killed_at_any_moment(service):
+    folder, url, client = service
+    visit(client, "start", 600, 4, np.random.default_rng(1))
+    kill_relearn(folder, url, client, 3, random.Random(0))
+
+
+@pytest.mark.slow
+def test_relearn_survives_many_kills(service):
+    folder, url, client = service
+    visit(client, "start", 600, 4, np.random.default_rng(1))
+    kill_relearn(folder, url, client, 40, random.Random(1))
