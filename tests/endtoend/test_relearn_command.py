@@ -7,20 +7,24 @@ import subprocess
 import time
 
 import numpy as np
+import polars
 import pytest
 
 from latentbandits import GaussianArms, save
 from latentbandits.client import Client
+from latentbandits.experiments.loop import problem
 from latentbandits.experiments.loop.problem import MEANS, NOISE, served, visit
 from tests.processes.service import command, run_command
 
 
 @pytest.fixture
 def service(tmp_path):
-    """A service whose model is wrong about every action, and a log of its visitors."""
+    """A service whose model takes the worst actions for the best, and an older log."""
     models = tmp_path / "models"
-    wrong = GaussianArms(np.roll(MEANS, 2, axis=1), NOISE, spread=0.05)
+    wrong = GaussianArms(1 - MEANS, NOISE, spread=0.05)
     save(wrong, models / "first")
+    old = problem.offline_table(400, 30, np.random.default_rng(5))
+    polars.DataFrame(old).write_csv(tmp_path / "old.csv")
     options = ("--policy", "mTS", "--explore", "0.6", "--models", str(models))
     with served(models / "first", tmp_path, *options) as url, Client(url, timeout=20.0) as client:
         yield tmp_path, url, client
@@ -28,7 +32,9 @@ def service(tmp_path):
 
 def relearn(folder, url, *options):
     words = ("--service", url, "--models", folder / "models", "--work", folder / "work")
-    return run_command("relearn", *words, "--policy", "mTS", "--held-out", "0.5", *options)
+    fixed = ("--policy", "mTS", "--held-out", "0.5")
+    with_old = ("--with", folder / "old.csv") if (folder / "old.csv").exists() else ()
+    return run_command("relearn", *words, *fixed, *with_old, *options)
 
 
 def record(folder, number):
