@@ -24,10 +24,12 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-c", _RUN, *map(str, arguments)]
 
 
-def run_command(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+def run_command(
+    *arguments: str | Path, timeout: float = 60, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end and keep what it says."""
     return subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=60, check=False, **options
+        command(*arguments), capture_output=True, text=True, timeout=timeout, check=False, **options
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from concurrent.futures import Executor
 
-from latentbandits.experiments.options import positive
+from latentbandits.options import positive
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Report
 

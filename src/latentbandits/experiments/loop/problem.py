@@ -32,21 +32,28 @@ BEST = MEANS.max(axis=1)
 BATCH = 100
 
 
-def offline_table(n_users: int, n_rounds: int, rng: np.random.Generator) -> dict[str, list[float]]:
+def offline_table(
+    n_users: int, n_rounds: int, rng: np.random.Generator, means: FloatArray = MEANS
+) -> dict[str, list[float]]:
     """Return a log of uniformly random actions, as a table of user, action and reward."""
-    state = np.repeat(rng.integers(len(MEANS), size=n_users), n_rounds)
-    action = rng.integers(MEANS.shape[1], size=len(state))
-    reward = MEANS[state, action] + NOISE * rng.standard_normal(len(state))
+    state = np.repeat(rng.integers(len(means), size=n_users), n_rounds)
+    action = rng.integers(means.shape[1], size=len(state))
+    reward = means[state, action] + NOISE * rng.standard_normal(len(state))
     user = np.repeat(np.arange(n_users), n_rounds)
     return {"user": user.tolist(), "action": action.tolist(), "reward": reward.tolist()}
 
 
 def visit(
-    client: Client, prefix: str, n_sessions: int, n_rounds: int, rng: np.random.Generator
+    client: Client,
+    prefix: str,
+    n_sessions: int,
+    n_rounds: int,
+    rng: np.random.Generator,
+    means: FloatArray = MEANS,
 ) -> FloatArray:
     """Send new users to the service and return the regret of each session."""
     regret = np.zeros(n_sessions)
-    state = rng.integers(len(MEANS), size=n_sessions)
+    state = rng.integers(len(means), size=n_sessions)
     for start in range(0, n_sessions, BATCH):
         rows = range(start, min(start + BATCH, n_sessions))
         for _ in range(n_rounds):
@@ -55,8 +62,8 @@ def visit(
             for i, answer in zip(rows, answers, strict=True):
                 if isinstance(answer, ServiceError):
                     raise answer
-                mean = MEANS[state[i], int(answer.action)]
-                regret[i] += BEST[state[i]] - mean
+                mean = means[state[i], int(answer.action)]
+                regret[i] += means[state[i]].max() - mean
                 reward = mean + NOISE * rng.standard_normal()
                 rewards.append((answer.decision_id, float(reward)))
             client.reward_many(rewards)
