@@ -93,7 +93,7 @@ def test_simulate_replays_real_rewards(arms, capsys, tmp_path):
     command = ["simulate", out, "--users", path, *COLUMNS, "--replay", "--horizon", "20"]
     policies = ["--policies", "auto", "uniform", "mTS"]
     assert main([*command, *policies, "--out", str(tmp_path / "r")]) == 0
-    assert "real rewards of the users" in capsys.readouterr().out
+    assert "real rewards of log.csv" in capsys.readouterr().out
     found = json.loads((tmp_path / "r" / "results.json").read_text())
     assert found["command"] == "simulate"
     rows = {row["policy"]: row for row in found["replay"]}

@@ -113,6 +113,8 @@ def states(engine: Engine, totals: Statistics) -> list[StateView]:
     shares = totals.shares.get(served.id, [0.0] * served.model.n_states)
     total = sum(shares)
     prior = np.exp(served.model.log_state_prior[0])
+    if len(prior) == 1:  # policies keep no belief about a single state, but every session is in it
+        return [StateView(0, 1.0, 1.0)]
     return [
         StateView(s, max(share, 0.0) / total if total > 1e-9 else 0.0, float(prior[s]))
         for s, share in enumerate(shares)

@@ -2,6 +2,7 @@
 
 import { get, post } from "./api.js";
 import { itemName } from "./format.js";
+import { noStates } from "./states.js";
 
 const OFFERED = 4;
 const TRIES = 20;
@@ -48,7 +49,7 @@ export class Game {
       if (this.probabilities.length > 1) return; // else this session was held out
       this.moments = [];
     }
-    throw new NothingToOffer("The policy of this service keeps no belief about states: there is nothing to watch.");
+    throw new NothingToOffer(`${noStates(this.catalogue.favours?.length)} There is nothing to watch.`);
   }
 
   /** The visitor takes the item at this place of the offer. Where that fails half way, taking the

@@ -1,12 +1,12 @@
 // What the service believes, in plain words.
 
 import { itemName, listed, percent } from "./format.js";
-import { stateName } from "./states.js";
+import { noStates, stateName } from "./states.js";
 import { ranked } from "./unfolding.js";
 
 /** who: {whom, are}; favours[state]: what the state likes more than others do. */
 export function sentence(probabilities, { rounds, who, favours = null }) {
-  if (probabilities.length < 2) return "This session's policy keeps no belief about states.";
+  if (probabilities.length < 2) return noStates(favours?.length);
   if (rounds === 0) return `Nothing is known of ${who.whom} yet: these are the shares learned offline.`;
   const [first, second] = ranked(probabilities);
   const name = stateName(first.state).toLowerCase();

@@ -6,7 +6,7 @@ import { amount, count, itemName, percent } from "./format.js";
 import { table, Plot } from "./plot.js";
 import { sentence, SESSION } from "./sentence.js";
 import { ranked, unfolding } from "./unfolding.js";
-import { stateName } from "./states.js";
+import { noStates, stateName } from "./states.js";
 
 const MARK = "#session=";
 
@@ -72,8 +72,8 @@ export class SessionCard {
     find("session-title").textContent = view.session;
     find("session-about").textContent =
       `${view.policy}, ${view.group === "holdout" ? "held out" : "policy group"} · ${count(view.round)} rounds · mean reward ${amount(view.mean_reward)}`;
-    this.#plot.update(unfolding(moments(view)), "This session’s policy keeps no belief about states");
     const favours = this.#catalogue?.model === view.model ? this.#catalogue.favours : null;
+    this.#plot.update(unfolding(moments(view)), noStates(favours?.length));
     find("session-belief").textContent =
       sentence(view.state_probabilities, { rounds: view.rewards, who: SESSION, favours });
     find("session-rounds").replaceChildren(table(rounds(view, this.#catalogue)));

@@ -9,6 +9,13 @@ export function stateName(state) {
   return `State ${state}`;
 }
 
+/** Why there is nothing to show of a session's states: the model has one, or the policy asks none. */
+export function noStates(nStates) {
+  return nStates === 1
+    ? "The model has one state: it expects the same of every user, and learns from this one’s rewards."
+    : "This session’s policy keeps no belief about states.";
+}
+
 /** The class that carries a state's colour; it is never the only sign of the state. */
 export function stateStyle(state) {
   return `state-${state % COLOURS}`;

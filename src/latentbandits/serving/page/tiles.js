@@ -27,7 +27,8 @@ function rewardTile(groups, difference) {
 }
 
 /** The first round whose entropy is at most half of the first's. */
-function halfTile([policy]) {
+function halfTile([policy], states) {
+  if (states.length === 1) return put("half", "–", "the model has one state: there is nothing to tell apart");
   const known = policy.rounds.filter(({ entropy }) => entropy !== null);
   const start = known[0]?.entropy;
   const half = known.find(({ entropy }) => entropy <= start / 2);
