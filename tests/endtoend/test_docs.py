@@ -13,6 +13,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from latentbandits.models import registry as model_registry
+from latentbandits.policies import registry as policy_registry
+
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "```python" in page.read_text())
@@ -21,7 +24,9 @@ OPTIONAL = ("fastapi",)
 
 @pytest.fixture
 def empty_folder(tmp_path, monkeypatch):
-    """The working folder, and ratings of 50 users for 40 films below it."""
+    """The working folder, with ratings of 50 users for 40 films; registrations are undone."""
+    for registry in (model_registry, policy_registry):
+        monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     rng = np.random.default_rng(0)
     user, film = (column.ravel() for column in np.indices((50, 40)))
     ratings = {"userId": user, "movieId": film, "rating": rng.integers(1, 6, len(user))}

@@ -2,6 +2,7 @@
 
 import json
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from latentbandits import (
     Markov,
     mmTS,
 )
+from latentbandits.experiments.synthetic.settings import policies as synthetic_policies
 from latentbandits.policies import registry
 from latentbandits.policies.registry import Entry, Inputs, PolicySpec, build, entries, find, parse
 
@@ -193,3 +195,20 @@ def test_entry_points_of_other_packages_are_loaded(own_policies, monkeypatch):
 def test_wrong_options_are_a_clear_error():
     with pytest.raises(ValueError, match="cannot build mmUCB"):
         build("mmUCB(slack='much')", Inputs(ARMS))
+
+
+def test_the_tables_of_policies_in_the_documentation_are_those_of_the_registry():
+    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    for scope in ("session", "population"):
+        for line in registry.as_markdown(scope).splitlines():
+            assert line in page, f"docs/policies.md lacks the line:\n{line}"
+
+
+def test_the_policies_of_the_papers_experiment():
+    """The registry gives what the paper's settings say: priors, scales and ranges."""
+    made = {name: make(ARMS) for name, make in synthetic_policies(None, 500).items()}
+    assert (made["UCB1"].scale, made["UCB1(scale=0.5)"].scale) == (1, 0.5)
+    assert (made["TS"].prior_mean, made["TS"].noise) == (0.5, 0.5)
+    assert made["TS"].prior_spread == pytest.approx((1 / 12) ** 0.5)
+    assert (made["EXP4"].reward_range, made["EXP4"].horizon) == ((0.0, 1.0), 500)
+    assert (made["mUCB"].horizon, made["mmUCB"].horizon, made["mmUCB"].slack) == (500, 500, None)

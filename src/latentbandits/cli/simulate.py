@@ -141,7 +141,7 @@ def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: li
 
 
 def policy_texts(given: Sequence[str] | None, path: str, model: Any, items: Any) -> list[str]:
-    """The policies to play: those given, or the recommended one and all that fit the model.
+    """The policies to play: those given, or the recommended one and the usual ones that fit.
 
     `auto` stands for the policy that the fit recommends.
     """
@@ -154,7 +154,8 @@ def policy_texts(given: Sequence[str] | None, path: str, model: Any, items: Any)
             raise ValueError(f"{path} was saved without a recommended policy: name one instead")
         chosen = [recommended if text == AUTO else text for text in given]
     else:
-        fitting = [e.name for e in entries("session") if not e.wraps and e.fits(inputs)]
+        usual = (e for e in entries("session") if not e.wraps and not e.on_request)
+        fitting = [entry.name for entry in usual if entry.fits(inputs)]
         chosen = [*([recommended] if recommended else []), *fitting]
     texts = list(dict.fromkeys(str(parse(text)) for text in chosen))
     for text in texts:

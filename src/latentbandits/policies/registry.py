@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal, cast
@@ -26,6 +26,7 @@ __all__ = [
     "Inputs",
     "PolicySpec",
     "Scope",
+    "as_markdown",
     "build",
     "entries",
     "find",
@@ -111,6 +112,8 @@ class Entry:
         scope: "session" if each session has a belief of its own, "population" if all share one.
         source: citation.
         summary: one line for tables and help.
+        on_request: whether `simulate` plays it only if it is named, because it is slow or of
+            special interest.
     """
 
     name: str
@@ -118,6 +121,7 @@ class Entry:
     scope: Scope = "session"
     source: str = ""
     summary: str = ""
+    on_request: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name == AUTO:
@@ -243,6 +247,20 @@ def find(name: str) -> Entry:
     return _registered[name]
 
 
+def as_markdown(scope: Scope) -> str:
+    """The policies of one scope as a table for the documentation.
+
+    >>> as_markdown("session").splitlines()[2].split(" | ")[0]
+    '| `mUCB`'
+    """
+    rows = [
+        f"| `{entry.name}` | {entry.summary} | {', '.join(f'`{o}`' for o in entry.options)} "
+        f"| {entry.source} |"
+        for entry in entries(scope)
+    ]
+    return "\n".join(["| policy | what it plays | options | source |", "|---|---|---|---|", *rows])
+
+
 def parse(text: str | PolicySpec) -> PolicySpec:
     """The name and options of a policy's text, both known to the registry.
 
@@ -286,6 +304,10 @@ def _load_entry_points() -> None:
             )
 
 
+_ON_REQUEST = (
+    "mLookahead", "mmLookahead", "mKG", "mmKG", "SingleKUCB", "UCBS", "UCBC", "TSC", "PolicyReuse",
+    "LatentOrderTS",
+)  # fmt: skip
 _HONG = "Hong et al. 2020"
 _THOMPSON = "latentbandits.policies.thompson"
 _DERIVED = "latentbandits.policies.derived"
@@ -375,4 +397,4 @@ for _entry in (
     Entry("AdaTS", f"{_POPULATION}:AdaTS", "population", "Basu et al. 2021",
           "HierTS whose users keep the prior of their start"),
 ):  # fmt: skip
-    register(_entry)
+    register(replace(_entry, on_request=_entry.name in _ON_REQUEST))
