@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from latentbandits import Decision, mmTS
+from latentbandits import Decision, GaussianArms, mmTS
+from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.groups import Group, group_of
-from latentbandits.serving.errors import NotFound
+from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.sessions import Rebuilding
+from latentbandits.serving.errors import Damaged, NotFound
 from latentbandits.serving.http.overview import overview
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, Driver
@@ -121,6 +124,61 @@ def test_a_small_cache_changes_nothing() -> None:
                 driver.tell(decided, float(rng.normal()))
     for name in ("a", "b", "c"):
         assert narrow.session(name).belief == wide.session(name).belief
+
+
+def test_asking_for_an_expired_session_ends_it_for_good(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store, session_ttl=100.0)
+    driver.ask("ann")
+    driver.clock.now += 101_000
+    with driver.engine.transaction(), pytest.raises(NotFound):
+        driver.engine.session("ann")
+    store.close()
+    store = SqliteStore(tmp_path / "s.sqlite")
+    again = Driver(ARMS, store, session_ttl=100.0)
+    with again.engine.transaction():
+        counts = overview(again.engine).counts
+    assert (counts["started"], counts["expired"], counts["open"]) == (1, 1, 0)
+    store.close()
+
+
+def test_the_overview_loads_no_models(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store)
+    for i in range(20):
+        model = GaussianArms(np.full((2, 4), i / 20), 0.3)
+        driver.activate(pack(model, f"model {i}"), "pinned")
+    store.close()
+    store = SqliteStore(tmp_path / "s.sqlite")
+    engine = Engine(store)
+    with engine.transaction():
+        seen = overview(engine)
+    assert len(seen.models.models) == 21
+    assert {view.n_actions for view in seen.models.models} == {4}
+    assert len(engine.library._served) == 1  # the active one
+    store.close()
+
+
+def test_a_session_whose_log_lacks_rewards_is_refused(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store, snapshot_rounds=0)
+    driver.play("ann", 100, np.random.default_rng(1))
+    driver.play("bob", 3, np.random.default_rng(1))
+    assert store._connection is not None
+    store._connection.execute("DELETE FROM rewards WHERE id = (SELECT min(id) FROM rewards)")
+    driver.engine.sessions.clear()
+    with pytest.raises(Damaged, match="session 'ann' states 100 rewards"):
+        driver.ask("ann")
+    driver.engine.sessions.deferring = True
+    with pytest.raises(Rebuilding) as raised:
+        driver.ask("ann")
+    with driver.engine.transaction():
+        while not driver.engine.sessions.rebuild(raised.value.key, 1.0):
+            pass
+    with pytest.raises(Damaged, match="session 'ann' states 100 rewards"):
+        driver.ask("ann")
+    assert driver.ask("bob").round == 4
+    store.close()
 
 
 def _decided(driver: Driver) -> list[int]:

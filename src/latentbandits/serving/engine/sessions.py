@@ -108,6 +108,7 @@ class Sessions:
         self._bytes = 0
         self._cache: OrderedDict[int, Live] = OrderedDict()
         self._partial: dict[int, Live] = {}  # sessions whose replay is under way
+        self._short: dict[int, int] = {}  # sessions whose log lacks rewards, at their last order
         self._keys: dict[str, int] = {}
         self._before: dict[int, Live | None] = {}  # what this transaction changed in the cache
 
@@ -242,6 +243,8 @@ class Sessions:
                 self._cache.move_to_end(row.key)
             return live
         if self.deferring and row.rewards - start.learned > SLICE:
+            if self._short.get(row.key) == row.last_order:
+                raise _too_short(row)
             self._partial[row.key] = start
             raise Rebuilding(row.key)
         rows = self._missing(row, start)
@@ -249,6 +252,8 @@ class Sessions:
             start = self._fresh(row)  # another process changed what this belief had learned
             rows = self._missing(row, start)
         live = self._learned(start.with_row(row), rows)
+        if live.learned != row.rewards:
+            raise _too_short(row)
         self._remember(live)
         return live
 
@@ -307,8 +312,11 @@ class Sessions:
                 self._partial[key] = live
                 return False
         self._partial.pop(key, None)
-        self._remember(live)
-        self.snapshot(live)
+        if live.learned == current.rewards:
+            self._remember(live)
+            self.snapshot(live)
+        else:
+            self._short[key] = current.last_order
         return True
 
     def snapshot(self, live: Live) -> None:
@@ -393,6 +401,13 @@ class Sessions:
         self._pop(row.key)
         self._partial.pop(row.key, None)
         self._keys.pop(row.name, None)
+
+
+def _too_short(row: SessionRow) -> Damaged:
+    return Damaged(
+        f"session {row.name!r} states {row.rewards} rewards, but its log has others: rows of it "
+        "are lost or damaged (`latentbandits check` tells more)"
+    )
 
 
 def _size(live: Live) -> int:

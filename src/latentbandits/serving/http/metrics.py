@@ -56,7 +56,7 @@ def snapshot(engine: Engine) -> Snapshot:
 
 
 def _split(name: str) -> tuple[str, str]:
-    policy, _, model = name.partition(" ")
+    policy, _, model = name.rpartition(" ")
     return policy, model
 
 

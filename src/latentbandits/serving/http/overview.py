@@ -48,8 +48,8 @@ def overview(engine: Engine) -> Overview:
         states=states(engine, totals),
         series=[
             SeriesView(
-                policy=name.partition(" ")[0],
-                model=name.partition(" ")[2],
+                policy=name.rpartition(" ")[0],
+                model=name.rpartition(" ")[2],
                 decisions=tally.decisions,
                 rewards=tally.rewards,
                 mean_reward=tally.reward_sum / tally.rewards if tally.rewards else None,

@@ -6,7 +6,6 @@ import ctypes
 from functools import cache
 
 import apsw
-import apsw.sqlite_extra
 
 _RESERVED = 8  # bytes at the end of each page
 
@@ -14,11 +13,15 @@ _RESERVED = 8  # bytes at the end of each page
 @cache
 def vfs() -> str | None:
     """Return the name of the checksum VFS; None where this apsw was built without it."""
-    if apsw.sqlite_extra.has("cksumvfs") is None:
+    try:
+        from apsw import sqlite_extra
+    except ImportError:
+        return None
+    if sqlite_extra.has("cksumvfs") is None:
         return None
     default = apsw.Connection(":memory:")
     try:
-        apsw.sqlite_extra.load(default, "cksumvfs")
+        sqlite_extra.load(default, "cksumvfs")
     except (apsw.Error, OSError):
         return None
     finally:
