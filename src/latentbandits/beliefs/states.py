@@ -48,8 +48,8 @@ def condition(
     array([[-1.609, -0.223]])
     """
     updated = log_weights + log_density
-    # The sum is finite if all are; a state of probability zero needs the closer look.
-    if not math.isfinite(np.add.reduce(updated, axis=None)):
+    # A sum of squares is finite if all are; where it is not, or overflows, look closer.
+    if not math.isfinite(np.vdot(updated, updated)):
         possible = np.isfinite(updated.max(axis=-1))
         if not possible.all():
             session = int(possible.argmin())
