@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from latentbandits.cli.main import main
-from latentbandits.experiments.related.claims import AtMost, agreement
+from latentbandits.experiments.related.claims import CLAIMS, AtMost, agreement
 from latentbandits.experiments.related.experiment import TABLES, play_row
 from latentbandits.experiments.related.table import Column, Reference, Row
 from latentbandits.simulation import Results
@@ -30,10 +30,29 @@ def test_a_table_that_does_not_exist_is_refused(tmp_path, capsys):
     assert "did you mean" in capsys.readouterr().err
 
 
+def test_some_rows_of_one_table(tmp_path):
+    out = tmp_path / "out"
+    words = ["--tables", "ii", "--policies", "HierTS", "DynUCB, k=20", "--quick", "--jobs", "1"]
+    assert main(["reproduce", "related", *words, "--out", str(out)]) == 0
+    rows = json.loads((out / "results.json").read_text())["policies"]
+    assert {(row["setting"], row["policy"]) for row in rows} == {
+        ("20 users", "HierTS"),
+        ("20 users", "DynUCB, k=20"),
+        ("40 users", "DynUCB, k=20"),
+    }
+
+
+def test_every_claim_names_rows_that_are_there():
+    for name, table in TABLES.items():
+        columns = {column.name: set(column.rows) for column in table.columns(False)}
+        for claim in CLAIMS[name]:
+            assert set(claim.policies) <= columns[claim.setting], claim.id
+
+
 def test_rows_of_a_column_play_the_same_problem():
     """Features and item ids are two forms of one problem: the best rewards are the same."""
-    one = play_row("ii", 0, "LinUCB per user", True, 3)
-    other = play_row("ii", 0, "COFIBA, alpha2 .3", True, 3)
+    one = play_row("ii", "20 users", "LinUCB per user", True, 3)
+    other = play_row("ii", "20 users", "COFIBA, alpha2 .3", True, 3)
     np.testing.assert_allclose(one.best_curve, other.best_curve)
     np.testing.assert_allclose(one.regret_curve[-1], one.regret.mean, rtol=1e-5)
 
@@ -43,7 +62,7 @@ def test_rows_of_a_column_play_the_same_problem():
     [(1.0, 500, True), (1.2, 500, False), (1.2, 2, False), (1.1, 2, True)],
 )
 def test_agreement_is_three_errors_or_fifteen_percent(mean, runs, holds):
-    result = play_row("i", 0, "mTS", True, 0)
+    result = play_row("i", "sigma0=0", "mTS", True, 0)
     regret = result.regret
     row = Row(None, None, Reference(regret.mean / mean, 0.01 * regret.mean, runs))
     exact = Results({"mTS": result})

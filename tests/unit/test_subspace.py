@@ -169,7 +169,7 @@ def test_the_true_subspace_is_linucb_in_its_own_coordinates():
 def test_the_switch_happens_where_it_should():
     """Delta sqrt(t) reaches 0.5 at t = 25 for Delta = 0.1."""
     low = ProBALL(BASIS, 0.1, 0.5, 100, "switch", threshold=1e9)
-    switch = ProBALL(BASIS, 0.1, 0.5, 100, "switch", threshold=0.5)
+    switch = ProBALL(BASIS, 0.1, 0.5, 100, "switch", tau=1.0, threshold=0.5)
     belief = played(low, 9)
     x = features(1, np.random.default_rng(10))
     for rounds, early in ((24.0, True), (25.0, False)):

@@ -40,10 +40,10 @@ class ProBALL(LargestScore[RoundSums]):
     - r(V) = sigma sqrt(ln(det V / lambda^dim) + 2 ln n) + sqrt(lambda) B.
 
     `combine="switch"` plays low while Delta sqrt(tau t) < threshold and full ever after, which is
-    the published rule in spirit: `tau` = 1 and `threshold` = sqrt(d) are chosen here.
+    the published rule in spirit: `tau` = d and `threshold` = sqrt(d) are chosen here.
     `combine="min"` plays the largest min(low, full): both are upper bounds, so their minimum is
-    one, and it never loses LinUCB's guarantee. `scale` multiplies r; below 1 it explores less than
-    the theory asks for. `error` can be estimated by `learn_subspace`.
+    one, and it never loses LinUCB's guarantee. `scale` multiplies every bonus; below 1 it explores
+    less than the theory asks for. `error` can be estimated by `learn_subspace`.
 
     >>> policy = ProBALL([[1.0], [0.0]], error=0.0, noise=0.5, horizon=100)
     >>> policy.decide(policy.init(), [[[1.0, 0.0], [0.0, 2.0]]], np.random.default_rng(0)).action
@@ -74,7 +74,7 @@ class ProBALL(LargestScore[RoundSums]):
         bound: float = 1.0,
         length: float = 1.0,
         scale: float = 1.0,
-        tau: float = 1.0,
+        tau: float | None = None,
         threshold: float | None = None,
     ) -> None:
         columns = checks.finite_array("basis", basis, (2,))
@@ -92,11 +92,12 @@ class ProBALL(LargestScore[RoundSums]):
             raise ValueError(f"error must be a finite number of at least zero; got {error}")
         checks.positive_count("horizon", horizon)
         edge = math.sqrt(len(columns)) if threshold is None else threshold
+        pace = float(len(columns)) if tau is None else tau
         values: dict[str, Any] = dict(
             basis=checks.frozen(columns), error=float(error), horizon=horizon, combine=combine
         )
         for name, value in dict(
-            noise=noise, ridge=ridge, bound=bound, length=length, scale=scale, tau=tau,
+            noise=noise, ridge=ridge, bound=bound, length=length, scale=scale, tau=pace,
             threshold=edge,
         ).items():  # fmt: skip
             values[name] = checks.positive_number(name, value)
@@ -119,7 +120,7 @@ class ProBALL(LargestScore[RoundSums]):
         """Return the upper bound that is played, `(n, K)`."""
         assert context is not None
         rounds = belief.rounds[:, None]
-        bias = self.bound * self.length * self.error
+        bias = self.scale * self.bound * self.length * self.error
         mean, width, radius = self._regression(
             self.basis.T @ belief.gram @ self.basis, belief.products @ self.basis,
             context @ self.basis,

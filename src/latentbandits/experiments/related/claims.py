@@ -93,6 +93,21 @@ CLAIMS: Mapping[str, tuple[Checkable, ...]] = {
 }  # fmt: skip
 
 
+def played(claim: Checkable, results: BySetting) -> bool:
+    """Return whether the problem of a claim was played with all of the claim's policies."""
+    setting: str = claim.setting  # type: ignore[attr-defined]
+    return setting in results and set(claim.policies) <= set(results[setting])
+
+
+def agreements(table: str, columns: list[Column], results: BySetting) -> list[Claim]:
+    """Return one claim for every problem that has rows with reference values."""
+    return [
+        agreement(table, column, results[column.name])
+        for column in columns
+        if any(row.reference is not None for row in column.rows.values())
+    ]
+
+
 def agreement(table: str, column: Column, results: Results) -> Claim:
     """Claim that every row agrees with its reference value.
 

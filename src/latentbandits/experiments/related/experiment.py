@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from latentbandits.experiments.claims import check_all
 from latentbandits.experiments.related import (
     clustering,
     factorisation,
@@ -16,7 +15,7 @@ from latentbandits.experiments.related import (
     offline,
     rank_one,
 )
-from latentbandits.experiments.related.claims import CLAIMS, agreement
+from latentbandits.experiments.related.claims import CLAIMS, agreements, played
 from latentbandits.experiments.related.table import Column, RelatedTable
 from latentbandits.options import choose
 from latentbandits.report.progress import ProgressBar
@@ -48,11 +47,25 @@ class RelatedExperiment:
             "--tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)} (default: all)"
         )
         parser.add_argument(
+            "--policies", nargs="+", metavar="POLICY", help="only these rows (default: all of them)"
+        )
+        parser.add_argument(
             "--quick", action="store_true", help="small problems: seconds instead of an hour"
         )
 
     def check(self, arguments: argparse.Namespace) -> None:
-        choose("table", arguments.tables, TABLES)
+        self._columns(arguments)
+
+    def _columns(self, arguments: argparse.Namespace) -> dict[str, list[Column]]:
+        """Return the chosen tables with the chosen rows; ValueError for unknown names."""
+        tables = choose("table", arguments.tables, TABLES)
+        columns = {name: TABLES[name].columns(arguments.quick) for name in tables}
+        known = dict.fromkeys(row for table in columns.values() for c in table for row in c.rows)
+        chosen = choose("policy", arguments.policies, known)
+        return {
+            name: [kept for column in table if (kept := column.only(chosen)).rows]
+            for name, table in columns.items()
+        }
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
@@ -60,19 +73,20 @@ class RelatedExperiment:
         from latentbandits.experiments.related.figure import draw_bars, draw_curves
 
         started = time.perf_counter()
-        chosen = choose("table", arguments.tables, TABLES)
+        chosen = self._columns(arguments)
         tables: list[Table] = []
         claims: list[Claim] = []
         rows: list[dict[str, Any]] = []
         figures = {}
-        for name in chosen:
+        for name, columns in chosen.items():
+            if not columns:
+                continue
             table = TABLES[name]
-            columns = table.columns(arguments.quick)
             results = _play(table, columns, arguments, executor, progress)
             tables += _tables(table, columns, results)
             if not arguments.quick:
-                claims += check_all(CLAIMS[name], results)
-                claims += [agreement(name, c, results[c.name]) for c in columns]
+                claims += [c.check(results) for c in CLAIMS[name] if played(c, results)]
+                claims += agreements(name, columns, results)
             draw = draw_curves if name in _CURVES else draw_bars
             figures[f"related-{name}"] = draw(f"({name}) {table.title}", results)
             rows += [
@@ -82,7 +96,7 @@ class RelatedExperiment:
             ]
         return Report(
             experiment=self.name,
-            settings={"tables": chosen, "quick": arguments.quick, "seed": arguments.seed},
+            settings={"tables": list(chosen), "quick": arguments.quick, "seed": arguments.seed},
             seconds=time.perf_counter() - started,
             policies=rows,
             claims=claims,
@@ -91,9 +105,9 @@ class RelatedExperiment:
         )
 
 
-def play_row(table: str, column: int, row: str, quick: bool, seed: int) -> PolicyResult:
+def play_row(table: str, column: str, row: str, quick: bool, seed: int) -> PolicyResult:
     """Play one policy on one problem; rows of a column draw the same users and noise."""
-    problem = TABLES[table].columns(quick)[column]
+    problem = next(c for c in TABLES[table].columns(quick) if c.name == column)
     chosen = problem.rows[row]
     results = simulate(
         {row: chosen.policy},
@@ -112,28 +126,28 @@ def _play(
     executor: Executor | None,
     progress: ProgressBar,
 ) -> dict[str, Results]:
-    jobs = [(i, row) for i, column in enumerate(columns) for row in column.rows]
+    jobs = [(column, row) for column in columns for row in column.rows]
     progress.start(f"related, table {table.name}", len(jobs))
-    found: list[dict[str, PolicyResult]] = [{} for _ in columns]
-    for (i, row), result in zip(jobs, _run(table, jobs, arguments, executor), strict=True):
-        found[i][row] = result
+    found: dict[str, dict[str, PolicyResult]] = {column.name: {} for column in columns}
+    for (column, row), result in zip(jobs, _run(table, jobs, arguments, executor), strict=True):
+        found[column.name][row] = result
         progress.advance(1)
-    return {column.name: Results(rows) for column, rows in zip(columns, found, strict=True)}
+    return {name: Results(rows) for name, rows in found.items()}
 
 
 def _run(
     table: RelatedTable,
-    jobs: list[tuple[int, str]],
+    jobs: list[tuple[Column, str]],
     arguments: argparse.Namespace,
     executor: Executor | None,
 ) -> Iterator[PolicyResult]:
     fixed = arguments.quick, arguments.seed
     if executor is None:
         for column, row in jobs:
-            yield play_row(table.name, column, row, *fixed)
+            yield play_row(table.name, column.name, row, *fixed)
         return
     futures: list[Future[PolicyResult]] = [
-        executor.submit(play_row, table.name, column, row, *fixed) for column, row in jobs
+        executor.submit(play_row, table.name, column.name, row, *fixed) for column, row in jobs
     ]
     for future in futures:
         yield future.result()

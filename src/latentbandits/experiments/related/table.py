@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,6 +35,11 @@ class Column:
     rows: Mapping[str, Row]
     runs: int
     horizon: int
+
+    def only(self, names: Collection[str]) -> Column:
+        """Return this problem with some of its rows."""
+        rows = {name: row for name, row in self.rows.items() if name in names}
+        return Column(self.name, rows, self.runs, self.horizon)
 
 
 @dataclass(frozen=True, eq=False)
