@@ -13,7 +13,7 @@ import numpy as np
 
 from latentbandits.beliefs import states
 from latentbandits.models.checks import FloatArray, IntArray, session_count
-from latentbandits.models.protocol import Context, Model, Parameters
+from latentbandits.models.protocol import Context, Model, Parameters, average_rewards
 
 
 class JointBelief(NamedTuple):
@@ -42,6 +42,4 @@ def condition(
 def mean_rewards(model: Model, belief: JointBelief, context: Context) -> FloatArray:
     """Return sum_s P(s) E[mu(a, x, s, theta) | s], the posterior mean reward: `(n, n_actions)`."""
     weights = states.probabilities(belief.log_weights)
-    mean, _ = model.posterior_rewards(belief.parameters, context)
-    total: FloatArray = (weights[:, None, :] @ mean)[:, 0]
-    return total
+    return average_rewards(model, weights, belief.parameters, context)

@@ -83,7 +83,7 @@ def action_values(
     array([[6.75, 5.  ]])
     """
     if steps == 0:
-        return _means(model, belief, context) * np.maximum(remaining, 0.0)[:, None]
+        return joint.mean_rewards(model, belief, context) * np.maximum(remaining, 0.0)[:, None]
     if model.n_sessions is not None:
         return _values_in_turn(model, belief, context, remaining, steps, eligible)
     n = len(belief.log_weights)
@@ -122,7 +122,7 @@ def _values_together(
     eligible: BoolArray | None,
 ) -> FloatArray:
     """Condition one copy of every session for each action and outcome, in one batch."""
-    means = _means(model, belief, context)
+    means = joint.mean_rewards(model, belief, context)
     outcomes = _outcomes(model, belief, context)
     n, n_actions, n_outcomes = outcomes.reward.shape
     copies = n_actions * n_outcomes
@@ -148,7 +148,7 @@ def _values_in_turn(
     eligible: BoolArray | None,
 ) -> FloatArray:
     """Condition all sessions on one action and outcome at a time: instances cannot be copied."""
-    means = _means(model, belief, context)
+    means = joint.mean_rewards(model, belief, context)
     outcomes = _outcomes(model, belief, context)
     n, n_actions, n_outcomes = outcomes.reward.shape
     log_chance, best = np.empty(outcomes.reward.shape), np.empty(outcomes.reward.shape)
@@ -163,14 +163,6 @@ def _values_in_turn(
     chance = _normalised(log_chance) if outcomes.chance is None else outcomes.chance
     expected: FloatArray = means + (chance * best).sum(axis=2)
     return expected
-
-
-def _means(model: Model, belief: JointBelief, context: Context) -> FloatArray:
-    """Return the posterior mean reward of every action, `(n, n_actions)`."""
-    mean, _ = model.posterior_rewards(belief.parameters, context)
-    weights = states.probabilities(belief.log_weights)
-    total: FloatArray = (weights[:, None] @ mean)[:, 0]
-    return total
 
 
 def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:

@@ -11,6 +11,7 @@ from latentbandits.models.checks import BoolArray, Context, FloatArray, IntArray
 from latentbandits.models.numerics.laws import Component, Normal
 
 __all__ = [
+    "AveragesRewards",
     "Context",
     "Extendable",
     "FromNormals",
@@ -20,6 +21,7 @@ __all__ = [
     "Model",
     "Parameters",
     "Selectable",
+    "average_rewards",
     "reward_laws",
 ]
 
@@ -166,6 +168,25 @@ class Selectable(Protocol):
         `session[i]`. With None it is one instance for all sessions, of the state `state` (1,);
         this model must then be one instance for all sessions too.
         """
+
+
+@runtime_checkable
+class AveragesRewards(Protocol):
+    """A model that averages its mean rewards over states without their variances."""
+
+    def average_rewards(self, weights: FloatArray, parameters: Any, context: Context) -> FloatArray:
+        """Return sum_s w_s E[mu(a, x, s, theta) | s], `(n, n_actions)`, for weights (n, S)."""
+
+
+def average_rewards(
+    model: Model, weights: FloatArray, parameters: Any, context: Context
+) -> FloatArray:
+    """Return the posterior mean reward of every action, `(n, n_actions)`; `weights` is P(s)."""
+    if isinstance(model, AveragesRewards):
+        return model.average_rewards(weights, parameters, context)
+    mean, _ = model.posterior_rewards(parameters, context)
+    total: FloatArray = (weights[:, None, :] @ mean)[:, 0]
+    return total
 
 
 @runtime_checkable

@@ -163,6 +163,14 @@ class LinearGaussian(StationaryModel):
         root = context[:, None] @ parameters.factor
         return mean, np.einsum("nskd,nskd->nsk", root, root)
 
+    def average_rewards(
+        self, weights: FloatArray, parameters: LinearPosterior, context: Context
+    ) -> FloatArray:
+        """Return x' sum_s w_s E[theta_s]: one product of the features with a vector."""
+        theta = weights[:, None, :] @ parameters.mean  # (n, 1, n_features)
+        rewards: FloatArray = (theta @ checks.required(context).swapaxes(1, 2))[:, 0]
+        return rewards
+
     def reward_laws(self, parameters: LinearPosterior, context: Context) -> tuple[Component, ...]:
         mean, variance = self.posterior_rewards(parameters, context)
         return (Component(None, Normal(mean, np.sqrt(variance))),)

@@ -183,6 +183,11 @@ class LinearGaussianUnknownNoise(StationaryModel):
         scale = parameters.squares / (parameters.counts - 2)
         return mean, variance * scale[:, :, None]
 
+    def average_rewards(
+        self, weights: FloatArray, parameters: LinearNoisePosterior, context: Context
+    ) -> FloatArray:
+        return self._unit.average_rewards(weights, parameters.linear, context)
+
     def reward_laws(
         self, parameters: LinearNoisePosterior, context: Context
     ) -> tuple[Component, ...]:
