@@ -9,7 +9,7 @@ from latentbandits.options import positive
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Report
 
-PHASES, SESSIONS, TRIES, HTTP_TRIES = 4, 1500, 200, 5
+PHASES, SESSIONS, TRIES, HTTP_TRIES = 4, 2000, 200, 5
 
 
 class LoopExperiment:

@@ -42,8 +42,8 @@ def measure(name: str, arguments: argparse.Namespace, progress: ProgressBar) -> 
         regrets, runs, refused = _serve_and_relearn(arguments, Path(scratch), rng, progress)
     oracle = problem.play(mTS(problem.TRUTH), 20_000, ROUNDS, rng)[1]
     progress.start("loop, candidates at the gate", 2 * arguments.tries)
-    broken = _gate(arguments.tries, _broken, arguments.seed, progress)
-    better = _gate(arguments.tries, _better, arguments.seed, progress)
+    broken = _gate(arguments.tries, _broken, 2_500, arguments.seed, progress)
+    better = _gate(arguments.tries, _better, 20_000, arguments.seed, progress)
     phases = [Estimate.of(regret) for regret in regrets]
     truth = Estimate.of(oracle)
     rows = [
@@ -93,7 +93,11 @@ def _serve_and_relearn(
         Client(url, timeout=30.0) as client,
     ):
         settings = Settings(
-            work=folder / "work", models=models, policy=POLICY, fit_options={"rewards": "gaussian"}
+            work=folder / "work",
+            models=models,
+            policy=POLICY,
+            held_out=0.4,
+            fit_options={"rewards": "gaussian"},
         )
         for phase in range(arguments.phases):
             regrets.append(problem.visit(client, f"p{phase}", arguments.sessions, ROUNDS, rng))
@@ -148,13 +152,15 @@ def _rough(rng: np.random.Generator, error: float) -> GaussianArms:
     return GaussianArms(problem.MEANS + noise, problem.NOISE)
 
 
-def _gate(tries: int, make: Any, seed: int, progress: ProgressBar) -> list[dict[str, float]]:
+def _gate(
+    tries: int, make: Any, n_sessions: int, seed: int, progress: ProgressBar
+) -> list[dict[str, float]]:
     """Judge candidates on fresh logs; return each verdict with the true difference."""
     found = []
     for i in range(tries):
         rng = np.random.default_rng([seed, 3, i])
         current, candidate, explore = make(rng)
-        log, _ = problem.play(Exploring(mTS(current), explore), 2500, 4, rng)
+        log, _ = problem.play(Exploring(mTS(current), explore), n_sessions, 4, rng)
         verdict = judge(
             Side(mTS(current), current, log), Side(mTS(candidate), candidate, log), seed=i
         )
