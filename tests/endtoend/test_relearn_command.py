@@ -32,6 +32,7 @@ def service(tmp_path):
     old = problem.offline_table(200, 20, np.random.default_rng(5), MEANS)
     polars.DataFrame(old).write_csv(tmp_path / "old.csv")
     options = ("--policy", "mTS", "--explore", "0.9", "--models", str(models))
+    options += ("--relearn", str(tmp_path / "work"))
     with served(models / "first", tmp_path, *options) as url, Client(url, timeout=20.0) as client:
         yield tmp_path, url, client
 
@@ -62,6 +63,9 @@ def test_a_better_model_is_promoted_and_then_kept(service):
     done = relearn(folder, url)
     assert "activate (done)" in done.stdout, done.stdout + done.stderr
     assert client.models().active == record(folder, 3)["candidate"] != first
+    shown = client.overview().relearnings  # the page's timeline, the latest run first
+    assert [run.decision for run in shown] == ["activate", "nothing new", "activate"]
+    assert shown[0].verdict.low > 0
     after = visit(client, "after", 100, 3, rng)
     assert after.mean() < before.mean() - 3 * before.std() / np.sqrt(len(before))
     client.forget("more-0")

@@ -70,7 +70,7 @@ def test_bad_models_are_refused_and_the_old_one_goes_on(arms: Driver) -> None:
         (model_row({**files, "arrays.safetensors": bytes(damaged)}, "damaged"), "SHA-256 differs"),
         (model_row({"manifest.json": files["manifest.json"]}, "half"), "cannot read"),
         (model_row({"a": b""}, "nothing"), "is not a saved model"),
-        (pack(LINEAR, "linear"), "is a LinearGaussian, the active model a GaussianArms"),
+        (pack(LINEAR, "linear"), "lacks 4 actions"),  # it has no catalogue to find ids in
         (pack(GaussianArms(RNG.random((2, 3)), 0.3), "small"), "lacks 1 actions"),
         (pack(GaussianArms(RNG.random((5, 2, 4)), 0.3), "many"), "one instance for each of 5"),
     ):
@@ -78,6 +78,24 @@ def test_bad_models_are_refused_and_the_old_one_goes_on(arms: Driver) -> None:
             arms.activate(row)
         assert arms.ask().model == good.id
     assert arms.activate(pack(GaussianArms(RNG.random((2, 3)), 0.3), "small"), force=True)
+
+
+def test_a_successor_may_change_rank_states_and_family_where_callers_send_ids() -> None:
+    ids = ["a", "b", "c"]
+    rank2 = Catalogue(ids, features=[[1, 0], [0, 1], [1, 1]])
+    rank3 = Catalogue(ids, features=np.eye(3))
+    driver = Driver(LINEAR)
+    driver.activate(pack(LINEAR, "named", rank2))
+    assert driver.ask(actions=["a", "c"]).action in ids
+    wider = LinearGaussian(RNG.random((4, 3)), 0.3, np.stack([np.eye(3)] * 4))
+    driver.activate(pack(wider, "wider", rank3))
+    assert driver.ask("bob", actions=["a", "c"]).action in ids
+    driver.activate(pack(GaussianArms(RNG.random((2, 3)), 0.3), "arms", Catalogue(ids)), "migrated")
+    assert driver.ask("bob", actions=["a", "c"]).action in ids
+    brought = Driver(LINEAR)
+    brought.ask(features=[[1.0, 0.0]])
+    with pytest.raises(Invalid, match="takes 3 features, callers send 2"):
+        brought.activate(pack(wider, "wider"))
 
 
 def test_linear_models_take_features() -> None:

@@ -103,6 +103,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     models: Annotated[
         str | None, _doc("folder below which models can be activated; default: that of MODEL")
     ] = None
+    relearn: Annotated[
+        str | None, _doc("work folder of `latentbandits relearn`, whose runs the page shows")
+    ] = None
     keys: Annotated[str | None, _doc("TOML file of API keys; see `latentbandits key`")] = None
     audit: Annotated[
         str | None, _doc("file to which every admin action is appended, one JSON line each")

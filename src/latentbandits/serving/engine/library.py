@@ -169,24 +169,25 @@ class Library:
         return ServedModel(row.id, row.name, model, space, policies, catalogue)
 
     def check_successor(self, new: ServedModel) -> None:
-        """Refuse a model that could not answer what the active one could."""
+        """Refuse a model that could not answer what the active one could.
+
+        Where callers name actions by id, a successor may be of any family, rank or number of
+        states, as long as it has these actions. Where callers bring features, it must take as
+        many.
+        """
         if not self.activations:
             return
         old = self.served(self.active.model)
-        if type(new.model) is not type(old.model):
-            raise Invalid(
-                f"{new.name} is a {type(new.model).__name__}, the active model a "
-                f"{type(old.model).__name__}: requests may fail; send force=true if callers have "
-                "changed"
-            )
-        old_features = getattr(old.model, "n_features", None)
-        new_features = getattr(new.model, "n_features", None)
-        if old_features != new_features:
-            raise Invalid(
-                f"{new.name} takes {new_features} features, the active model {old_features}: "
-                "requests would fail; send force=true if callers have changed"
-            )
-        missing = set(old.space.names or ()) - set(new.space.names or ())
+        if old.space.names is None:
+            old_features = getattr(old.model, "n_features", None)
+            new_features = getattr(new.model, "n_features", None)
+            if old_features != new_features:
+                raise Invalid(
+                    f"{new.name} takes {new_features or 'no'} features, callers send "
+                    f"{old_features}: requests would fail; send force=true if callers have changed"
+                )
+            return
+        missing = set(old.space.names) - set(new.space.names or ())
         if missing:
             raise Invalid(
                 f"{new.name} lacks {len(missing)} actions of the active model, for instance "

@@ -40,6 +40,7 @@ from latentbandits.serving.http.messages import (
     SessionView,
 )
 from latentbandits.serving.http.overview import models, overview
+from latentbandits.serving.http.relearnings import relearnings
 from latentbandits.serving.http.views import session_view
 
 if TYPE_CHECKING:
@@ -254,7 +255,9 @@ async def read_log(call: Call) -> Log:
 
 
 async def show_overview(call: Call) -> Overview:
-    return await call.service.writer.run(overview, urgent=True)
+    shown: Overview = await call.service.writer.run(overview, urgent=True)
+    runs = relearnings(call.service.settings.relearn)
+    return msgspec.structs.replace(shown, relearnings=runs)
 
 
 def _session(call: Call) -> str:

@@ -216,6 +216,26 @@ class RecentSession(msgspec.Struct, frozen=True):
     state_probability: float | None
 
 
+class RelearningVerdict(msgspec.Struct, frozen=True):
+    """The gate's interval of the difference in reward per session."""
+
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class Relearning(msgspec.Struct, frozen=True):
+    """One run of `latentbandits relearn`: what it decided about a candidate model, and why."""
+
+    number: int
+    started: str
+    decision: str
+    outcome: str
+    why: str
+    candidate: str
+    verdict: RelearningVerdict
+
+
 class Overview(msgspec.Struct, frozen=True):
     """What the service is doing: totals since the store began, rates since the process did.
 
@@ -234,6 +254,7 @@ class Overview(msgspec.Struct, frozen=True):
     series: list[SeriesView]
     models: Models
     recent: list[RecentSession]
+    relearnings: list[Relearning] = []
 
 
 class CatalogueItem(msgspec.Struct, frozen=True):

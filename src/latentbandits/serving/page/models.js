@@ -14,8 +14,8 @@ export class ModelsCard {
     this.#place = place;
   }
 
-  update({ models, series }) {
-    const content = JSON.stringify([models, series]);
+  update({ models, series, relearnings }) {
+    const content = JSON.stringify([models, series, relearnings]);
     if (content === this.#shown) return;
     this.#shown = content;
     const names = new Map(models.models.map(({ id, name }) => [id, name]));
@@ -34,8 +34,21 @@ export class ModelsCard {
         head: ["When", "To", "Sessions under way"],
         rows: models.swaps.slice(-SWAPS).reverse().map(({ time, model, mode }, i, all) =>
           [moment(time), title(model), i === all.length - 1 && models.swaps.length <= SWAPS ? "the first model" : mode]),
-      }));
+      }),
+      ...(relearnings.length ? [timeline(relearnings)] : []));
   }
+}
+
+function timeline(relearnings) {
+  return block("Relearning", {
+    head: ["When", "Decision", "Difference per session", "Why"],
+    rows: relearnings.map(({ started, decision, outcome, verdict, why }) => [
+      moment(Date.parse(started) / 1000),
+      outcome === "done" ? decision : `${decision} (${outcome})`,
+      verdict.low === null ? "" : `${amount(verdict.low)} to ${amount(verdict.high)}`,
+      why,
+    ]),
+  });
 }
 
 function actions({ n_actions: own, n_features: features }) {
