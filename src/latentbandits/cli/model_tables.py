@@ -16,7 +16,7 @@ _SHOWN = 3  # actions at either end of a state: more are on the page
 
 
 def tables(report: Mapping[str, Any]) -> list[Table]:
-    """What `fit` prints, and `inspect` prints again."""
+    """Return the tables of a fit's report, for `fit` and `inspect`."""
     found = [
         _log(report["log"]),
         *_families(report.get("families")),
@@ -78,7 +78,7 @@ def field_table(model: Model) -> Table:
 
 
 def model_table(model: KnownModel, catalogue: Catalogue | None) -> Table:
-    """What any saved model has, and the spread of arms and the features of a linear one."""
+    """Return a table of a saved model: its sizes, and the spread of arms or the features."""
     prior = np.exp(np.asarray(model.log_state_prior)[0])
     rows: list[tuple[str, ...]] = [
         ("kind", type(model).__name__),

@@ -1,4 +1,4 @@
-"""Where a command leaves its results: found usable before the work, filled all at once after it."""
+"""The folder of a command's results: checked before the work, filled at once after it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 @contextmanager
 def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
-    """What the processes that start meanwhile find in their environment, unless it was set."""
+    """Set environment variables, unless they are set, for processes that start meanwhile."""
     added = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(added)
     try:

@@ -143,7 +143,7 @@ def _demonstration() -> Any:
 
 
 def _model_row(path: str | None, demo: Any) -> Any:
-    """What is to be served; None: whatever the store has active."""
+    """Return the model to serve; None: the active one of the store."""
     from latentbandits.serving.engine.library import pack, read_artefact
 
     if demo is not None:

@@ -1,4 +1,4 @@
-"""Where contexts and rewards come from when we simulate."""
+"""Environments: they draw the contexts and rewards of simulated runs."""
 
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.grouped_ratings import GroupedRatings

@@ -1,8 +1,8 @@
 """Users who rate items that come in groups: the paper's MovieLens problem (Section 5.2).
 
 Each round draws groups (genres) uniformly and with replacement, and one item uniformly from each.
-The policies see vectors of the items that were learned from one half of the ratings; what a user
-then pays comes from the completion of the other half.
+The policies see item vectors that were learned from one half of the ratings; rewards come from the
+completion of the other half.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class GroupedRatings:
 
     @cached_property
     def sizes(self) -> IntArray:
-        """How many items each group has."""
+        """The number of items of each group."""
         sizes: IntArray = self.groups.sum(axis=0)
         return sizes
 

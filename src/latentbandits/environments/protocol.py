@@ -1,4 +1,4 @@
-"""What an environment is: one class with one method, that starts independent runs."""
+"""The protocol of an environment: one method that starts independent runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from latentbandits.models.protocol import Context, KnownModel
 
 
 class Round(NamedTuple):
-    """One round of every run: what there was to see and what every action would have paid."""
+    """One round of every run: its context, and the reward of every action."""
 
     context: Context  # None, or (n_runs, n_actions, n_features)
     means: FloatArray  # (n_runs, n_actions): true mean rewards
@@ -24,7 +24,7 @@ class Instances(Protocol):
 
     @property
     def model(self) -> KnownModel | None:
-        """What the policies are told: an estimate for every run, or one that all share."""
+        """The model that the policies are given: one per run, or one that all runs share."""
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
         """Round `t`, from 0. All policies are given the same one: common random numbers."""

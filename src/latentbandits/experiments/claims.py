@@ -29,7 +29,7 @@ _WORDS: Mapping[Metric, str] = {
 class Checkable(Protocol):
     @property
     def policies(self) -> tuple[str, ...]:
-        """Those that must have been played for the claim to be checked."""
+        """The policies that must have been played for the claim to be checked."""
 
     def check(self, results: BySetting) -> Claim: ...
 

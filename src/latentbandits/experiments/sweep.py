@@ -1,4 +1,4 @@
-"""The same policies over a row of settings: what drift, misspecification and families share."""
+"""Play the same policies in several settings; drift, misspecification and families use it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def play(
 
 
 def rows(results: Mapping[str, Results]) -> list[dict[str, Any]]:
-    """What results.json holds: one row per policy and setting."""
+    """Return the rows of results.json: one per policy and setting."""
     return [
         policy.row() | {"setting": name}
         for name, result in results.items()

@@ -1,4 +1,4 @@
-"""How to act on a belief."""
+"""Policies: they choose actions from beliefs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""One user at a time: a small mutable object around a policy, for newcomers and notebooks."""
+"""A small mutable object around a policy that serves one user at a time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Agent:
         context: ArrayLike | None = None,
         eligible: ArrayLike | None = None,
     ) -> Chosen:
-        """An action; `context` is `(n_actions, n_features)`, `eligible` a mask `(n_actions,)`."""
+        """Choose an action; `context` is `(n_actions, n_features)`, `eligible` `(n_actions,)`."""
         features = None if context is None else np.asarray(context, np.float64)[None]
         mask = None if eligible is None else np.asarray(eligible)[None]
         belief = self._belief(session_id)
@@ -78,7 +78,7 @@ class Agent:
         )
 
     def state_probabilities(self, session_id: Hashable) -> FloatArray:
-        """P(s) for one session, `(n_states,)`."""
+        """Return P(s) of one session, `(n_states,)`."""
         of_belief = getattr(self.policy, "state_probabilities", None)
         if of_belief is None:
             raise TypeError(
@@ -89,7 +89,7 @@ class Agent:
         return probabilities
 
     def forget(self, session_id: Hashable) -> None:
-        """Drop what is known of a session."""
+        """Drop the belief of a session."""
         self._beliefs.pop(session_id, None)
 
     def _belief(self, session_id: Hashable) -> Any:

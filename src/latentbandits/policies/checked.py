@@ -1,4 +1,4 @@
-"""The frame of every policy here: inputs are checked once, before the maths, in one place."""
+"""The base class of our policies: it checks inputs once, before any computation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_GENERATOR = "rng must be a numpy Generator, numpy.random.default_rng(seed); 
 
 
 class Choice(NamedTuple):
-    """What the maths of a policy chose, each `(n_sessions,)`."""
+    """The choice of a policy before it becomes a `Decision`; every field is `(n_sessions,)`."""
 
     action: IntArray
     state: IntArray
@@ -36,7 +36,7 @@ class Choice(NamedTuple):
 
 
 class CheckedPolicy(ABC, Generic[BeliefT]):
-    """Subclasses give `_check_context`, `_choose`, `_learn` and `_probabilities`.
+    """Base class; a subclass has `_check_context`, `_choose`, `_learn` and `_probabilities`.
 
     A belief is a NamedTuple whose first field is an array with sessions first.
 
@@ -71,7 +71,7 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
         eligible: ArrayLike | None = None,
         propensity: bool = True,
     ) -> Decision:
-        """An eligible action for every session; `propensity=False` saves its cost."""
+        """Choose an eligible action for every session; `propensity=False` saves its cost."""
         if not _is_generator(rng):
             raise TypeError(_NO_GENERATOR.format(rng))
         n = _n_sessions(belief)
@@ -83,7 +83,7 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
     def update(
         self, belief: BeliefT, context: ArrayLike | None, decision: Decision, reward: ArrayLike
     ) -> BeliefT:
-        """What the sessions believe after these rewards; ValueError before anything changed."""
+        """Return the belief after these rewards; ValueError before anything has changed."""
         n = _n_sessions(belief)
         features, n_actions = self._check_context(context, n)
         action, rewards = check_outcome(self.name, decision, reward, n, n_actions)
@@ -98,7 +98,7 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
         *,
         eligible: ArrayLike | None = None,
     ) -> ActionProbabilities:
-        """The distribution that `decide` draws from, over all actions.
+        """Return the distribution over actions that `decide` draws from.
 
         `rng` is used only where the kind is "counted" or "conditional".
         """
@@ -113,10 +113,10 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
 
     @abstractmethod
     def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
-        """The checked context and the number of actions."""
+        """Return the checked context and the number of actions."""
 
     def _check_reward(self, reward: FloatArray) -> None:
-        """ValueError for rewards that cannot be; here any finite number can."""
+        """Raise ValueError for impossible rewards; here every finite number is possible."""
 
     @abstractmethod
     def _choose(
@@ -187,7 +187,7 @@ def choose_best(
     propensity: bool,
     state: IntArray | None = None,
 ) -> Choice:
-    """The choice of a policy that plays its best score, ties at random."""
+    """Choose the best score of every session, ties at random."""
     action = choice.pick_best(scores, eligible, rng)
     if state is None:
         state = np.zeros(len(action), np.int64)
@@ -198,7 +198,7 @@ def choose_best(
 
 
 def best_probabilities(scores: FloatArray, eligible: BoolArray | None) -> ActionProbabilities:
-    """The distribution that `choose_best` draws from."""
+    """Return the distribution that `choose_best` draws from."""
     mask = choice.best(choice.restrict(scores, eligible))
     return ActionProbabilities(choice.shares(mask), "exact")
 

@@ -1,4 +1,4 @@
-"""Choosing among actions: the best, ties at random, or from given probabilities."""
+"""Choose one action per session: the best, ties at random, or from given probabilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def restrict(scores: FloatArray, eligible: BoolArray | None) -> FloatArray:
 
 
 def best(scores: FloatArray) -> BoolArray:
-    """Where each row of the last axis has its largest score: more than one place at a tie.
+    """Mark the largest score of each row of the last axis; several places if they tie.
 
     >>> best(np.array([[0.1, 0.7, 0.7]]))
     array([[False,  True,  True]])
@@ -25,7 +25,7 @@ def best(scores: FloatArray) -> BoolArray:
 
 
 def pick(mask: BoolArray, rng: np.random.Generator) -> IntArray:
-    """One of the marked places of each row, each equally likely; no draw where nothing ties."""
+    """Pick one of the marked places of each row uniformly; nothing is drawn if no row has a tie."""
     if np.count_nonzero(mask) > len(mask):
         places: IntArray = (_tie_breakers(mask, rng) * mask).argmax(axis=-1)
     else:
@@ -43,7 +43,7 @@ def _tie_breakers(mask: BoolArray, rng: np.random.Generator) -> FloatArray:
 
 
 def pick_best(scores: FloatArray, eligible: BoolArray | None, rng: np.random.Generator) -> IntArray:
-    """The eligible action of the largest score, ties at random: `(n_sessions,)`."""
+    """Return the eligible action of the largest score, ties at random: `(n_sessions,)`."""
     scores = restrict(scores, eligible)
     places: IntArray = scores.argmax(axis=-1)
     mask = scores == at(scores, places)[:, None]
@@ -51,21 +51,21 @@ def pick_best(scores: FloatArray, eligible: BoolArray | None, rng: np.random.Gen
 
 
 def shares(mask: BoolArray) -> FloatArray:
-    """The probability with which `pick` picks each place."""
+    """Return the probability with which `pick` picks each place."""
     weights: FloatArray = mask / mask.sum(axis=-1, keepdims=True)
     return weights
 
 
 def draw(probabilities: FloatArray, rng: np.random.Generator) -> IntArray:
-    """One place per row, with the given probabilities; never one of probability zero."""
-    clocks = rng.standard_exponential(probabilities.shape)
+    """Draw one place per row with the given probabilities; never one of probability zero."""
+    exponentials = rng.standard_exponential(probabilities.shape)  # Gumbel-max sampling
     with np.errstate(divide="ignore"):
-        places: IntArray = (probabilities / clocks).argmax(axis=-1)
+        places: IntArray = (probabilities / exponentials).argmax(axis=-1)
     return places
 
 
 def at(values: FloatArray, action: IntArray) -> FloatArray:
-    """Each row's value at its action."""
+    """Return each row's value at its action: `(n_sessions,)`."""
     if len(action) == 1:
         return values.take(action)
     chosen: FloatArray = values.take(action + values.shape[1] * np.arange(len(action)))

@@ -1,4 +1,4 @@
-"""What a policy answers, and the checks on what it is asked and told."""
+"""Decisions of a policy, and the checks of eligible actions, decisions and rewards."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ LARGEST_REWARD = 1e100
 
 
 def check_eligible(eligible: ArrayLike | None, n_sessions: int, n_actions: int) -> BoolArray | None:
-    """`eligible` as a mask with at least one action per session; None where all are."""
+    """Return `eligible` as a mask with at least one action per session; None if all are."""
     if eligible is None:
         return None
     mask = np.asarray(eligible)
@@ -109,7 +109,7 @@ def check_eligible(eligible: ArrayLike | None, n_sessions: int, n_actions: int) 
 def check_outcome(
     policy: str, decision: Decision, reward: ArrayLike, n_sessions: int, n_actions: int
 ) -> tuple[IntArray, FloatArray]:
-    """The actions and rewards of a round, refused before anything has changed."""
+    """Return the actions and rewards of a round; ValueError before anything has changed."""
     if not isinstance(decision, Decision):
         raise TypeError(
             "update takes the decision that decide returned, or Decision.logged(action); "
@@ -144,7 +144,7 @@ def check_outcome(
 
 
 def check_state(decision: Decision, n_states: int) -> IntArray:
-    """The believed states of a decision, for the policies that learn from them."""
+    """Return the believed states of a decision, for policies that learn from them."""
     state = decision.state
     if state.shape != decision.action.shape or state.min() < 0 or state.max() >= n_states:
         raise ValueError(

@@ -19,7 +19,7 @@ from latentbandits.policies.latent_ucb import check_horizon
 
 
 class ExpertWeights(NamedTuple):
-    """How the experts stand after some rounds."""
+    """The weights of the experts after some rounds."""
 
     log_weights: FloatArray  # (n_sessions, n_states): minus the rate times the losses
     losses: FloatArray  # (n_sessions, n_states), importance-weighted
@@ -61,7 +61,7 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         return ExpertWeights(np.zeros(shape), np.zeros(shape), np.zeros(shape[0]))
 
     def _advice(self, context: Context, eligible: BoolArray | None) -> BoolArray:
-        """The actions that each expert recommends, equally where they tie: `(1 or n, S, K)`."""
+        """Mark the actions that each expert recommends, several if they tie: `(1 or n, S, K)`."""
         mask = None if eligible is None else eligible[:, None, :]
         return choice.best(choice.restrict(self.model.expected_rewards(context), mask))
 
@@ -121,12 +121,12 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
 
 
 def _sessions(advice: BoolArray) -> int | IntArray:
-    """The first index into advice that all sessions share, or that each has of its own."""
+    """Index of the first axis of advice: 0 if all sessions share it, else each session's own."""
     return 0 if len(advice) == 1 else np.arange(len(advice))
 
 
 def _share(advice: BoolArray, action: IntArray) -> FloatArray:
-    """The probability with which each expert recommends the action that was played: `(n, S)`."""
+    """Return the probability that each expert recommends the played action: `(n, S)`."""
     played = advice[_sessions(advice), :, action]
     ties = np.count_nonzero(advice) > advice.shape[0] * advice.shape[1]
     share: FloatArray = played / (np.count_nonzero(advice, axis=2) if ties else 1)

@@ -65,12 +65,12 @@ class Exploring(CheckedPolicy[Any]):
 
     @property
     def order_free(self) -> bool:  # type: ignore[override]
-        """That of the inner policy."""
+        """The attribute of the inner policy."""
         return bool(getattr(self.policy, "order_free", True))
 
     @property
     def learns_from(self) -> LearnsFrom:  # type: ignore[override]
-        """That of the inner policy."""
+        """The attribute of the inner policy."""
         return "own" if getattr(self.policy, "learns_from", "any") == "own" else "any"
 
     @property
@@ -81,7 +81,7 @@ class Exploring(CheckedPolicy[Any]):
         return self.policy.init(n_sessions)
 
     def state_probabilities(self, belief: Any) -> FloatArray:
-        """Those of the inner policy."""
+        """Return the state probabilities of the inner policy."""
         found = getattr(self.policy, "state_probabilities", super().state_probabilities)
         probabilities: FloatArray = found(belief)
         return probabilities

@@ -1,7 +1,8 @@
-"""Policies that forget, for worlds that change (Garivier & Moulines 2011): around any UCB policy.
+"""Policies that forget older rounds, for problems that change (Garivier & Moulines 2011).
 
-The belief of UCB1, LinUCB, mUCB and mmUCB is a sum over rounds, so what a round contributed can
-be faded, or taken back. Posteriors forget by knowing how the state moves: see `Markov`.
+They wrap UCB1, LinUCB, mUCB or mmUCB. The belief of these is a sum over rounds, so the
+contribution of a round can be discounted or subtracted. Posteriors forget through a model of how
+the state moves: see `Markov`.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ Summing = UCB1 | LinUCB | mUCB | mmUCB
 
 
 class Faded(NamedTuple):
-    """The inner policy's sums, older rounds counting less."""
+    """The inner policy's sums, in which older rounds count less."""
 
     rounds: FloatArray  # (n_sessions,)
     sums: Any
 
 
 class Windowed(NamedTuple):
-    """The inner policy's sums over the window, and each of its rounds to take back in time."""
+    """The inner policy's sums over the window, and the contribution of each of its rounds."""
 
     rounds: FloatArray  # (n_sessions,)
     sums: Any
@@ -43,7 +44,7 @@ class Windowed(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Rounds that add to one cell each: an action's for UCB1, a state's for mUCB and mmUCB."""
+    """Rounds that add to one cell each: to an action's for UCB1, to a state's for mUCB, mmUCB."""
 
     cell: IntArray  # (n_sessions, ...)
     times: FloatArray
@@ -54,7 +55,7 @@ ForgettingT = TypeVar("ForgettingT", Faded, Windowed)
 
 
 class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
-    """Decides as the inner policy does on the sums that are left."""
+    """Base class: decide as the inner policy does on the sums that are left."""
 
     order_free: ClassVar[bool] = False
     policy: Summing
@@ -72,7 +73,7 @@ class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
 
     @property
     def learns_from(self) -> LearnsFrom:  # type: ignore[override]
-        """That of the inner policy."""
+        """The attribute of the inner policy."""
         return self.policy.learns_from
 
     @property
@@ -88,7 +89,7 @@ class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
         return given
 
     def state_probabilities(self, belief: ForgettingT) -> FloatArray:
-        """Those of the inner policy."""
+        """Return the state probabilities of the inner policy."""
         return self._inner.state_probabilities(belief.sums)
 
     def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
@@ -188,7 +189,7 @@ class SlidingWindow(_Forgetting[Windowed]):
         return Windowed(np.zeros(n_sessions), sums, map_leaves(empty, _packed(sums)))
 
     def _add(self, belief: Windowed, contribution: Any) -> Windowed:
-        """Sums are taken over the window anew, so that no rounding error outlives it."""
+        """Sum over the window anew, so that rounding errors do not accumulate."""
         session = np.arange(len(belief.rounds))
         oldest = belief.rounds.astype(np.int64) % self.rounds
 
@@ -202,7 +203,7 @@ class SlidingWindow(_Forgetting[Windowed]):
 
 
 def _packed(contribution: Any) -> Any:
-    """What a round adds, without the zeros of the cells that it leaves alone."""
+    """Return the contribution of a round in sparse form: its cell, count and value."""
     if isinstance(contribution, FeatureSums):
         return contribution
     counts, values = contribution

@@ -1,4 +1,4 @@
-"""What the policies on a latent-state model share: the model says what a context is."""
+"""Base classes of policies that act on a model of latent states."""
 
 from __future__ import annotations
 

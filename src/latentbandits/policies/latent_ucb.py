@@ -28,19 +28,19 @@ class _ConsistentUCB(LatentPolicy[GapBelief], ABC):
     @property
     @abstractmethod
     def _allowance(self) -> float:
-        """How far below the model's mean the true one may lie without being held against it."""
+        """Epsilon: the shortfall below the model's mean that is not held against a state."""
 
     def init(self, n_sessions: int = 1) -> GapBelief:
         return gaps.prior(session_count(n_sessions, self.model.n_sessions), self.model.n_states)
 
     def state_probabilities(self, belief: GapBelief) -> FloatArray:
-        """The consistent states, equally: this policy keeps a set, not a posterior."""
+        """Return equal shares of the consistent states: this policy keeps a set, no posterior."""
         return choice.shares(gaps.consistent(belief, self.model.noise, self.horizon))
 
     def _optimal_pairs(
         self, belief: GapBelief, context: Context, eligible: BoolArray | None
     ) -> BoolArray:
-        """Where mu_hat is largest over consistent states and eligible actions: `(n, S, K)`."""
+        """Mark the largest mu_hat over consistent states and eligible actions: `(n, S, K)`."""
         consistent = gaps.consistent(belief, self.model.noise, self.horizon)[:, :, None]
         allowed = consistent if eligible is None else consistent & eligible[:, None, :]
         scores = np.where(allowed, self.model.expected_rewards(context), -np.inf)
@@ -85,7 +85,7 @@ class _ConsistentUCB(LatentPolicy[GapBelief], ABC):
 
 
 def _action_shares(pairs: BoolArray) -> FloatArray:
-    """The chance of each action when one of the marked (state, action) pairs is picked."""
+    """Return P(action) if one of the marked (state, action) pairs is picked uniformly."""
     counts = pairs.sum(axis=1)
     shares: FloatArray = counts / counts.sum(axis=1, keepdims=True)
     return shares
@@ -115,9 +115,12 @@ class mUCB(_ConsistentUCB):
 
 @dataclass(frozen=True, eq=False)
 class mmUCB(_ConsistentUCB):
-    """mUCB that forgives a model that is wrong by up to `slack` (epsilon of Theorem 2).
+    """mUCB for a model that may be wrong by up to `slack` (epsilon of Theorem 2).
 
-    `slack` None: the model's own spread.
+    Args:
+        model: with the uncertainty that `slack` is derived from.
+        slack: epsilon; None: the model's own spread.
+        horizon: number of rounds n; None: log t stands for log n.
 
     >>> from latentbandits.models import GaussianArms
     >>> mmUCB(GaussianArms([[0.9, 0.1]], noise=0.5, spread=0.2)).epsilon
@@ -144,6 +147,6 @@ class mmUCB(_ConsistentUCB):
 
 
 def check_horizon(horizon: int | None) -> None:
-    """A number of rounds, or None where it is not known."""
+    """Raise ValueError unless `horizon` is a number of rounds, or None if it is unknown."""
     if horizon is not None and (int(horizon) != horizon or horizon < 1):
         raise ValueError(f"horizon must be a whole number of at least 1, or None; got {horizon!r}")

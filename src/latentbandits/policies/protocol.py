@@ -1,4 +1,4 @@
-"""What a policy is: a frozen value with three pure methods."""
+"""The protocol of a policy: a frozen value with three pure methods."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BeliefT = TypeVar("BeliefT")
 
 
 class Policy(Protocol[BeliefT]):
-    """State is data and randomness is an argument: `decide` and `update` change nothing.
+    """A policy: beliefs are data and randomness is an argument, so no method changes anything.
 
-    A policy of your own needs these three methods and nothing else; `latentbandits.testing`
-    checks that it keeps their promises.
+    A policy of your own needs these three methods and nothing else; check it with
+    `latentbandits.testing.check_policy`.
     """
 
     def init(self, n_sessions: int = 1) -> BeliefT:
-        """What sessions that have seen nothing believe."""
+        """Return the belief of `n_sessions` sessions without rewards: a tree of arrays."""
 
     def decide(
         self,
@@ -31,12 +31,20 @@ class Policy(Protocol[BeliefT]):
         eligible: ArrayLike | None = None,
         propensity: bool = True,
     ) -> Decision:
-        """An eligible action for every session."""
+        """Choose an eligible action for every session.
+
+        Args:
+            belief: of n sessions.
+            context: None, or features `(n, n_actions, n_features)`.
+            rng: the source of all randomness.
+            eligible: mask of the actions that may be chosen, `(n, n_actions)`; None: all.
+            propensity: whether the decision needs the probability of its action.
+        """
 
     def update(
         self, belief: BeliefT, context: ArrayLike | None, decision: Decision, reward: ArrayLike
     ) -> BeliefT:
-        """What the sessions believe after their rewards: a new value, or ValueError."""
+        """Return the belief after the rewards `(n,)`; ValueError if an input is impossible."""
 
 
 AnyPolicy = Policy[Any]

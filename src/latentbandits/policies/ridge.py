@@ -1,4 +1,4 @@
-"""LinUCB on sums, not on their solution: what can be forgotten must be kept apart."""
+"""LinUCB whose belief is sums over rounds, so that rounds can be forgotten."""
 
 from __future__ import annotations
 

@@ -47,10 +47,12 @@ def write_results(results: Mapping[str, Any], folder: Path) -> None:
 
 
 def to_json(value: Any) -> str:
-    r"""`value` as indented JSON; NaN and infinities, which JSON does not have, become null.
+    """Return `value` as indented JSON; NaN and infinities become null.
 
-    >>> to_json([float("nan"), 1])
-    '[\\n  null,\\n  1\\n]'
+    >>> print(to_json({"a": float("nan")}))
+    {
+      "a": null
+    }
     """
     return json.dumps(_finite(value), indent=2, allow_nan=False)
 

@@ -1,4 +1,4 @@
-"""From rounds to statistics, without keeping every trajectory.
+"""Statistics of runs, computed without keeping every trajectory.
 
 Curves are sums over runs. The worst-decile curve needs the trajectories of the runs that end in
 the lowest tenth, so those, and no others, are kept.
@@ -19,7 +19,7 @@ from latentbandits.simulation.results import WORST_SHARE, PolicyResult, Results,
 
 @dataclass(frozen=True, eq=False)
 class PolicyChunk:
-    """What one policy earned in one chunk of runs; rewards are true means."""
+    """The statistics of one policy in one chunk of runs; rewards are true means."""
 
     curve_sum: FloatArray  # (horizon,)
     curve_squares: FloatArray  # (horizon,)
@@ -38,7 +38,7 @@ class ChunkResult:
 
 
 class Recorder:
-    """Fills in the rounds of one chunk."""
+    """Records the rounds of one chunk."""
 
     def __init__(self, policies: list[str], n_runs: int, horizon: int, windows: Windows) -> None:
         self._windows = windows
@@ -80,7 +80,7 @@ class Recorder:
 
 
 class Accumulator:
-    """Adds chunks up to results; memory is a tenth of one policy's trajectories, per policy."""
+    """Adds up chunks; its memory is about a tenth of the trajectories."""
 
     def __init__(self, policies: list[str], n_runs: int, horizon: int, windows: Windows) -> None:
         self._totals = {name: _Totals(n_runs, horizon, windows) for name in policies}

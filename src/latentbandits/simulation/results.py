@@ -1,4 +1,4 @@
-"""What a simulation found: a typed value, with errors on every number."""
+"""Results of a simulation: typed values, every number with its standard error."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class PolicyResult:
         return Estimate.of(self.per_run(metric), self.n_groups)
 
     def per_run(self, metric: Metric) -> FloatArray:
-        """One number per run whose mean over runs is the metric."""
+        """Return one number per run; their mean over runs is the metric."""
         if metric == "worst_decile_reward":
             groups = np.split(self.rewards, self.n_groups)
             return np.concatenate([lower_tail_terms(group) for group in groups])
@@ -103,7 +103,7 @@ class PolicyResult:
         }[metric]
 
     def row(self) -> dict[str, float | str]:
-        """One flat row: what results.json holds of a policy."""
+        """Return one flat row for results.json."""
         row: dict[str, float | str] = {"policy": self.policy}
         for name in ("regret", "reward", "worst_decile_reward", "first_rounds_reward",
                      "last_rounds_reward"):  # fmt: skip
@@ -127,7 +127,7 @@ def lower_tail_terms(values: FloatArray, share: float = WORST_SHARE) -> FloatArr
         values: `(n,)`.
         share: the share of values that the tail holds; a fraction of a value counts as such.
 
-    >>> float(lower_tail_terms(np.arange(100.0)).mean())
+    >>> round(float(lower_tail_terms(np.arange(100.0)).mean()), 9)
     4.5
     """
     n = len(values)
@@ -172,7 +172,7 @@ class Results(Mapping[str, PolicyResult]):
         return len(self.policies)
 
     def difference(self, policy: str, other: str, metric: Metric = "regret") -> Estimate:
-        """`policy` minus `other`, paired run by run: the problems and noise they share cancel."""
+        """Estimate `policy` minus `other`, paired by run, so that what they share cancels."""
         mine, others = self[policy], self[other]
         return Estimate.of(mine.per_run(metric) - others.per_run(metric), mine.n_groups)
 

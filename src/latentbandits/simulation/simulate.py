@@ -18,7 +18,7 @@ from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Record
 from latentbandits.simulation.results import Results, Windows
 
 PolicyMaker: TypeAlias = Callable[[Any], AnyPolicy]
-"""From the model that an environment tells of its runs to a policy: often the policy's class."""
+"""A callable that builds a policy for the model of a chunk of runs: often the policy's class."""
 
 CHUNK = 500
 """Runs per chunk: it settles the random streams, so it is part of a result's identity."""
@@ -28,7 +28,7 @@ _UNDER_WAY = 8  # chunks handed to an executor and not yet taken back
 
 @dataclass(frozen=True)
 class _Job:
-    """All that a worker process needs, and all that its numbers depend on."""
+    """The input of a worker process; its results depend on nothing else."""
 
     policies: Mapping[str, AnyPolicy | PolicyMaker]
     environment: Environment
@@ -39,7 +39,7 @@ class _Job:
     n_runs: int
 
     def stream(self, name: str) -> np.random.Generator:
-        """A stream of its own for everything that has a name: adding a policy changes no other."""
+        """Return the random stream of this name: adding a policy changes no other policy's."""
         return np.random.default_rng([self.seed, self.chunk, zlib.crc32(name.encode())])
 
 
@@ -98,7 +98,7 @@ def simulate(
 
 
 def _run(jobs: list[_Job], executor: Executor | None) -> Iterator[ChunkResult]:
-    """Chunk results in order, with only a few under way at once: memory stays bounded."""
+    """Yield chunk results in order, with few under way at once, so that memory stays bounded."""
     if executor is None:
         yield from map(_play, jobs)
         return

@@ -1,4 +1,4 @@
-"""`check_policy`: what simulation, serving and evaluation rely on, for any policy."""
+"""`check_policy`: check what simulation, serving and evaluation require of any policy."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _sessions_are_independent(case: _Case) -> None:
 
 
 def _order_of_rewards(case: _Case) -> None:
-    """What a session teaches does not depend on the order in which its rewards arrive."""
+    """A belief does not depend on the order in which the rewards of a session arrive."""
     belief, history = case.play(N_SESSIONS, N_ROUNDS)
     shuffled = case.policy.init(N_SESSIONS)
     for context, decision, reward in reversed(history):
@@ -215,7 +215,7 @@ def _frequencies(case: _Case) -> None:
 
 
 def _bad_input(case: _Case) -> None:
-    """What cannot be true is refused with a ValueError, and the belief stays as it was."""
+    """Impossible input is refused with a ValueError, and the belief stays as it was."""
     belief, history = case.play(N_SESSIONS, N_ROUNDS)
     context, decision, reward = history[-1]
     before = snapshot(belief)

@@ -1,4 +1,4 @@
-"""What knowing that the state moves is worth where it does, and costs where it does not."""
+"""Claims about policies that model a moving state: their gain where it moves, their cost if not."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class DoesNotPay(_AgainstTwin):
 
 
 class LosesLittle(_AgainstTwin):
-    """Where nothing switches, `policy` earns at least 1 - MOST_LOST of what its twin does."""
+    """Without switches, `policy` earns at least 1 - MOST_LOST of the reward of its counterpart."""
 
     def check(self, results: BySetting) -> Claim:
         (setting,) = self.settings

@@ -1,4 +1,4 @@
-"""How often the state switches, and every policy with and without knowing that it does."""
+"""Switch probabilities, and every policy with and without a model of the switches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KNOWING = {
     "window UCB1": "UCB1",
     "discounted UCB1": "UCB1",
 }
-"""Those that know that the state moves, and each one's twin that does not."""
+"""Policies that model the switches, and each one's counterpart that does not."""
 
 ORDER = (
     "UCB1", "window UCB1", "discounted UCB1", "TS", "mUCB", "window mUCB", "discounted mUCB",
@@ -81,11 +81,12 @@ def long_settings(horizon: int) -> list[Setting]:
 
 
 def policies(problem: Synthetic, probability: float, horizon: int) -> Policies:
-    """Those that know are told the switch probability; those that forget and the cautious filter
-    are told at least one switch per run, as nobody can be sure that a state will stand still.
+    """The policies of a setting.
 
-    mUCB and mmUCB take log t for log n, as their forgetting forms must: the larger log n makes them
-    hold on to a state that has gone for longer, and its lack would pass for a gain of forgetting.
+    Markov policies are given the switch probability. Policies that forget, and the cautious
+    filter, are given at least one switch per run, because a standing state cannot be known.
+    mUCB and mmUCB take log t for log n, as their forgetting forms must: log n is larger and makes
+    them keep a wrong state for longer, which would look like a gain of forgetting.
     """
     expected = max(probability, 1 / horizon)
     plain = {name: PolicySpec(name) for name in ("UCB1", "TS", "mUCB", "mmUCB", "mTS", "mmTS")}

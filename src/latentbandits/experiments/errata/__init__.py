@@ -1,4 +1,4 @@
-"""What the errors of the paper's appendix cost: `latentbandits reproduce errata`."""
+"""The cost of the errors in the paper's appendix: `latentbandits reproduce errata`."""
 
 from latentbandits.experiments.errata.experiment import ErrataExperiment
 

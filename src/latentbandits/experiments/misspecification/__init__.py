@@ -1,4 +1,4 @@
-"""What a wrong model costs: `latentbandits reproduce misspecification`."""
+"""The cost of a wrong model: `latentbandits reproduce misspecification`."""
 
 from latentbandits.experiments.misspecification.experiment import MisspecificationExperiment
 

@@ -1,4 +1,4 @@
-"""What a wrong model costs, and what a catch-all state wins back."""
+"""Claims about the cost of a wrong model, and about a catch-all state."""
 
 from __future__ import annotations
 

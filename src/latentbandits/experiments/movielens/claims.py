@@ -1,4 +1,4 @@
-"""What the paper says of its MovieLens experiment (Section 5.2), and what we say beyond it."""
+"""Claims of the paper about its MovieLens experiment (Section 5.2), and further ones."""
 
 from __future__ import annotations
 

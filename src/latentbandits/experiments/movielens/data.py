@@ -51,7 +51,7 @@ def given_folder(data: str | None) -> Path | None:
 
 
 def find_folder(data: str | None, start: Advance | None = None) -> Path:
-    """Where the data are: as given, else in the cache, else downloaded into it."""
+    """Return the folder of the data: the given one, else the cache, downloaded if it is empty."""
     return given_folder(data) or fetch(MOVIELENS_1M, cache_folder(), FILES, start)
 
 

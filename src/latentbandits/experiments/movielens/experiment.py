@@ -123,7 +123,7 @@ def _chosen(arguments: argparse.Namespace) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class _Outcome:
-    """What was found with one setting."""
+    """The results of one setting."""
 
     results: Results
     rows: list[dict[str, Any]]

@@ -19,7 +19,7 @@ ACTIONS = 20
 
 @dataclass(frozen=True)
 class Settings:
-    """What one run of the experiment depends on; the paper's where it says them, save `users`."""
+    """The settings of a run: the paper's, except `users` and those that it does not state."""
 
     users: int = 1000  # the paper has 100
     horizon: int = 500

@@ -1,4 +1,4 @@
-"""How the error of a learned mixture falls with the data: moments, EM, and who knows the labels."""
+"""The error of a learned mixture by amount of data: moments, EM, and an oracle with labels."""
 
 from latentbandits.experiments.spectral.experiment import SpectralExperiment
 

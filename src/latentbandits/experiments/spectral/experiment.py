@@ -27,7 +27,7 @@ TOLERANCE = 0.1
 
 
 class SpectralExperiment:
-    """What Section 4.2 points to: epsilon and delta that shrink with the offline data."""
+    """Section 4.2: epsilon and delta shrink with the amount of offline data."""
 
     name = "spectral"
     help = "learning the model by moments and by EM: how errors fall with the data"

@@ -1,4 +1,4 @@
-"""What the paper says of its synthetic experiment (Section 5.1), and what we say beyond it."""
+"""Claims of the paper about its synthetic experiment (Section 5.1), and further ones."""
 
 from latentbandits.experiments.claims import Alike, Checkable, Degrades, Order, Share
 

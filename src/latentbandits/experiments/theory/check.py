@@ -53,7 +53,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class BoundCheck:
-    """What one policy's regret was in one cell, and what the theorem allows."""
+    """The regret of one policy in one cell, and the bound of the theorem."""
 
     theorem: str
     policy: str
