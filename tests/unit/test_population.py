@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from latentbandits import Decision, LinTS
+from latentbandits import Decision, LinearGaussian, LinTS
 from latentbandits.models.visit import Visit
 from latentbandits.policies.population import (
     CLUB,
@@ -19,6 +19,8 @@ from latentbandits.policies.population import (
     chunks,
 )
 from latentbandits.policies.population.graph import CompleteGraph, random_graph
+from latentbandits.policies.registry import Inputs, build, entries
+from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.testing import check_policy
 from tests.reference.population import (
     TextbookCLUB,
@@ -395,3 +397,15 @@ def test_visits_that_cannot_be_are_refused(visit, words):
     policy = CLUB(N, D)
     with pytest.raises(ValueError, match=words):
         policy.decide(policy.init(), visit, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("entry", entries("population"), ids=lambda entry: entry.name)
+def test_the_service_says_that_it_does_not_serve_populations(entry):
+    model = LinearGaussian([[1.0, 0.0]], 0.5)
+    with pytest.raises(ValueError, match=f"{entry.name}.* learns across users"):
+        make_policy(f"{entry.name}(n_users=5)", model)
+
+
+def test_population_policies_are_built_by_name():
+    policy = build("DynUCB(n_clusters=3)", Inputs(n_features=2, n_users=7))
+    assert (policy.n_users, policy.n_clusters) == (7, 3)

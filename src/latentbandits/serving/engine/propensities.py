@@ -20,7 +20,9 @@ def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPo
     `items` are the features of the catalogue's actions, `(n_items, n_features)`.
     """
     if find(parse(text).name).scope != "session":
-        raise ValueError(f"{text} shares one belief between sessions, which is not served yet")
+        raise ValueError(
+            f"{text} learns across users, who share one belief: it is for simulation and not served"
+        )
     return build(text, Inputs(model, items=items))
 
 
