@@ -76,7 +76,7 @@ class RunningService:
             words[2] = _SHIFTED.format(self.clock)
         return words
 
-    def start(self, wait: float = 20.0) -> float:
+    def start(self, wait: float = 60.0) -> float:
         """Start it and wait until it is ready; the seconds that took."""
         begun = time.perf_counter()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LATENTBANDITS_")}

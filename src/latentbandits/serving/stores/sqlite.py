@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from latentbandits.serving.errors import (
     StoreError,
     StoreUnavailable,
 )
-from latentbandits.serving.records import LoggedEvent, ModelRow
+from latentbandits.serving.records import DecisionRow, LoggedEvent, ModelRow, RewardRow
 from latentbandits.serving.stores import page_checksums
 from latentbandits.serving.stores.checksums import verified
 from latentbandits.serving.stores.holder import FileHolder
@@ -36,6 +37,8 @@ Synchronous = Literal["FULL", "NORMAL"]
 APPLICATION_ID = 0x6C62616E  # "lban"
 _BUSY_MS = 2_000  # only a reader's checkpoint can be in the way
 _TOTALS = "statistics/"  # notes that can be computed from the log
+_RECENT = 2_000  # decisions that are kept in memory
+_RECENT_BYTES = 4_000  # of the features of such a decision
 _BLOCK = 1_000  # orders that are reserved at a time
 _STREAM = (
     "CREATE TABLE stream (position INTEGER PRIMARY KEY AUTOINCREMENT, kind SMALLINT NOT NULL, "
@@ -62,6 +65,7 @@ class SqliteStore(SqlStore):
         self._checkpoint_pages = checkpoint_pages
         self._synchronous = synchronous
         self._mark: Mark | None = None
+        self._recent: OrderedDict[int, tuple[DecisionRow, RewardRow | None]] = OrderedDict()
         self._connection: apsw.Connection | None = None
         self.warnings: list[str] = []
         try:
@@ -186,17 +190,14 @@ class SqliteStore(SqlStore):
             )
         self._mark.write(kept)
 
-    @contextmanager
-    def _failing(self) -> Iterator[apsw.Connection]:
-        """Give the connection; after a failure it is opened anew, for the next transaction."""
-        try:
-            yield self._connect() if self._connection is None else self._connection
-        except (apsw.Error, OSError) as error:
-            self._disconnect()
-            kind = Damaged if is_damage(error) else StoreUnavailable
-            raise kind(f"the store {self._path.name} failed: {describe(error)}") from error
+    def _failed(self, error: Exception) -> StoreUnavailable:
+        """Close the connection, which is opened anew for the next transaction; returns why."""
+        self._disconnect()
+        kind = Damaged if is_damage(error) else StoreUnavailable
+        return kind(f"the store {self._path.name} failed: {describe(error)}")
 
     def _disconnect(self) -> None:
+        self._recent.clear()
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(apsw.Error):
@@ -206,8 +207,11 @@ class SqliteStore(SqlStore):
             mark.close()
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        with self._failing() as connection:
+        try:
+            connection = self._connection or self._connect()
             return list(connection.execute(statement, values))
+        except (apsw.Error, OSError) as error:
+            raise self._failed(error) from error
 
     def reserve(self, floor: int) -> range:
         first = max(self._run("SELECT next FROM sequence")[0][0], floor + 1)
@@ -219,19 +223,14 @@ class SqliteStore(SqlStore):
 
     def begin(self) -> None:
         self._events.clear()
-        with self._failing() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        self._run("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         position = None
         if self._events:
-            with self._failing() as connection:
-                connection.executemany("INSERT INTO stream (kind, id) VALUES (?, ?)", self._events)
-                position = connection.last_insert_rowid()
-            self._events.clear()
+            position = self._number_events()
         try:
-            with self._failing() as connection:
-                connection.execute("COMMIT")
+            self._run("COMMIT")
         except StoreUnavailable as error:
             if isinstance(error.__cause__, apsw.IOError):
                 raise OutcomeUnknown(f"{error.message}, while it committed") from error
@@ -241,9 +240,46 @@ class SqliteStore(SqlStore):
 
     def rollback(self) -> None:
         self._events.clear()
+        self._recent.clear()
         if self._connection is not None and self._connection.in_transaction:
-            with self._failing() as connection:
-                connection.execute("ROLLBACK")
+            self._run("ROLLBACK")
+
+    def _number_events(self) -> int:
+        """Give the events of this transaction their positions; returns the last one."""
+        try:
+            connection = self._connection or self._connect()
+            connection.executemany("INSERT INTO stream (kind, id) VALUES (?, ?)", self._events)
+            self._events.clear()
+            return connection.last_insert_rowid()
+        except (apsw.Error, OSError) as error:
+            raise self._failed(error) from error
+
+    # Most rewards come soon after their decision, which need not be read then: no other process
+    # writes to this file.
+
+    def add_decision(self, row: DecisionRow) -> None:
+        super().add_decision(row)
+        if row.features is None or len(row.features) <= _RECENT_BYTES:
+            self._recent[row.order] = (row, None)
+            if len(self._recent) > _RECENT:
+                self._recent.popitem(last=False)
+
+    def add_reward(self, row: RewardRow) -> None:
+        super().add_reward(row)
+        if row.decision in self._recent:
+            self._recent[row.decision] = (self._recent[row.decision][0], row)
+
+    def decision(self, order: int) -> DecisionRow | None:
+        found = self._recent.get(order)
+        return super().decision(order) if found is None else found[0]
+
+    def reward_of(self, decision: int) -> RewardRow | None:
+        found = self._recent.get(decision)
+        return super().reward_of(decision) if found is None else found[1]
+
+    def delete_sessions(self, keys: Sequence[int]) -> None:
+        self._recent.clear()
+        super().delete_sessions(keys)
 
     def close(self) -> None:
         self._disconnect()
