@@ -48,14 +48,14 @@ function timeline(relearnings) {
       verdict.low === null ? "" : `${amount(verdict.low)} to ${amount(verdict.high)}`,
       why,
     ]),
-  });
+  }, "block whole");
 }
 
 function actions({ n_actions: own, n_features: features }) {
   return own === null ? `by ${count(features)} features` : count(own);
 }
 
-function block(name, content) {
-  return element("div", { class: "block" }, element("h3", {}, name),
+function block(name, content, kind = "block") {
+  return element("div", { class: kind }, element("h3", {}, name),
     element("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": name }, table(content)));
 }
