@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
 import numpy as np
 
+from latentbandits.serving.engine.actions import decode_eligible
 from latentbandits.serving.engine.ids import decision_id
 from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.engine.sessions import floats
@@ -16,7 +16,6 @@ from latentbandits.serving.log_entries import LogEntry, RewardEntry
 from latentbandits.serving.records import DecisionRow, LoggedEvent, RewardRow
 
 CURSOR = "^([0-9a-f]{8}-[0-7][0-9a-f]{15})?$"
-_decode_names = msgspec.json.Decoder(list[str]).decode
 
 
 def cursor_of(store_id: bytes, position: int) -> str:
@@ -76,11 +75,15 @@ def log_entry(event: LoggedEvent, names: ActionNames, store_id: bytes) -> LogEnt
     features = None
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
-    if row.actions is not None:
-        eligible = _decode_names(row.actions)
+    named = None if row.actions is None else decode_eligible(row.actions)
+    if isinstance(named, list):
+        eligible = named
     else:
         known = names.of(row.model) if row.features is None else None
         eligible = [str(i) for i in range(row.n_actions)] if known is None else list(known)
+        if named is not None:
+            gone = set(named.exclude)
+            eligible = [name for name in eligible if name not in gone]
     return LogEntry(
         **event_fields(row, event.current),
         session=event.session_name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,7 +15,28 @@ from latentbandits.models.protocol import KnownModel
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import DecisionRow
 
-_decode_names = msgspec.json.Decoder(list[str]).decode
+
+class Excluded(msgspec.Struct, frozen=True):
+    """All actions of the model but these are eligible."""
+
+    exclude: list[str]
+
+
+Eligible: TypeAlias = list[str] | Excluded
+"""The actions that a request names: those that are eligible, or those that are not."""
+
+decode_eligible = msgspec.json.Decoder(Eligible).decode
+
+
+def encode_eligible(actions: list[str] | None, exclude: list[str] | None) -> bytes | None:
+    """Return the eligible actions of a request as the log keeps them; None: all are.
+
+    >>> encode_eligible(None, ["a"])
+    b'{"exclude":["a"]}'
+    """
+    if exclude is not None:
+        return msgspec.json.encode(Excluded(exclude))
+    return None if actions is None else msgspec.json.encode(actions)
 
 
 class UnknownAction(Invalid):
@@ -59,9 +80,12 @@ class ActionSpace(Protocol):
         """What people call them."""
 
     def ask(
-        self, actions: Sequence[str] | None, features: Sequence[Sequence[float]] | None
+        self,
+        actions: Sequence[str] | None,
+        features: Sequence[Sequence[float]] | None,
+        exclude: Sequence[str] | None = None,
     ) -> Asked:
-        """Refuses with Invalid what the model cannot choose among."""
+        """Return the request as the policy takes it; Invalid if the model cannot answer it."""
 
     def recall(self, row: DecisionRow) -> Recalled | None:
         """None where this model can make nothing of the action that was played."""
@@ -82,10 +106,17 @@ class FixedActions:
         self._places: Mapping[str, int] = {name: i for i, name in enumerate(self.names)}
 
     def ask(
-        self, actions: Sequence[str] | None, features: Sequence[Sequence[float]] | None
+        self,
+        actions: Sequence[str] | None,
+        features: Sequence[Sequence[float]] | None,
+        exclude: Sequence[str] | None = None,
     ) -> Asked:
         if features is not None:
             raise Invalid("the actions of this model have no features: leave `features` out")
+        if exclude is not None:
+            _check_exclusion(actions, features)
+            mask = _all_but(self._places, exclude)
+            return Asked(None, mask, len(self.names), self.names, None)
         if actions is None:
             return Asked(None, None, len(self.names), self.names, None)
         return Asked(None, *self._restrict(actions))
@@ -104,8 +135,11 @@ class FixedActions:
             return None
         mask = None
         if row.actions is not None:
-            known = [name for name in _decode_names(row.actions) if name in self._places]
-            mask = self._restrict(known)[0]
+            eligible = decode_eligible(row.actions)
+            if isinstance(eligible, Excluded):
+                mask = _all_but(self._places, eligible.exclude)
+            else:
+                mask = self._restrict([name for name in eligible if name in self._places])[0]
         return Recalled(None, mask, action)
 
 
@@ -128,8 +162,13 @@ class FeaturedActions:
         self._places = {name: i for i, name in enumerate(self.names or ())}
 
     def ask(
-        self, actions: Sequence[str] | None, features: Sequence[Sequence[float]] | None
+        self,
+        actions: Sequence[str] | None,
+        features: Sequence[Sequence[float]] | None,
+        exclude: Sequence[str] | None = None,
     ) -> Asked:
+        if exclude is not None:
+            _check_exclusion(actions, features)
         if features is not None:
             return self._brought(actions, features)
         if self.names is None:
@@ -138,7 +177,8 @@ class FeaturedActions:
                 f"{self._n_features} numbers for each action"
             )
         if actions is None:
-            return Asked(self._rows[None], None, len(self.names), self.names, None)
+            mask = None if exclude is None else _all_but(self._places, exclude)
+            return Asked(self._rows[None], mask, len(self.names), self.names, None)
         rows = self._rows[_find(self._places, actions)]
         return Asked(rows[None], None, len(actions), actions, None)
 
@@ -167,8 +207,12 @@ class FeaturedActions:
             )
         if row.action not in self._places:
             return None
-        names = self.names if row.actions is None else _decode_names(row.actions)
-        if names is None or not all(name in self._places for name in names):
+        eligible = None if row.actions is None else decode_eligible(row.actions)
+        if eligible is None or isinstance(eligible, Excluded):  # the catalogue, which is not copied
+            mask = None if eligible is None else _all_but(self._places, eligible.exclude)
+            return Recalled(self._rows[None], mask, self._places[row.action])
+        names: Sequence[str] = eligible
+        if not all(name in self._places for name in names):
             names = [row.action]  # the others are gone; the one that was played is what teaches
         rows = self._rows[[self._places[name] for name in names]]
         return Recalled(rows[None], None, list(names).index(row.action))
@@ -182,6 +226,25 @@ def action_space(model: KnownModel, catalogue: Catalogue | None = None) -> Actio
     if n_features is None:
         raise Invalid(f"a {type(model).__name__} does not say how many features it takes")
     return FeaturedActions(n_features, catalogue)
+
+
+def _check_exclusion(
+    actions: Sequence[str] | None, features: Sequence[Sequence[float]] | None
+) -> None:
+    if actions is not None or features is not None:
+        raise Invalid(
+            "`exclude` names actions of the model that are not eligible: leave `actions` and "
+            "`features` out"
+        )
+
+
+def _all_but(places: Mapping[str, int], exclude: Sequence[str]) -> BoolArray:
+    """Return the mask of all actions but `exclude`; ids that the model lacks change nothing."""
+    mask = np.ones((1, len(places)), np.bool_)
+    mask[0, [places[name] for name in exclude if name in places]] = False
+    if not mask.any():
+        raise Invalid("`exclude` names every action of the model: none is left to choose")
+    return mask
 
 
 def _find(places: Mapping[str, int], actions: Sequence[str]) -> list[int]:

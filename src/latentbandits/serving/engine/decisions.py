@@ -15,7 +15,7 @@ import numpy as np
 
 from latentbandits.models.trees import map_leaves
 from latentbandits.policies import Decision
-from latentbandits.serving.engine.actions import Asked, UnknownAction
+from latentbandits.serving.engine.actions import Asked, UnknownAction, encode_eligible
 from latentbandits.serving.engine.ids import OrderSequence, decision_id, new_token
 from latentbandits.serving.engine.library import Library
 from latentbandits.serving.engine.propensities import Propensities
@@ -39,6 +39,9 @@ class Chosen(msgspec.Struct, frozen=True, gc=False):
     state: int
     propensity: float | None
     kind: str
+
+
+_LARGE = 2**16  # numbers in the features of a request that is decided alone
 
 
 class Waiting:
@@ -214,6 +217,8 @@ def _kind(place: int, live: Live, asked: Asked) -> Any:
     """Decisions of the same kind are made together; `place` is that of one made alone."""
     if not getattr(live.policy, "row_wise", False):
         return place
+    if asked.context is not None and asked.context.size > _LARGE:  # not to copy a large catalogue
+        return place
     shape = None if asked.context is None else asked.context.shape
     mask = None if asked.eligible is None else asked.eligible.shape
     return id(live.policy), shape, mask
@@ -240,7 +245,7 @@ def _ask(live: Live, request: DecisionRequest) -> Asked | None:
     played.
     """
     try:
-        return live.served.space.ask(request.actions, request.features)
+        return live.served.space.ask(request.actions, request.features, request.exclude)
     except UnknownAction:
         if request.default is None:
             raise
@@ -277,7 +282,7 @@ def decision_row(one: Waiting, chosen: Chosen | None) -> DecisionRow:
         action=action,
         index=index,
         n_actions=n_actions,
-        actions=None if request.actions is None else _encode(request.actions),
+        actions=encode_eligible(request.actions, request.exclude),
         features=features,
         state=chosen.state,
         propensity=chosen.propensity,

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from latentbandits.policies.protocol import policy_name
+from latentbandits.serving.engine.actions import Excluded, decode_eligible
 from latentbandits.serving.engine.engine import Engine, answer_of
 from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.replay import FALLBACK, replay
@@ -36,11 +37,13 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     features = None
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
+    eligible = None if row.actions is None else decode_eligible(row.actions)
     request = DecisionRequest(
         session.name,
-        None if row.actions is None else msgspec.json.decode(row.actions),
+        eligible if isinstance(eligible, list) else None,
         features,
         default=row.action if row.policy == FALLBACK else None,
+        exclude=eligible.exclude if isinstance(eligible, Excluded) else None,
     )
     again = engine.decisions.again(live, request, order, token, row.time)
     return answer_of(again, live.probabilities)

@@ -13,7 +13,8 @@ class DecisionRequest(msgspec.Struct, frozen=True):
     """One decision to be made for a session.
 
     `actions` names the eligible actions; `features` has one row for each. Without either, all
-    actions of the model are eligible. The same `request_id` again gives the same decision.
+    actions of the model are eligible but those that `exclude` names. The same `request_id` again
+    gives the same decision.
     `default` is played, marked as a fallback, where the model does not know an action.
     """
 
@@ -22,6 +23,7 @@ class DecisionRequest(msgspec.Struct, frozen=True):
     features: list[list[float]] | None = None
     request_id: str | None = None
     default: str | None = None
+    exclude: list[str] | None = None
 
 
 class Decided(msgspec.Struct, frozen=True):

@@ -53,7 +53,8 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     """One decision to be made for a session.
 
     `actions` names the eligible ones; `features` brings one row for each. Without either, all
-    actions of the model are eligible. The same `request_id` again is the same decision.
+    actions of the model are eligible but those that `exclude` names. The same `request_id` again
+    is the same decision.
     `default` is played, marked as a fallback, where the model does not know an action.
     """
 
@@ -62,6 +63,7 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     features: Features | None = None
     request_id: Id | None = None
     default: Id | None = None
+    exclude: Actions | None = None
 
 
 class RewardRequest(RewardReport, frozen=True, forbid_unknown_fields=True):
