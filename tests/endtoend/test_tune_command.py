@@ -1,4 +1,4 @@
-"""`latentbandits tune` and `reproduce auto`: what they print and write, and bad input in one line."""
+"""`latentbandits tune` and `reproduce auto`: their output, and bad input in one line."""
 
 import json
 
