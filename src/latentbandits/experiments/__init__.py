@@ -1,6 +1,7 @@
 """The paper's figures and claims, one small folder each: settings, claims, expected."""
 
 from latentbandits.experiments.auto import AutoExperiment
+from latentbandits.experiments.clicks import ClicksExperiment
 from latentbandits.experiments.drift import DriftExperiment
 from latentbandits.experiments.errata import ErrataExperiment
 from latentbandits.experiments.evaluation import EvaluationExperiment
@@ -9,6 +10,7 @@ from latentbandits.experiments.families import FamiliesExperiment
 from latentbandits.experiments.loop import LoopExperiment
 from latentbandits.experiments.misspecification import MisspecificationExperiment
 from latentbandits.experiments.movielens import MovieLensExperiment
+from latentbandits.experiments.recovery import RecoveryExperiment
 from latentbandits.experiments.related import RelatedExperiment
 from latentbandits.experiments.spectral import SpectralExperiment
 from latentbandits.experiments.synthetic import SyntheticExperiment
@@ -24,6 +26,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     DriftExperiment(),
     MisspecificationExperiment(),
     FamiliesExperiment(),
+    ClicksExperiment(),
+    RecoveryExperiment(),
     YardstickExperiment(),
     RelatedExperiment(),
     AutoExperiment(),

@@ -1,0 +1,107 @@
+"""`fit` on two million rewards, by processor time and memory; a mixture beside StepMix.
+
+StepMix (latent class models with missing values) is the peer: the same starts, the same tolerance,
+its own task, 20,000 users x 100 yes-or-no answers of which a third are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import Report, Table, Target
+from latentbandits.learning.generate_arms import generate_family
+from latentbandits.learning.logs import Log
+from latentbandits.learning.mixture import fit_mixture
+
+USERS, ROUNDS, ACTIONS, STATES = 20_000, 100, 100, 5
+STARTS = 3
+TOLERANCE = 1e-5  # nats of a user: a pass that gains less ends the climb
+
+
+def main() -> Report:
+    notes: list[str] = []
+    plain, plain_peak = _fit(["--states", str(STATES), "--bootstrap", "0"])
+    whole, whole_peak = _fit(["--states", "auto", "--bootstrap", "20"])
+    ours, theirs = _beside_stepmix(notes)
+    rows = (
+        (f"fit, {STATES} states, no bootstrap", plain, plain_peak),
+        ("fit, --states auto --bootstrap 20", whole, whole_peak),
+        (f"fit_mixture, bernoulli, {STARTS} starts", ours, None),
+        (f"StepMix, binary_nan, {STARTS} starts", theirs, None),
+    )
+    ratio = None if theirs is None else theirs / ours
+    return Report(
+        "Learning",
+        (Table("2,000,000 rewards", ("", "processor s", "peak GiB"), rows),),
+        (
+            Target("2M rewards, 5 states, no bootstrap", plain, at_most=30, unit="s"),
+            Target("  peak memory", plain_peak, at_most=1, unit="GiB"),
+            Target("2M rewards, --states auto --bootstrap 20", whole, at_most=300, unit="s"),
+            Target("20,000 x 100 answers: StepMix / ours", ratio, at_least=1),
+        ),
+        tuple(notes),
+    )
+
+
+def _fit(options: list[str]) -> tuple[float, float]:
+    """Run the command on a generated log; processor seconds and peak memory of its process."""
+    import polars
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.parquet"
+        log = generate_family("gaussian", USERS, ROUNDS, STATES, ACTIONS, seed=0).log
+        columns = {"user": log.users, "action": log.actions, "reward": log.rewards}
+        polars.DataFrame(columns).write_parquet(path)
+        del log, columns
+        command = [sys.executable, "-m", "latentbandits", "fit", str(path), "--kind", "arms"]
+        command += [*options, "--out", str(Path(folder) / "model")]
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+        return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
+
+
+def _beside_stepmix(notes: list[str]) -> tuple[float, float | None]:
+    """Processor seconds of ours and of StepMix on the same answers."""
+    rng = np.random.default_rng(0)
+    rates = rng.beta(2, 2, (STATES, ACTIONS))
+    state = rng.integers(STATES, size=USERS)
+    answers = (rng.random((USERS, ACTIONS)) < rates[state]).astype(np.float64)
+    missing = rng.random(answers.shape) < 1 / 3
+    users, actions = np.nonzero(~missing)
+    ids = tuple(str(u) for u in range(USERS)), tuple(str(a) for a in range(ACTIONS))
+    log = Log(users, actions, answers[~missing], *ids)
+    start = time.process_time()
+    fit_mixture(log, STATES, rewards="bernoulli", n_restarts=STARTS, tolerance=TOLERANCE * USERS)
+    ours = time.process_time() - start
+    try:
+        from stepmix.stepmix import StepMix
+    except ImportError as error:
+        notes.append(
+            f"stepmix could not be imported ({error}): its target was NOT measured. Install the "
+            "peers with: python -m pip install --group bench"
+        )
+        return ours, None
+    answers[missing] = np.nan
+    model: Any = StepMix(
+        n_components=STATES, measurement="binary_nan", n_init=STARTS, abs_tol=TOLERANCE,
+        rel_tol=0.0, max_iter=1000, random_state=0, progress_bar=0, verbose=0,
+    )  # fmt: skip
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(answers)
+    return ours, time.process_time() - start

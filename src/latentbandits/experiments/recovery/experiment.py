@@ -1,0 +1,152 @@
+"""`reproduce recovery`: is the truth of generated mixtures found, and are intervals honest?"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+import numpy as np
+
+from latentbandits.experiments.options import choose, positive
+from latentbandits.experiments.recovery.measure import (
+    Calibration,
+    CalibrationJob,
+    StatesJob,
+    calibrate,
+    count_states,
+)
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Claim, Report, Table
+
+FAMILIES = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
+STATES = (1, 2, 3, 5, 8)
+SEEDS, CALIBRATION_SEEDS = 20, 100
+SEPARATIONS = {"well separated": 25.0, "overlapping": 5.0}
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+class RecoveryExperiment:
+    """Number of states and calibration of learned mixtures, for every reward family."""
+
+    name = "recovery"
+    help = "generated mixtures of every reward family: number of states and calibration"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--seeds", type=positive, default=SEEDS,
+            help=f"logs for each number of states (default {SEEDS})")  # fmt: skip
+        add("--calibration-seeds", type=positive, default=CALIBRATION_SEEDS,
+            help=f"logs for calibration (default {CALIBRATION_SEEDS})")  # fmt: skip
+        add("--families", nargs="+", metavar="FAMILY", help="only these (default: all)")
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        choose("family", arguments.families, FAMILIES)
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+    ) -> Report:
+        started = time.perf_counter()
+        families = choose("family", arguments.families, FAMILIES)
+        seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+        more = range(arguments.seed, arguments.seed + arguments.calibration_seeds)
+        counting = [StatesJob(f, n, i) for f in families for n in STATES for i in seeds]
+        calibrating = [
+            CalibrationJob(f, nats, i)
+            for f in families
+            for nats in SEPARATIONS.values()
+            for i in more
+        ]
+        progress.start("recovery", len(counting) + len(calibrating))
+        chosen = list(_run(count_states, counting, executor, progress))
+        found = list(_run(calibrate, calibrating, executor, progress))
+        return Report(
+            experiment=self.name,
+            settings={"seeds": arguments.seeds, "calibration_seeds": arguments.calibration_seeds,
+                      "seed": arguments.seed, "families": families},
+            seconds=time.perf_counter() - started,
+            policies=[],
+            claims=_claims(families, counting, chosen, found),
+            tables=[_states_table(families, counting, chosen), _calibration_table(families, found)],
+        )  # fmt: skip
+
+
+def _run(
+    work: Callable[[J], R], jobs: Sequence[J], executor: Executor | None, progress: ProgressBar
+) -> Iterator[R]:
+    for result in map(work, jobs) if executor is None else executor.map(work, jobs):
+        progress.advance(1)
+        yield result
+
+
+def _claims(
+    families: Sequence[str],
+    jobs: Sequence[StatesJob],
+    chosen: Sequence[int],
+    found: Sequence[Calibration],
+) -> list[Claim]:
+    claims = []
+    for family in families:
+        own = [(job, n) for job, n in zip(jobs, chosen, strict=True) if job.rewards == family]
+        right = {s: [n == s for job, n in own if job.n_states == s] for s in STATES}
+        least = min(float(np.mean(r)) for r in right.values())
+        beyond = max(n - job.n_states for job, n in own)
+        claims.append(
+            Claim(f"states-{family}", f"the number of states of {family} mixtures is found",
+                  "in at least 90% of logs for every number, never more than one too many",
+                  f"at least {least:.0%}; at most {max(beyond, 0)} too many",
+                  least >= 0.9 and beyond <= 1)
+        )  # fmt: skip
+        means, rewards = _coverage(found, family, None)
+        claims.append(
+            Claim(f"means-{family}", f"90% intervals of learned {family} means are honest",
+                  "they hold 80 to 95%", f"{means:.1%}", 0.80 <= means <= 0.95)
+        )  # fmt: skip
+        claims.append(
+            Claim(f"rewards-{family}", f"90% intervals of new users' {family} rewards are honest",
+                  "they hold 87 to 93%", f"{rewards:.1%}", 0.87 <= rewards <= 0.93)
+        )  # fmt: skip
+    return claims
+
+
+def _coverage(
+    found: Sequence[Calibration], family: str, separation: float | None
+) -> tuple[float, float]:
+    own: list[Any] = [
+        one for one in found if one.rewards == family and separation in (None, one.separation)
+    ]
+    means = float(np.nanmean([one.means for one in own]))
+    return means, float(np.mean([one.new_rewards for one in own]))
+
+
+def _states_table(
+    families: Sequence[str], jobs: Sequence[StatesJob], chosen: Sequence[int]
+) -> Table:
+    rows = []
+    for family in families:
+        cells = []
+        for s in STATES:
+            own = [n for job, n in zip(jobs, chosen, strict=True)
+                   if job.rewards == family and job.n_states == s]  # fmt: skip
+            wrong = sorted({n for n in own if n != s})
+            text = f"{sum(n == s for n in own)} of {len(own)}"
+            cells.append(text + (f" (else {', '.join(map(str, wrong))})" if wrong else ""))
+        rows.append((family, *cells))
+    title = "Logs whose number of states is found, by the true number"
+    return Table(title, ("family", *(f"S = {s}" for s in STATES)), rows)
+
+
+def _calibration_table(families: Sequence[str], found: Sequence[Calibration]) -> Table:
+    rows = []
+    for family in families:
+        cells = []
+        for separation in SEPARATIONS.values():
+            means, rewards = _coverage(found, family, separation)
+            cells += [f"{means:.1%}", f"{rewards:.1%}"]
+        rows.append((family, *cells))
+    columns = [f"{name}: {what}" for name in SEPARATIONS for what in ("means", "new rewards")]
+    return Table("Truths inside 90% intervals (no bootstrap)", ("family", *columns), rows)
