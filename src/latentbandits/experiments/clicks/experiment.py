@@ -233,6 +233,6 @@ def _problems_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def _count(text: str) -> int:
-    from latentbandits.experiments.options import positive
+    from latentbandits.options import positive
 
     return 0 if text == "0" else positive(text)

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from latentbandits.experiments.options import choose, positive
 from latentbandits.experiments.recovery.measure import (
     Calibration,
     CalibrationJob,
@@ -18,6 +17,7 @@ from latentbandits.experiments.recovery.measure import (
     calibrate,
     count_states,
 )
+from latentbandits.options import choose, positive
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Claim, Report, Table
 
