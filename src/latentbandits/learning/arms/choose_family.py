@@ -109,6 +109,8 @@ def choose_family(
     bar = Silent() if progress is None else progress
     possible = _possible(rewards)
     transforms: list[Transform] = [t for t in TRANSFORMS if can_apply(t, rewards)]
+    if len(possible) == 1 and not transforms:
+        return FamilyChoice(possible[0], "the only family that takes these rewards")
     bar.start("comparing reward families", len(possible) + len(transforms))
     few = kept.of_users(user_hash.sample(user_hash.user_keys(kept.user_ids), MOST_USERS, seed))
     cells = cells_of(rewards)
@@ -125,7 +127,7 @@ def choose_family(
     unit = "log probability" if cells is not None else "log density"
     others = ", ".join(f"{one.name} {one.log_probability:.4f}" for one in plain if one is not best)
     reason = f"the highest {unit} of a held-out reward: {best.name} {best.log_probability:.4f}"
-    reason += f"; {others}" if others else " (the only family that takes these rewards)"
+    reason += f"; {others}" if others else ""
     if asked is None:
         return FamilyChoice(best.rewards, reason, tuple(found), recommended)
     own = next(one for one in plain if one.rewards == asked)
