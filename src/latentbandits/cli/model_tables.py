@@ -175,7 +175,7 @@ def _states(states: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _names(actions: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(f"{a['reward']:.2f} {a['name']}" for a in actions[:_SHOWN])
+    return "\n".join(f"{a['reward']:.3g} {a['name']}" for a in actions[:_SHOWN])
 
 
 def _held_out(found: Mapping[str, Any]) -> Table:
