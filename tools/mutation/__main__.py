@@ -43,6 +43,16 @@ def equivalents() -> dict[str, str]:
     return pairs
 
 
+def check_harness(coverage: Coverage) -> None:
+    """Exit if the tests fail without any change: every mutant would then seem to be noticed."""
+    from tools.mutation.run import outcome
+
+    tests = sorted(coverage.seconds, key=lambda test: coverage.seconds[test])[::10][:40]
+    unchanged = Mutant(f"{SOURCE}/models/checks.py", -1, 0, "", "", "")
+    if outcome(unchanged, tests, coverage.seconds) != "survived":
+        sys.exit("the tests fail on the unchanged source: record the coverage again (--record)")
+
+
 def say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
@@ -69,6 +79,7 @@ def main() -> int:
     known = _read(results_file)
     reasons = equivalents()
     wanted = sample(arguments.mutants, arguments.seed)
+    check_harness(coverage)
     started = time.monotonic()
     counts = {"killed": 0, "survived": 0, "timeout": 0, "uncovered": 0, "equivalent": 0}
     left: list[str] = []

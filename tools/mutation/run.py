@@ -42,7 +42,6 @@ class MutatedModule(MetaPathFinder, Loader):
 
 def preload() -> None:
     """Import what every test needs and no mutant changes, once."""
-    import hypothesis  # noqa: F401
     import numpy  # noqa: F401
     import pytest  # noqa: F401
     import safetensors.numpy  # noqa: F401
