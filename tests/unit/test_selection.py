@@ -49,13 +49,11 @@ def test_the_rank_of_ratings_is_found(monkeypatch):
 
 
 def test_a_lower_rank_wins_a_draw():
-    draw = [
-        replace(_row(1, [0, 0, 0, 0]), rank=5),
-        replace(_row(1, [0.5, -0.4, 0.3, -0.2]), rank=9),
-    ]
-    assert lowest_rank(draw).rank == 5
-    clear = [replace(_row(1, [0, 0, 0, 0]), rank=5), replace(_row(1, [0.5, 0.4, 0.3, 0.6]), rank=9)]
-    assert lowest_rank(clear).rank == 9
+    low = replace(_row(1, [0, 0, 0, 0]), rank=5)
+    draw = replace(_row(1, [0.5, -0.4, 0.3, -0.2]), rank=9)
+    assert lowest_rank([low, draw]).rank == 5
+    clear = replace(_row(1, [5.0, 4.0, 3.0, 6.0]), rank=9)
+    assert lowest_rank([low, clear]).rank == 9
 
 
 def test_intercepts_are_left_out_where_they_do_harm():

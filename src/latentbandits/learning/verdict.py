@@ -21,6 +21,7 @@ from latentbandits.learning.logs import Log
 from latentbandits.learning.one_state import one_state_model
 from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.replay import Player, PolicyPlayer, Replay, ScorePlayer, playable_rounds
+from latentbandits.models.checks import IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
@@ -251,24 +252,21 @@ def judge_policies(
     found = replays.replay(players, log, most_rounds=most_rounds, seed=seed, progress=bar)
     before = Judgement(found, tuple(on_model), {}, value_of_state(learned, log, seed))
     admitted = {name: on_model[name] for name in before.admitted}
-    return replace(before, simulated=_simulate(admitted, learned, seed, bar))
+    return replace(before, simulated=_simulate(admitted, learned, log, seed, bar))
 
 
 def _simulate(
-    policies: Mapping[str, AnyPolicy], learned: Learned, seed: int, bar: Progress
+    policies: Mapping[str, AnyPolicy], learned: Learned, log: Log, seed: int, bar: Progress
 ) -> dict[str, Estimate]:
-    """Regret of each policy over `SIMULATED_ROUNDS` with users drawn from the model (`tune`)."""
+    """Regret of each policy over `SIMULATED_ROUNDS` with users drawn from the model (`tune`).
+
+    A large catalogue offers sets of actions as replay does.
+    """
     if len(policies) < 2 or isinstance(learned.model, ParticleModel):
         return {}
-    items = None if learned.features is None else learned.features[learned.counts > 0]
+    contexts = None if learned.features is None else learned.features[offered_sets(log, seed)]
     tuning = tune(
-        learned.model,
-        SIMULATED_ROUNDS,
-        items,
-        list(policies),
-        seed=seed,
-        offered=replays.OFFERED,
-        progress=bar,
+        learned.model, SIMULATED_ROUNDS, contexts, list(policies), seed=seed, progress=bar
     )
     return {row.policy: row.regret for row in tuning.table}
 
@@ -293,20 +291,25 @@ def value_of_state(learned: Learned, log: Log, seed: int = 0) -> float:
     The maximum is over all actions of a model of arms; of a large catalogue it is over the actions
     that a round of replay offers, averaged over users.
     """
-    rewards, prior = learned.rewards(), learned.model.state_prior
+    rewards, prior = learned.rewards(), np.exp(learned.model.log_state_prior[0])
     if learned.features is None:
         sets = np.flatnonzero(learned.counts > 0)[None]
     else:
-        rng = np.random.default_rng(seed)
-        lengths = np.diff(log.starts)
-        users = np.flatnonzero(lengths >= replays.SHARE)
-        size = (len(users), replays.OFFERED)
-        place = (rng.random(size) * lengths[users][:, None]).astype(np.int64)
-        sets = log.actions[log.starts[users][:, None] + place]
+        sets = offered_sets(log, seed)
     offered = rewards[:, sets]  # (n_states, n_sets, n_offered)
     knowing = prior @ offered.max(axis=2)
     average = np.tensordot(prior, offered, axes=1).max(axis=1)
     return float((knowing - average).mean())
+
+
+def offered_sets(log: Log, seed: int) -> IntArray:
+    """Actions that a round of replay may offer, `(n_users, OFFERED)`: one set for each user."""
+    rng = np.random.default_rng(seed)
+    lengths = np.diff(log.starts)
+    users = np.flatnonzero(lengths >= replays.SHARE)
+    place = (rng.random((len(users), replays.OFFERED)) * lengths[users][:, None]).astype(np.int64)
+    sets: IntArray = log.actions[log.starts[users][:, None] + place]
+    return sets
 
 
 def _clearly_below(difference: Estimate) -> bool:

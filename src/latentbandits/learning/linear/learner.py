@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -16,7 +16,14 @@ from latentbandits.learning.linear.pairs import sum_pairs
 from latentbandits.learning.linear.ridge_rows import Weighting
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress
-from latentbandits.learning.selection import Candidate, Selection, fewest_states, judge, vetoed
+from latentbandits.learning.selection import (
+    Candidate,
+    Selection,
+    clearly_below,
+    fewest_states,
+    judge,
+    vetoed,
+)
 from latentbandits.learning.tables import LogError
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.linear.gaussian import LinearGaussian
@@ -27,25 +34,29 @@ STATES = (1, 2, 3, 4, 5, 6, 8, 10)
 
 RANKS = (1, 2, 5, 10, 20)
 
-REGS = (0.3, 1.0, 3.0, 10.0, 30.0)
-"""Regularisations that `auto` tries, in units of the rewards' standard deviation: a completion's
-penalty is a nuclear norm, which has the units of a reward."""
+REGS: Mapping[Weighting, tuple[float, ...]] = {
+    "plain": (0.3, 1.0, 3.0, 10.0, 30.0),
+    "counts": (0.01, 0.02, 0.05, 0.1, 0.2),
+}
+"""Regularisations that `auto` tries for each weighting of rows, in units of the rewards' standard
+deviation: a completion's penalty is a nuclear norm, which has the units of a reward."""
 
 _ATTEMPTS = 5
+_CLEAR = 2.0  # paired standard errors by which the second choice must be better
 
 
 @dataclass(frozen=True)
 class LinearLearner:
     """Clusters of the users' vectors in the completed user x action matrix (Section 5.2).
 
-    `rewards` "bernoulli" completes log-odds of clicks. `rank`, `reg` and `intercepts` (levels of
-    users and popularity of actions, r = c + b_a + d_u + u'v), where None, are chosen by held-out
-    evidence.
+    `rewards` "bernoulli" completes log-odds of clicks. `rank`, `reg`, `weighting` of the penalty
+    and `intercepts` (levels of users and popularity of actions, r = c + b_a + d_u + u'v), where
+    None, are chosen by held-out evidence. A `reg` without a `weighting` is of plain rows.
     """
 
     reg: float | None = None
     rank: int | None = None
-    weighting: Weighting = "plain"
+    weighting: Weighting | None = None
     intercepts: bool | None = None
     sweeps: int = 20
     noise: float | None = None
@@ -100,35 +111,43 @@ class LinearLearner:
         """
         scale = (float(kept.rewards.std()) or 1.0) if self.rewards == "gaussian" else 1.0
         rank = self.rank or min(5, kept.n_users, kept.n_actions)
-        regs = tuple(reg * scale for reg in REGS) if self.reg is None else (self.reg,)
+        weightings: tuple[Weighting, ...] = ("counts", "plain")
+        if self.weighting is not None or self.reg is not None:
+            weightings = (self.weighting or "plain",)
+        grid = [
+            (weighting, reg)
+            for weighting in weightings
+            for reg in (
+                [one * scale for one in REGS[weighting]] if self.reg is None else [self.reg]
+            )
+        ]
         kinds = (True, False) if self.intercepts is None else (self.intercepts,)
-        if len(regs) * len(kinds) == 1:
-            return replace(self, reg=regs[0], intercepts=kinds[0]), ()
-        progress.start("choosing regularisation and intercepts", len(regs) + len(kinds) - 1)
-        found: dict[float, HeldOut] = {}
+        learners = [
+            replace(self, weighting=weighting, reg=reg, intercepts=kinds[0])
+            for weighting, reg in grid
+        ]
+        if len(learners) * len(kinds) == 1:
+            return learners[0], ()
+        progress.start("choosing regularisation and intercepts", len(grid) + len(kinds) - 1)
 
-        def judged(reg: float, intercepts: bool) -> HeldOut:
-            learner = replace(self, reg=reg, intercepts=intercepts)
+        def judged(learner: LinearLearner) -> HeldOut:
             learned = learner.clustered(learner.prepare(kept, rank, seed), 1, seed)
             progress.advance(1)
             return judge(learned, held_out)
 
-        for reg in regs:
-            found[reg] = judged(reg, kinds[0])
-        best = max(found, key=lambda reg: found[reg].evidence)
-        intercepts = kinds[0]
+        best, evidence = _preferred([(learner, judged(learner)) for learner in learners])
         if len(kinds) > 1:
-            without = judged(best, kinds[1])
-            lead = without.by_user() - found[best].by_user()
-            error = float(lead.std(ddof=1)) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0
-            intercepts = not bool(lead.mean() > 2 * error)
+            other = replace(best, intercepts=kinds[1])
+            if clearly_below(evidence.by_user(), judged(other).by_user(), _CLEAR):
+                best = other
         warnings: tuple[str, ...] = ()
-        if len(regs) > 1 and best in (regs[0], regs[-1]):
+        own = [reg for weighting, reg in grid if weighting == best.weighting]
+        if len(own) > 1 and best.reg in (own[0], own[-1]):
             warnings = (
-                f"the chosen regularisation, {best:.3g}, is at the end of those that were tried: a "
-                "better one may lie beyond (--reg)",
+                f"the chosen regularisation, {best.reg:.3g}, is at the end of those that were "
+                "tried: a better one may lie beyond (--reg)",
             )
-        return replace(self, reg=best, intercepts=intercepts), warnings
+        return best, warnings
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         """The lowest rank, and there the fewest states, within one standard error of the best."""
@@ -189,7 +208,7 @@ class LinearLearner:
             scatter=pairs.scatter,
             rank=rank,
             reg=self.reg,
-            weighting=self.weighting,
+            weighting=self.weighting or "plain",
             biases=self.intercepts is not False,
             link="logit" if self.rewards == "bernoulli" else "identity",
             sweeps=self.sweeps,
@@ -238,6 +257,24 @@ class LinearLearner:
                 if attempt == _ATTEMPTS:
                     raise
                 attempt += 1
+
+
+def _preferred(found: Sequence[tuple[LinearLearner, HeldOut]]) -> tuple[LinearLearner, HeldOut]:
+    """The best of the first weighting, unless the best of another is clearly better.
+
+    Penalties weighted by counts (Zhou et al. 2008) come first: users and actions with few rewards
+    keep a larger share of what they show.
+    """
+    best: dict[Weighting | None, tuple[LinearLearner, HeldOut]] = {}
+    for learner, judged in found:
+        own = best.get(learner.weighting)
+        if own is None or judged.evidence > own[1].evidence:
+            best[learner.weighting] = learner, judged
+    chosen, *others = best.values()
+    for other in others:
+        if clearly_below(chosen[1].by_user(), other[1].by_user(), _CLEAR):
+            chosen = other
+    return chosen
 
 
 def lowest_rank(rows: Sequence[Candidate]) -> Candidate:
