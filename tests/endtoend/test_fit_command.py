@@ -253,10 +253,14 @@ def test_simulate_plays_the_recommended_policy_first(tmp_path):
     assert [row["policy"] for row in results["policies"]] == ["mmTS(catch_all=True)"]
 
 
-def test_auto_needs_a_recommendation(tmp_path, capsys):
+def test_auto_without_a_recommendation_is_tuned(tmp_path, capsys):
     save(CLICKS, tmp_path / "model")
-    assert main(["simulate", str(tmp_path / "model"), "--policies", "auto"]) == 2
-    assert "without a recommended policy" in capsys.readouterr().err
+    command = ["simulate", str(tmp_path / "model"), "--runs", "5", "--horizon", "4", "--jobs", "1"]
+    assert main([*command, "--policies", "auto", "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().err
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    [row] = results["policies"]
+    assert f"has no recommended policy; {row['policy']} is best" in said
 
 
 def test_serve_and_simulate_have_the_same_policies(arms):

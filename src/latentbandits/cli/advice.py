@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+_SHORT = 0.25  # effort of a tuning that a command runs at its start
+
 
 def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
     """The policy that the fit of a saved model recommends; `default` if it recommends none."""
@@ -19,6 +21,19 @@ def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
     if found is None and results.is_file():
         found = json.loads(results.read_bytes()).get("recommended_policy")
     return default if found is None else str(found)
+
+
+def tuned_policy(model: Any, items: Any, horizon: int = 100) -> str:
+    """Return the policy that a short tuning finds for a model without a recommended one.
+
+    Says on standard error which policy it is.
+    """
+    from latentbandits.simulation.tune import tune
+
+    contexts = items if model.n_features is not None else None
+    found = tune(model, horizon, contexts, effort=_SHORT)
+    sys.stderr.write(f"latentbandits: the model has no recommended policy; {found.summary}\n")
+    return found.winner
 
 
 def harm_warnings(notes: Mapping[str, Any], name: str) -> list[str]:

@@ -143,15 +143,15 @@ def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: li
 def policy_texts(given: Sequence[str] | None, path: str, model: Any, items: Any) -> list[str]:
     """The policies to play: those given, or the recommended one and the usual ones that fit.
 
-    `auto` stands for the policy that the fit recommends.
+    `auto` stands for the policy that the fit recommends, or that `tune` finds if there is none.
     """
-    from latentbandits.cli.advice import recommended_policy
+    from latentbandits.cli.advice import recommended_policy, tuned_policy
     from latentbandits.policies.registry import AUTO, Inputs, build, entries, parse
 
     inputs, recommended = Inputs(model, items=items), recommended_policy(path, "")
     if given:
         if AUTO in given and not recommended:
-            raise ValueError(f"{path} was saved without a recommended policy: name one instead")
+            recommended = tuned_policy(model, items)
         chosen = [recommended if text == AUTO else text for text in given]
     else:
         usual = (e for e in entries("session") if not e.wraps and not e.on_request)
