@@ -31,7 +31,7 @@ def test_the_number_of_states_of_arms_is_found(n_states):
     selection = ArmsLearner(n_starts=5).select(kept, held_out, None, 0, Silent())
     assert selection.chosen.n_states == n_states
     bounds = [row.elbo for row in selection.rows]
-    assert selection.chosen.elbo == max(bounds)
+    assert selection.chosen.elbo == pytest.approx(max(bounds), abs=0.1)
     assert selection.learned.model.n_states == n_states
 
 

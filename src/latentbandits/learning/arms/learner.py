@@ -35,6 +35,7 @@ STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, inf)
 LARGEST = 5_000
 """States times actions of a model of arms."""
 
+_SAME = 0.1  # nats: mixtures whose extra states were dropped differ by less
 _PATIENCE = 2  # numbers of states in a row that do not raise the ELBO, before the search ends
 _CLEAR = 2.0  # paired standard errors by which a choice must be better to be taken
 
@@ -87,7 +88,8 @@ class ArmsLearner:
         """The highest ELBO among those that held-out evidence does not veto."""
         fitted = [row for row in rows if row.evidence is not None]
         left = [row for row in fitted if not vetoed(row, fitted, _CLEAR)]
-        return max(left, key=lambda row: (row.elbo or -inf, -row.n_states))
+        best = max(left, key=lambda row: row.elbo or -inf)
+        return next(row for row in left if (row.elbo or -inf) >= (best.elbo or -inf) - _SAME)
 
     def learn(self, log: Log, chosen: Candidate, seed: int) -> Learned:
         """Learn from `log`; the fit behind `chosen` is one of the starts."""
@@ -230,5 +232,5 @@ def check_size(log: Log, n_states: int) -> None:
 def _past(rows: Sequence[Candidate]) -> bool:
     """Whether the last few numbers of states did not raise the ELBO."""
     bounds = [row.elbo or -inf for row in rows]
-    best = int(np.argmax(bounds))
+    best = next(i for i, bound in enumerate(bounds) if bound >= max(bounds) - _SAME)
     return len(bounds) - 1 - best >= _PATIENCE
