@@ -62,7 +62,7 @@ def test_charts_and_tiles_show_the_numbers_of_the_api(
     assert page.text("#tile-sessions-note") == "30 begun, 240 decisions"
     assert page.text("#tile-reward") == f"+{difference['mean']:.2f}"
     assert page.run("return document.querySelector('#tile-reward').dataset.band") == (
-        f"95%: {difference['low']:.2f} to {difference['high']:.2f}"
+        f"95%: {difference['low']:.2f} to {difference['high']:.2f}".replace("-", "−")
     )
     assert page.text("#tile-reward-note") == (
         f"mmTS {policy['reward']['mean']:.2f}, holdout (uniform) {holdout['reward']['mean']:.2f}"
@@ -76,7 +76,7 @@ def test_charts_and_tiles_show_the_numbers_of_the_api(
     assert [row[0] for row in rows] == [str(n) for n in range(1, 9)]
     for row, mine, theirs in zip(rows, policy["rounds"], holdout["rounds"], strict=True):
         for cell, one in zip(row[1:], (mine, theirs), strict=True):
-            shown = [float(number) for number in re.findall(r"[\d.]+", cell)]
+            shown = [float(n) for n in re.findall(r"-?[\d.]+", cell.replace("−", "-"))]
             band = one["reward"]
             np.testing.assert_allclose(
                 shown, [band["mean"], band["low"], band["high"]], atol=0.0051
@@ -123,12 +123,12 @@ def test_a_click_on_a_session_unfolds_its_belief(page: Browser, played: RunningS
     believed = [event["state_probabilities"] for event in view["history"]]
     believed.append(view["state_probabilities"])
     areas = page.texts("#session-chart .key")
-    assert areas == ["State 0", "State 1", "State 2"]
+    assert areas == ["State 1", "State 2", "State 3"]
     edge = points(page, "#session-chart path.area.state-0")
     upper = edge[len(believed) :][::-1]  # there and back again: where state 1 begins
     assert_drawn(upper, [p[0] for p in believed])
     top = int(np.argmax(view["state_probabilities"]))
-    assert f"state {top}" in page.text("#session-belief")
+    assert f"state {top + 1}" in page.text("#session-belief")
     rounds = page.texts("#session-rounds tbody tr td:first-child")
     assert rounds == [str(n) for n in range(8, 0, -1)]
 

@@ -63,7 +63,7 @@ def test_ten_consistent_rounds_end_with_that_state_on_top(
         play(page, expected, state, rounds=10)
         shares = shown_shares(page)
         assert int(np.argmax(shares)) == state
-        assert f"state {state}" in page.text("#belief")
+        assert f"state {state + 1}" in page.text("#belief")
         assert page.texts("#picks tbody td:first-child") == [str(n) for n in range(10, 0, -1)]
         np.testing.assert_allclose(
             shares, session_of(page, playground)["state_probabilities"], atol=1e-5
@@ -104,5 +104,5 @@ def test_the_demonstration_can_be_played(page: Browser, demo: RunningService) ->
     assert len(set(offered(page))) == 4
     for place in (0, 3, 1):
         take(page, place)
-    assert page.texts("#unfold .key")[0] == "State 0"
+    assert page.texts("#unfold .key")[0] == "State 1"
     np.testing.assert_allclose(sum(shown_shares(page)), 1.0, atol=1e-5)

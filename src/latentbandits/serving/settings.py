@@ -60,6 +60,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         _doc("further experiment groups, NAME=POLICY:SHARE, separated by semicolons; the flag "
              "--group adds one and can be repeated"),
     ] = _ENGINE.groups  # fmt: skip
+    state_names: Annotated[
+        str, _doc("names of the latent states for the pages, comma-separated, state 1 first")
+    ] = _ENGINE.state_names
     explore: Annotated[
         float,
         _doc("probability of a uniformly random action: propensities are then bounded below, so "

@@ -17,6 +17,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     holdout_policy: str = "uniform"
     holdout_share: float = 0.0
     groups: str = ""
+    state_names: str = ""
     explore: float = 0.0
     swap: SwapMode = "pinned"
     propensity: PropensityMode = "counted"

@@ -6,6 +6,7 @@ import numpy as np
 
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.http.messages import CatalogueItem, CatalogueView
+from latentbandits.serving.http.overview import state_name
 
 MOST = 100
 _FAVOURED = 3
@@ -15,9 +16,10 @@ def catalogue(engine: Engine) -> CatalogueView:
     """Ordered by how much the expected reward differs between states, weighed by their prior."""
     served = engine.library.served(engine.library.active.model)
     prior = np.exp(served.model.log_state_prior[0])
+    called = [state_name(engine.settings.state_names, s) for s in range(len(prior))]
     ids = served.space.names
     if ids is None:
-        return CatalogueView(served.id, prior.tolist(), 0.0, 0.0, [[] for _ in prior], [])
+        return CatalogueView(served.id, called, prior.tolist(), 0.0, 0.0, [[] for _ in prior], [])
     expected = served.model.expected_rewards(served.space.ask(None, None).context)[0]
     names = ids if served.catalogue is None else served.catalogue.names
     above = expected - prior @ expected
@@ -25,6 +27,7 @@ def catalogue(engine: Engine) -> CatalogueView:
     best = np.argsort(-above, axis=1, kind="stable")[:, :_FAVOURED]
     return CatalogueView(
         model=served.id,
+        states=called,
         prior=prior.tolist(),
         low=float(expected.min()),
         high=float(expected.max()),

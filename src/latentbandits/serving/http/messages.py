@@ -153,7 +153,9 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class Band(msgspec.Struct, frozen=True):
-    """An estimate with its 95 % confidence band; no band before there are two sessions."""
+    """An estimate with its 95 % interval, which is valid at every look (a confidence sequence);
+    no interval before there are two sessions.
+    """
 
     mean: float
     low: float | None
@@ -186,10 +188,24 @@ class GroupView(msgspec.Struct, frozen=True):
     rounds: list[RoundView]
 
 
+class DifferenceView(msgspec.Struct, frozen=True):
+    """The mean reward of group `above` minus that of `group`, with its interval.
+
+    The intervals of all groups hold together, at every look (95 %).
+    """
+
+    group: str
+    above: str
+    mean: float
+    low: float | None
+    high: float | None
+
+
 class StateView(msgspec.Struct, frozen=True):
     """A latent state of the active model, and the share of open sessions believed to be in it."""
 
     state: int
+    name: str
     share: float
     prior: float
 
@@ -252,6 +268,7 @@ class Overview(msgspec.Struct, frozen=True):
     rates: RatesView
     groups: list[GroupView]
     difference: Band | None
+    differences: list[DifferenceView]
     states: list[StateView]
     series: list[SeriesView]
     models: Models
@@ -276,6 +293,7 @@ class CatalogueView(msgspec.Struct, frozen=True):
     """
 
     model: str
+    states: list[str]
     prior: list[float]
     low: float
     high: float

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.http import overview
+from latentbandits.serving.http.messages import DifferenceView
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _ROUNDS = (1, 2, 3, 5, 10, 20, 50)
@@ -31,6 +32,7 @@ class Snapshot(NamedTuple):
     tallies: list[tuple[str, str, int, int, float]]  # policy, model, decisions, rewards, sum
     groups: list[tuple[str, str, int, float]]  # group, policy, rewards, mean
     entropies: list[tuple[str, int, float]]  # group, round, bits
+    differences: list[DifferenceView]
 
 
 def snapshot(engine: Engine) -> Snapshot:
@@ -52,6 +54,7 @@ def snapshot(engine: Engine) -> Snapshot:
             for one in group.rounds
             if one.round in _ROUNDS and one.entropy is not None
         ],
+        overview.differences(totals, [group.group for group in groups]),
     )
 
 
@@ -167,6 +170,18 @@ class _Totals(Collector):
         for group, policy, _, mean in totals.groups:
             means.add_metric([group, policy], mean)
         yield means
+        above = GaugeMetricFamily(
+            "latentbandits_reward_difference",
+            "mean reward of the main group minus that of this one, and the ends of its interval, "
+            "which is valid at every look",
+            labels=["group", "bound"],
+        )
+        for one in totals.differences:
+            above.add_metric([one.group, "mean"], one.mean)
+            if one.low is not None and one.high is not None:
+                above.add_metric([one.group, "low"], one.low)
+                above.add_metric([one.group, "high"], one.high)
+        yield above
         entropy = GaugeMetricFamily(
             "latentbandits_belief_entropy_bits",
             "mean entropy of the state probabilities, by round of a session",

@@ -7,6 +7,7 @@ import math
 import msgspec
 import numpy as np
 
+from latentbandits.evaluation.intervals import sequence_width
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.groups import HOLDOUT, MAIN
 from latentbandits.serving.engine.sessions import floats
@@ -14,6 +15,7 @@ from latentbandits.serving.engine.statistics import GroupTotals, RoundTotals, St
 from latentbandits.serving.engine.totals import STATISTICS
 from latentbandits.serving.http.messages import (
     Band,
+    DifferenceView,
     GroupView,
     Models,
     Overview,
@@ -27,17 +29,16 @@ from latentbandits.serving.http.views import model_view
 from latentbandits.serving.records import SessionRow
 
 _RECENT = 20
-_TWO_SIDED_95 = 1.959964
+_ALPHA = 0.05
 
 
 def overview(engine: Engine) -> Overview:
     """Totals, rates and what is active; called inside a transaction."""
     totals = statistics(engine)
     groups = [group_view(engine, group, totals) for group in shown_groups(engine, totals)]
-    policy, holdout = totals.group(MAIN).mean(), totals.group(HOLDOUT).mean()
-    difference = None
-    if policy is not None and holdout is not None:
-        difference = band(policy[0] - holdout[0], math.hypot(policy[1], holdout[1]))
+    compared = differences(totals, [view.group for view in groups])
+    held_out = next((one for one in compared if one.group == HOLDOUT), None)
+    difference = None if held_out is None else Band(held_out.mean, held_out.low, held_out.high)
     return Overview(
         time=engine.clock() / 1000,
         store=type(engine.store).__name__,
@@ -45,6 +46,7 @@ def overview(engine: Engine) -> Overview:
         rates=engine.rates.view(),
         groups=groups,
         difference=difference,
+        differences=compared,
         states=states(engine, totals),
         series=[
             SeriesView(
@@ -84,6 +86,29 @@ def shown_groups(engine: Engine, totals: Statistics) -> list[str]:
     ]
 
 
+def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
+    """Return the mean reward of the main group minus that of every other one.
+
+    The intervals hold for all groups and at every look together: each is a confidence sequence
+    over the sessions of both groups, at the level 1 - .05 / (number of comparisons).
+    """
+    main = totals.group(MAIN)
+    ours = main.mean()
+    others = [name for name in groups if name != MAIN and totals.group(name).mean() is not None]
+    if ours is None:
+        return []
+    found = []
+    for name in others:
+        other = totals.group(name)
+        theirs = other.mean()
+        assert theirs is not None
+        error = math.hypot(ours[1], theirs[1])
+        level = 1 - _ALPHA / len(others)
+        both = band(ours[0] - theirs[0], error, main.sessions + other.sessions, level)
+        found.append(DifferenceView(name, MAIN, both.mean, both.low, both.high))
+    return found
+
+
 def counts(totals: Statistics) -> dict[str, int]:
     names = ("started", "expired", "restarted", "merged", "deleted", "decisions", "applied",
              "duplicate", "late", "replaced")  # fmt: skip
@@ -116,9 +141,24 @@ def states(engine: Engine, totals: Statistics) -> list[StateView]:
     if len(prior) == 1:  # policies keep no belief about a single state, but every session is in it
         return [StateView(0, 1.0, 1.0)]
     return [
-        StateView(s, max(share, 0.0) / total if total > 1e-9 else 0.0, float(prior[s]))
+        StateView(
+            s,
+            state_name(engine.settings.state_names, s),
+            max(share, 0.0) / total if total > 1e-9 else 0.0,
+            float(prior[s]),
+        )
         for s, share in enumerate(shares)
     ]
+
+
+def state_name(names: str, state: int) -> str:
+    """Return what people call a state; without a name of its own it is counted from 1.
+
+    >>> state_name("", 0), state_name("families, students", 1)
+    ('State 1', 'students')
+    """
+    given = [name.strip() for name in names.split(",")] if names else []
+    return given[state] if state < len(given) and given[state] else f"State {state + 1}"
 
 
 def models(engine: Engine) -> Models:
@@ -134,15 +174,19 @@ def models(engine: Engine) -> Models:
     )
 
 
-def band(mean: float, error: float) -> Band:
-    if not math.isfinite(error):
+def band(mean: float, error: float, n: int, level: float = 1 - _ALPHA) -> Band:
+    """Return an interval that is valid at every look: a confidence sequence over `n` sessions,
+    the standard error of whose mean is `error`.
+    """
+    if not math.isfinite(error) or n < 2:
         return Band(mean, None, None)
-    return Band(mean, mean - _TWO_SIDED_95 * error, mean + _TWO_SIDED_95 * error)
+    width = error * math.sqrt(n) * sequence_width(n, level)
+    return Band(mean, mean - width, mean + width)
 
 
 def _mean_band(total: GroupTotals) -> Band | None:
     mean = total.mean()
-    return None if mean is None else band(*mean)
+    return None if mean is None else band(*mean, total.sessions)
 
 
 def _round_view(number: int, one: RoundTotals) -> RoundView:
@@ -150,7 +194,7 @@ def _round_view(number: int, one: RoundTotals) -> RoundView:
     if one.rewards:
         n, mean = one.rewards, one.reward_sum / one.rewards
         variance = max(one.reward_squares / n - mean**2, 0.0)
-        reward = band(mean, math.sqrt(variance / (n - 1)) if n > 1 else math.inf)
+        reward = band(mean, math.sqrt(variance / (n - 1)) if n > 1 else math.inf, n)
     return RoundView(
         round=number,
         decisions=one.decisions,

@@ -2,7 +2,7 @@
 
 import { get, post } from "./api.js";
 import { itemName } from "./format.js";
-import { noStates } from "./states.js";
+import { nameStates, noStates } from "./states.js";
 
 const OFFERED = 4;
 const TRIES = 20;
@@ -37,6 +37,7 @@ export class Game {
 
   async start() {
     this.catalogue = await get("v1/catalogue");
+    nameStates(this.catalogue.states);
     for (const item of this.catalogue.items) item.name = itemName(item.name);
     if (this.catalogue.items.length < 2) {
       throw new NothingToOffer(

@@ -7,17 +7,17 @@ import { around } from "./scale.js";
 const LONGEST = 300; // seconds
 const SHORTEST = 60;
 const WINDOW = 5;
-const STYLES = { policy: "one", holdout: "two" };
+const STYLES = ["one", "two", "three", "four"]; // by the place of a group
 const byRound = { xTitle: "round", reading: (round) => `Round ${round}` };
 
 export function groupName({ group, policy }) {
-  return group === "holdout" ? `holdout (${policy})` : policy;
+  return group === "policy" ? policy : `${group} (${policy})`;
 }
 
 export function rewardView({ groups }) {
-  const series = groups.map((one) => ({
+  const series = groups.map((one, place) => ({
     name: groupName(one),
-    style: STYLES[one.group],
+    style: STYLES[place % STYLES.length],
     points: one.rounds.filter(({ reward }) => reward !== null)
       .map(({ round, reward }) => ({ x: round, y: reward.mean, low: reward.low, high: reward.high })),
   }));
@@ -32,9 +32,9 @@ export function rewardView({ groups }) {
 
 export function doubtView({ groups, states }) {
   const prior = states.reduce((sum, { prior: p }) => sum - (p > 0 ? p * Math.log2(p) : 0), 0);
-  const series = groups.map((one) => ({
+  const series = groups.map((one, place) => ({
     name: groupName(one),
-    style: STYLES[one.group],
+    style: STYLES[place % STYLES.length],
     points: one.rounds.filter(({ entropy }) => entropy !== null)
       .map(({ round, entropy }) => ({ x: round, y: entropy })),
   }));

@@ -8,7 +8,7 @@ import { doubtView, rateView, rewardView } from "./overview-charts.js";
 import { Plot } from "./plot.js";
 import { SessionCard } from "./session.js";
 import { SessionsCard } from "./sessions.js";
-import { StateBars } from "./states.js";
+import { nameStates, StateBars } from "./states.js";
 import { Status } from "./status.js";
 import { showTiles } from "./tiles.js";
 
@@ -58,6 +58,7 @@ function show(overview) {
   charts.reward.update(rewardView(overview));
   charts.doubt.update(doubtView(overview));
   charts.rate.update(rateView(overview));
+  nameStates(overview.states.map(({ name }) => name));
   bars.update(overview.states.map(({ share }) => share), overview.states.map(({ prior }) => prior), catalogue?.favours);
   sessions.update(overview);
   models.update(overview);

@@ -1,12 +1,19 @@
-// How latent states are named, coloured and shown as bars. The number is the one of the API.
+// How latent states are named, coloured and shown as bars. People count them from 1.
 
 import { element } from "./dom.js";
 import { itemName, listed, percent } from "./format.js";
 
 const COLOURS = 8;
 
+let names = [];
+
+/** Use these names, as the service gives them, from now on. */
+export function nameStates(given) {
+  names = given;
+}
+
 export function stateName(state) {
-  return `State ${state}`;
+  return names[state] ?? `State ${state + 1}`;
 }
 
 /** Why there is nothing to show of a session's states: the model has one, or the policy asks none. */
@@ -24,10 +31,11 @@ export function stateStyle(state) {
 /** One bar for each state; the mark on it is what was expected beforehand. */
 export class StateBars {
   #rows = [];
+  #named = "";
   node = element("ol", { class: "state-bars" });
 
   update(shares, priors = null, favours = null) {
-    if (this.#rows.length !== shares.length) this.#build(shares.length);
+    if (this.#rows.length !== shares.length || this.#named !== names.join()) this.#build(shares.length);
     const top = Math.max(...shares);
     shares.forEach((share, state) => {
       const row = this.#rows[state];
@@ -44,6 +52,7 @@ export class StateBars {
   }
 
   #build(n) {
+    this.#named = names.join();
     this.#rows = Array.from({ length: n }, (_, state) => {
       const parts = {
         share: element("span", { class: "share" }),

@@ -4,20 +4,25 @@ import { find } from "./dom.js";
 import { amount, count, interval, rate, signed } from "./format.js";
 import { groupName } from "./overview-charts.js";
 
-export function showTiles({ rates, counts, groups, difference, states }) {
+export function showTiles({ rates, counts, groups, differences, states }) {
   put("rate", rate(rates.decisions_per_second), `${rate(rates.rewards_per_second)} rewards per second`);
   put("sessions", count(counts.open), `${count(counts.started)} begun, ${count(counts.decisions)} decisions`);
-  rewardTile(groups, difference);
+  rewardTile(groups, differences);
   halfTile(groups, states);
 }
 
-function rewardTile(groups, difference) {
-  const [policy, holdout] = groups;
-  if (difference !== null) {
-    find("tile-reward-name").textContent = "Reward above the holdout";
+/** With one other group the difference; with more, the one that comes closest to the policy. */
+function rewardTile(groups, differences) {
+  const [policy] = groups;
+  if (differences.length) {
+    const closest = differences.reduce((least, one) => (one.mean < least.mean ? one : least));
+    const others = differences.map((one) => groups.find(({ group }) => group === one.group));
+    find("tile-reward-name").textContent =
+      differences.length === 1 && closest.group === "holdout" ? "Reward above the holdout" : `Reward above ${closest.group}`;
     const like = policy.reward.mean;
-    put("reward", signed(difference.mean, like), `${policy.policy} ${amount(like)}, ${groupName(holdout)} ${amount(holdout.reward.mean, like)}`);
-    find("tile-reward").dataset.band = interval(difference.low, difference.high, like);
+    const told = others.map((one) => `${groupName(one)} ${amount(one.reward.mean, like)}`).join(", ");
+    put("reward", signed(closest.mean, like), `${policy.policy} ${amount(like)}, ${told}`);
+    find("tile-reward").dataset.band = interval(closest.low, closest.high, like);
   } else {
     find("tile-reward-name").textContent = "Mean reward";
     const { mean, low, high } = policy.reward ?? { mean: null };
