@@ -62,7 +62,7 @@ def test_charts_and_tiles_show_the_numbers_of_the_api(
     assert page.text("#tile-sessions-note") == "30 begun, 240 decisions"
     assert page.text("#tile-reward") == f"+{difference['mean']:.2f}"
     assert page.run("return document.querySelector('#tile-reward').dataset.band") == (
-        f"95%: {difference['low']:.2f} to {difference['high']:.2f}".replace("-", "−")
+        f"95%: {difference['low']:.2f} to {difference['high']:.2f}".replace("-", "\N{MINUS SIGN}")
     )
     assert page.text("#tile-reward-note") == (
         f"mmTS {policy['reward']['mean']:.2f}, holdout (uniform) {holdout['reward']['mean']:.2f}"
@@ -76,7 +76,7 @@ def test_charts_and_tiles_show_the_numbers_of_the_api(
     assert [row[0] for row in rows] == [str(n) for n in range(1, 9)]
     for row, mine, theirs in zip(rows, policy["rounds"], holdout["rounds"], strict=True):
         for cell, one in zip(row[1:], (mine, theirs), strict=True):
-            shown = [float(n) for n in re.findall(r"-?[\d.]+", cell.replace("−", "-"))]
+            shown = [float(n) for n in re.findall(r"-?[\d.]+", cell.replace("\N{MINUS SIGN}", "-"))]
             band = one["reward"]
             np.testing.assert_allclose(
                 shown, [band["mean"], band["low"], band["high"]], atol=0.0051
