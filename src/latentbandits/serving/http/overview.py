@@ -139,7 +139,7 @@ def states(engine: Engine, totals: Statistics) -> list[StateView]:
     total = sum(shares)
     prior = np.exp(served.model.log_state_prior[0])
     if len(prior) == 1:  # policies keep no belief about a single state, but every session is in it
-        return [StateView(0, 1.0, 1.0)]
+        return [StateView(0, state_name(engine.settings.state_names, 0), 1.0, 1.0)]
     return [
         StateView(
             s,
