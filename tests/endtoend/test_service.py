@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -159,6 +160,17 @@ def test_the_document(http: httpx.Client) -> None:
     assert "DecideRequest" in document["components"]["schemas"]
     number = document["components"]["schemas"]["RewardRequest"]["properties"]["value"]
     assert number["maximum"] == 1e9
+
+
+def test_the_reference_page(http: httpx.Client) -> None:
+    page = http.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for path in http.get("/openapi.json").json()["paths"]:
+        assert path in page.text
+    assert "curl -s http://127.0.0.1:8000/v1/decide" in page.text
+    assert "<script" not in page.text
+    assert not re.search("(src|href)=[\"']?(https?:)?//", page.text)
 
 
 def test_health_metrics_overview(http: httpx.Client) -> None:

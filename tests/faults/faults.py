@@ -19,6 +19,7 @@ from tests.faults import (
     propensities,
     sharing,
     shutdown,
+    soak,
     swaps,
     visibility,
 )
@@ -35,6 +36,7 @@ FAULTS = (
     Fault("overload", overload.run),
     Fault("swaps", swaps.run),
     Fault("shutdown", shutdown.run),
+    Fault("soak", soak.run),
     Fault("disk", disk.run),
     Fault("keys", keys.run),
     Fault("sharing", sharing.run),

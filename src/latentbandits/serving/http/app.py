@@ -34,7 +34,8 @@ from latentbandits.serving.http.keys import ANYONE, Caller
 from latentbandits.serving.http.messages import ErrorBody, Health, Problem
 from latentbandits.serving.http.metrics import snapshot
 from latentbandits.serving.http.openapi import document
-from latentbandits.serving.http.pages import PAGES
+from latentbandits.serving.http.pages import HEADERS, PAGES
+from latentbandits.serving.http.reference import page
 from latentbandits.serving.http.service import Service
 from latentbandits.serving.settings import is_loopback
 
@@ -91,12 +92,15 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
         Route(path, _ByMethod(handlers), methods=list(handlers))
         for path, handlers in _by_path(endpoints).items()
     ]
-    specification = _encode(document())
+    described = document()
+    specification = _encode(described)
+    reference = page(described).encode()
     routes += [
         Route("/healthz", _health),
         Route("/readyz", _readiness(service)),
         Route("/metrics", _metrics(service)),
         Route("/openapi.json", lambda request: _json(specification)),
+        Route("/docs", lambda request: Response(reference, 200, HEADERS, "text/html")),
         *PAGES,
     ]
     app = Starlette(

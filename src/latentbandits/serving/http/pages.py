@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 FOLDER = Path(__file__).parent.parent / "page"
-_HEADERS = {
+HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
@@ -25,20 +25,20 @@ _HEADERS = {
 class _Files(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
-        response.headers.update(_HEADERS)
+        response.headers.update(HEADERS)
         return response
 
 
 def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
     async def page(request: Request) -> Response:
-        return FileResponse(FOLDER / name, headers=_HEADERS)
+        return FileResponse(FOLDER / name, headers=HEADERS)
 
     return page
 
 
 async def _to_play(request: Request) -> Response:
     """Redirect by a relative address: whatever name the request came by, it stays there."""
-    return Response(status_code=307, headers={"location": "../play", **_HEADERS})
+    return Response(status_code=307, headers={"location": "../play", **HEADERS})
 
 
 PAGES: tuple[BaseRoute, ...] = (
