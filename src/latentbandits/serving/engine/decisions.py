@@ -99,7 +99,7 @@ class Decisions:
         """Take a request that is to be settled; or answer it, if it was answered before."""
         fingerprint = None
         if request.request_id is not None:
-            fingerprint = hashlib.blake2b(_encode(request), digest_size=16).digest()
+            fingerprint = _fingerprint(request)
             if request.request_id in self._claimed:
                 self.settle()
             earlier = self._store.decision_by_request(request.request_id)
@@ -291,6 +291,14 @@ def decision_row(one: Waiting, chosen: Chosen | None) -> DecisionRow:
         request_id=request.request_id,
         fingerprint=one.fingerprint,
     )
+
+
+def _fingerprint(request: DecisionRequest) -> bytes:
+    """Return a hash of a request: that of version 0.1.0 where it has none of the newer fields."""
+    fields = msgspec.structs.asdict(request)
+    if request.exclude is None:
+        del fields["exclude"]
+    return hashlib.blake2b(_encode(fields), digest_size=16).digest()
 
 
 def _check_default(request: DecisionRequest) -> None:
