@@ -19,7 +19,7 @@ def shares_after(n_rounds):
     rng = np.random.default_rng(0)
     runs = UsersOfModel(Markov(ARMS, TRANSITION)).start(N, 10, rng)
     rounds = [runs.round(t, rng) for t in range(n_rounds)]
-    return rounds, runs.state
+    return rounds, runs.path[:, n_rounds - 1]
 
 
 def test_states_follow_the_chain():

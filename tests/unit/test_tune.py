@@ -18,7 +18,7 @@ from latentbandits import (
     PoissonArms,
     tune,
 )
-from latentbandits.environments.drawn_users import DrawnUsers
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.models.composed.known import Known
 from latentbandits.simulation.tune import default_candidates
 
@@ -64,7 +64,7 @@ def test_users_have_the_moments_of_the_prior(name):
     model, contexts = MODELS[name]
     n, rng = 20_000, np.random.default_rng(1)
     fixed = None if contexts is None else contexts[None, :3]  # one context, the same for all
-    users = DrawnUsers(model, fixed)
+    users = UsersOfModel(model, fixed)
     seen = users.start(n, 2, rng).round(0, rng)
     context = model.check_context(None if fixed is None else fixed, 1)
     mean, variance = model.posterior_rewards(model.parameters(1), context)
@@ -111,7 +111,9 @@ def test_results_repeat_and_users_are_paired():
 
 def test_a_moving_state_moves():
     rng = np.random.default_rng(2)
-    runs = DrawnUsers(Markov.switching(GaussianArms([[0.0], [1.0]], 0.1), 0.5)).start(500, 20, rng)
+    runs = UsersOfModel(Markov.switching(GaussianArms([[0.0], [1.0]], 0.1), 0.5)).start(
+        500, 20, rng
+    )
     means = np.stack([runs.round(t, rng).means[:, 0] for t in range(20)], axis=1)
     assert abs((np.diff(means, axis=1) != 0).mean() - 0.5) < 0.05
 

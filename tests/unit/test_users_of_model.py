@@ -62,7 +62,7 @@ def test_rewards_of_items(kind):
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(ValueError, match="features of the items"):
+    with pytest.raises(ValueError, match="contexts are needed"):
         UsersOfModel(LinearGaussian([[1.0]], 0.5))
     with pytest.raises(ValueError, match="got a str"):
         UsersOfModel("model")

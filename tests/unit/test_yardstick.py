@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from latentbandits import mLookahead, mmGreedy, mmTS, mTS, mUCB
-from latentbandits.environments.drawn_users import DrawnUsers
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.experiments.yardstick.dynamic import Programme
 from latentbandits.experiments.yardstick.experiment import claims
 from latentbandits.experiments.yardstick.play import measure, policies
@@ -56,7 +56,7 @@ def test_policies_by_simulation(spread):
     programme = Programme(problem)
     model = problem.model
     made = {"mTS": mTS(model), "greedy": mmGreedy(model), "look": mLookahead(model, horizon=8)}
-    users = DrawnUsers(model)
+    users = UsersOfModel(model)
     results = simulate(made, users, n_runs=5_000, horizon=8, seed=1)
     for name, policy in made.items():
         exact = programme.regret(policy)

@@ -171,7 +171,9 @@ def _users(arguments: argparse.Namespace, model: Any, catalogue: Any) -> tuple[A
 
     if arguments.users is not None:
         return _log_users(arguments, model, catalogue), []
-    features = None if catalogue is None else catalogue.features
+    features = None
+    if catalogue is not None and model.n_actions is None:
+        features = catalogue.features
     warnings = []
     if model.n_actions is None and model.n_features is not None and features is None:
         warnings.append(

@@ -1,131 +1,201 @@
-"""Users drawn from a model's own prior: a state, and then parameters of that state."""
+"""Users drawn from a model's own prior, for any model: where the model is right about itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from latentbandits.environments.protocol import Round
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
-from latentbandits.models.protocol import Context, Model
+from latentbandits.models.protocol import Context, Generative, KnownModel
+from latentbandits.models.support import BINARY
 
-_GENERATIVE = ("draw_theta", "mean_rewards", "draw_rewards")
+Contexts: TypeAlias = NDArray[Any]
+"""A catalogue, `(n_items, n_features)`, of which each round offers some items; or contexts,
+`(n_contexts, ...)` with more than two axes, of which each round shows one."""
 
 
 @dataclass(frozen=True, eq=False)
 class UsersOfModel:
-    """Each run is a user: state s of P1(s), theta of P1(theta | s), rewards of p(r | a, x, theta).
-
-    Policies are told the same model. If its state moves, so do the users', and each of them has
-    parameters for every state.
+    """Each run is a user: a state of P1(s), then parameters of that state's prior.
 
     Args:
-        model: one that all sessions share. If it lacks the methods of `Generative`, and has a
-            fixed set of actions, rewards are N(mean, noise^2) around means that it draws.
-        items: features of the catalogue `(n_items, n_features)`, for a model that takes a context.
-        offered: items of a round, drawn uniformly and with replacement; a model of arms offers
-            all actions.
+        model: any model of the library; with instances for `n` sessions it serves n runs.
+        contexts: for models with features: a catalogue or a pool of contexts (see `Contexts`).
+        offered: items of the catalogue that a round offers, drawn with replacement.
 
-    >>> from latentbandits.models.arms.gaussian import GaussianArms
-    >>> users = UsersOfModel(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1))
-    >>> rng = np.random.default_rng(0)
-    >>> users.start(3, horizon=10, rng=rng).round(0, rng).rewards.shape
-    (3, 2)
+    >>> from latentbandits import BernoulliArms
+    >>> users = UsersOfModel(BernoulliArms([[2.0, 1.0]], 1.0))
+    >>> runs = users.start(4, horizon=10, rng=np.random.default_rng(0))
+    >>> runs.round(0, np.random.default_rng(0)).rewards.shape
+    (4, 2)
     """
 
-    model: Any
-    items: FloatArray | None = None
-    offered: int = 10
+    model: KnownModel
+    contexts: ArrayLike | None = None
+    offered: int = 20
 
     def __post_init__(self) -> None:
         positive_count("offered", self.offered)
-        model = self.model
-        n_actions = getattr(model, "n_actions", None)
-        drawn = hasattr(model, "sample_rewards") and n_actions is not None
-        if getattr(model, "n_sessions", None) is not None or not (self.is_generative or drawn):
-            raise ValueError(
-                "users can be drawn from a model with draw_theta and draw_rewards that all "
-                f"sessions share; got a {type(self.model).__name__}"
-            )
-        if n_actions is None and self.items is None:
-            raise ValueError(
-                "this model takes a context: give the features of the items that are offered"
-            )
+        if not hasattr(self.model, "log_state_prior"):
+            raise ValueError(f"users are drawn from a model; got a {type(self.model).__name__}")
+        object.__setattr__(self, "contexts", check_contexts(self.model, self.contexts))
 
     @property
     def is_generative(self) -> bool:
-        """Whether the model draws rewards itself; otherwise they are Gaussian around means."""
-        return _generative(self.model) is not None
+        """Whether the model draws rewards itself; otherwise they are drawn around its means."""
+        return isinstance(_inner(self.model), Generative)
 
     def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> UserInstances:
-        prior = np.exp(self.model.log_state_prior[0])
-        state = rng.choice(self.model.n_states, size=n_runs, p=prior / prior.sum())
-        source = _generative(self.model) or _GaussianAroundMeans(self.model)
-        if self.model.transition is None:
-            return UserInstances(self, source, [source.draw_theta(state, rng)], state)
-        every = (np.full(n_runs, s) for s in range(self.model.n_states))
-        return UserInstances(self, source, [source.draw_theta(s, rng) for s in every], state)
-
-
-def _generative(model: Any) -> Any:
-    """The model, or the one that it wraps (`Markov`), that draws users; None if there is none."""
-    while model is not None and not all(hasattr(model, name) for name in _GENERATIVE):
-        model = getattr(model, "model", None)
-    return model
-
-
-class UserInstances:
-    """Runs with the parameters of their user; the state of each moves if the model's does."""
-
-    def __init__(
-        self, environment: UsersOfModel, source: Any, thetas: list[Any], state: IntArray
-    ) -> None:
-        self.model = environment.model
-        self.state = state  # (n_runs,)
-        self._environment = environment
-        self._source = source
-        self._thetas = thetas  # of every run: in its own state, or in each state
-
-    def round(self, t: int, rng: np.random.Generator) -> Round:
-        if t > 0 and self.model.transition is not None:
-            upper = self.model.transition[self.state].cumsum(axis=1)
-            upper[:, -1] = np.inf  # whatever the rounding of the sum
-            self.state = (rng.random((len(upper), 1)) < upper).argmax(axis=1)
-        context = self._context(rng)
-        means = [self._source.mean_rewards(theta, context) for theta in self._thetas]
-        rewards = [self._source.draw_rewards(theta, context, rng) for theta in self._thetas]
-        return Round(context, self._current(means), self._current(rewards))
-
-    def _context(self, rng: np.random.Generator) -> Context:
-        items = self._environment.items
-        if self.model.n_actions is not None or items is None:
-            return None
-        return items[rng.integers(len(items), size=(len(self.state), self._environment.offered))]
-
-    def _current(self, arrays: list[FloatArray]) -> FloatArray:
-        """Each run's row of the array of its current state."""
-        if len(arrays) == 1:
-            return arrays[0]
-        current: FloatArray = np.stack(arrays)[self.state, np.arange(len(self.state))]
-        return current
+        prior = np.exp(self.model.log_state_prior)
+        state = (rng.random((n_runs, 1)) >= prior.cumsum(axis=1)[:, :-1]).sum(axis=1)
+        drawn: tuple[Any, ...]
+        if self.model.transition is not None:  # a moving state comes back to its own parameters
+            inner = _inner(self.model)
+            every = (np.full(n_runs, s) for s in range(self.model.n_states))
+            drawn = tuple(_draw(inner, own, rng) for own in every)
+            path = _path(self.model.transition, state, horizon, rng)
+        else:
+            drawn, path = (_draw(self.model, state, rng),), None
+        pool: Any = self.contexts
+        return UserInstances(self.model, drawn, path, pool, self.offered, n_runs)
 
 
 @dataclass(frozen=True, eq=False)
-class _GaussianAroundMeans:
-    """Means from the model's `sample_rewards`, rewards N(mean, noise^2)."""
+class UserInstances:
+    """Runs under way: the parameters of each, and its states if they move."""
 
-    model: Model
+    model: KnownModel
+    drawn: tuple[tuple[Generative, Any], ...]  # model and theta: one, or one for every state
+    path: IntArray | None  # (n_runs, horizon): the state of every round, if it moves
+    contexts: Contexts | None
+    offered: int
+    n_runs: int
 
-    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> FloatArray:
-        prior = self.model.parameters(len(state))
-        return self.model.sample_rewards(prior, None, state[:, None], rng)[:, 0]
+    def round(self, t: int, rng: np.random.Generator) -> Round:
+        shown = self._context(rng)
+        context = self.model.check_context(shown, self.n_runs)
+        found = [
+            (model.mean_rewards(theta, context), model.draw_rewards(theta, context, rng))
+            for model, theta in self.drawn
+        ]
+        if self.path is None:
+            means, rewards = found[0]
+        else:
+            run, state = np.arange(self.n_runs), self.path[:, t]
+            means, rewards = (np.stack(kind)[state, run] for kind in zip(*found, strict=True))
+        return Round(shown, means, rewards)
 
-    def mean_rewards(self, theta: FloatArray, context: Context) -> FloatArray:
-        return theta
+    def _context(self, rng: np.random.Generator) -> Context:
+        if self.contexts is None:
+            return None
+        if self.contexts.ndim == 2 and self.model.n_features is not None:
+            chosen = rng.integers(len(self.contexts), size=(self.n_runs, self.offered))
+        else:
+            chosen = rng.integers(len(self.contexts), size=self.n_runs)
+        context: FloatArray = self.contexts[chosen]
+        return context
+
+
+def check_contexts(model: KnownModel, contexts: ArrayLike | None) -> Contexts | None:
+    """Return a catalogue or a pool of contexts; ValueError if the model cannot use it."""
+    if contexts is None:
+        if model.n_actions is None:
+            raise ValueError(
+                "this model's actions have features, so contexts are needed: the features of a "
+                f"catalogue, (n_items, n_features={model.n_features}), or contexts to draw from, "
+                f"(n_contexts, n_actions, n_features={model.n_features})"
+            )
+        return None
+    pool = np.asarray(contexts)
+    if model.n_features is not None:
+        try:
+            pool = pool.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"contexts must be an array of numbers: {error}") from None
+        if pool.ndim not in (2, 3) or pool.shape[-1] != model.n_features or 0 in pool.shape:
+            raise ValueError(
+                f"contexts must be of shape (n_items, n_features={model.n_features}) or "
+                f"(n_contexts, n_actions, n_features={model.n_features}); got {pool.shape}"
+            )
+        if not np.isfinite(pool).all():
+            raise ValueError("contexts must be finite")
+        return pool
+    if pool.ndim == 0 or len(pool) == 0:
+        raise ValueError(f"contexts must have contexts as its first axis; got {pool.shape}")
+    model.check_context(pool[:1], 1)
+    return pool
+
+
+def _inner(model: Any) -> Any:
+    """The model whose parameters are drawn: the one inside a `Markov`, where the state moves."""
+    return getattr(model, "model", model) if model.transition is not None else model
+
+
+def _draw(model: KnownModel, state: IntArray, rng: np.random.Generator) -> tuple[Generative, Any]:
+    """Draw the parameters of users with these states `(n_runs,)`."""
+    if isinstance(model, Generative):
+        generative: Generative = model
+    elif hasattr(model, "sample_rewards") and model.n_actions is not None:
+        generative = _AroundMeans(model)
+    else:
+        generative = _AtPoint(model)
+    return generative, generative.draw_theta(state, rng)
+
+
+class _AtPoint:
+    """A model that cannot draw parameters: its point estimates are true.
+
+    Rewards are 0 or 1 if the model allows no others, else Gaussian with its noise.
+    """
+
+    def __init__(self, model: KnownModel) -> None:
+        self.model = model
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> IntArray:
+        return state
+
+    def mean_rewards(self, theta: IntArray, context: Context) -> FloatArray:
+        return self.model.expected_rewards(context, theta)
 
     def draw_rewards(
-        self, theta: FloatArray, context: Context, rng: np.random.Generator
+        self, theta: IntArray, context: Context, rng: np.random.Generator
     ) -> FloatArray:
-        return theta + self.model.noise * rng.standard_normal(theta.shape)
+        means = self.mean_rewards(theta, context)
+        if getattr(self.model, "support", None) == BINARY:
+            return (rng.random(means.shape) < means).astype(np.float64)
+        return means + self.model.noise * rng.standard_normal(means.shape)
+
+    def log_reward_density(
+        self, theta: IntArray, context: Context, action: IntArray, reward: FloatArray
+    ) -> FloatArray:
+        density = self.model.log_likelihood(context, action, reward)
+        chosen: FloatArray = density[np.arange(len(theta)), theta]
+        return chosen
+
+
+class _AroundMeans(_AtPoint):
+    """A model that draws the mean rewards of its fixed actions, and no rewards around them."""
+
+    def draw_theta(self, state: IntArray, rng: np.random.Generator) -> Any:
+        model: Any = self.model
+        return model.sample_rewards(model.parameters(len(state)), None, state[:, None], rng)[:, 0]
+
+    def mean_rewards(self, theta: Any, context: Context) -> FloatArray:
+        means: FloatArray = theta
+        return means
+
+
+def _path(
+    transition: FloatArray, state: IntArray, horizon: int, rng: np.random.Generator
+) -> IntArray:
+    """Return the state of every round, `(n_runs, horizon)`."""
+    upper = transition.cumsum(axis=1)[:, :-1]
+    path = np.empty((len(state), horizon), np.int64)
+    for t in range(horizon):
+        path[:, t] = state
+        state = (rng.random((len(state), 1)) >= upper[state]).sum(axis=1)
+    return path

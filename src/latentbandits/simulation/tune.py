@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.beliefs import planning
-from latentbandits.environments.drawn_users import DrawnUsers
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.protocol import Environment
 from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.models.protocol import KnownModel
@@ -154,7 +154,7 @@ def tune(
     ('mmGreedy', True)
     """
     positive_count("horizon", horizon)
-    users = DrawnUsers(model, contexts, offered)
+    users = UsersOfModel(model, contexts, offered)
     pool: Any = users.contexts
     n_actions = model.n_actions
     if pool is not None and n_actions is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.environments.drawn_users import DrawnUsers
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.environments.synthetic import Synthetic
 from latentbandits.models.checks import FloatArray, IntArray
@@ -40,7 +40,7 @@ class UsersOfInstances:
 
     def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> Instances:
         model: Any = self.environment.start(n_runs, horizon, rng).model
-        return DrawnUsers(model).start(n_runs, horizon, rng)
+        return UsersOfModel(model).start(n_runs, horizon, rng)
 
 
 def synthetic(sigma0: float, horizon: int, seed: int) -> Problem:
@@ -65,7 +65,7 @@ def family(name: str, horizon: int, seed: int) -> Problem:
         return _fresh(environment, horizon)
     contexts = runs.round(0, rng).context
     assert contexts is not None
-    return Problem(environment, DrawnUsers(model, contexts), model, contexts.shape[1], horizon)
+    return Problem(environment, UsersOfModel(model, contexts), model, contexts.shape[1], horizon)
 
 
 def movielens(folder: str | None, horizon: int, seed: int) -> Problem:
@@ -80,7 +80,7 @@ def movielens(folder: str | None, horizon: int, seed: int) -> Problem:
     environment = learn(data, settings, 0).environment
     rng = np.random.default_rng([seed, 2])
     contexts = environment.features[environment.draw(_CONTEXTS, rng)]
-    users = DrawnUsers(environment.model, contexts)
+    users = UsersOfModel(environment.model, contexts)
     return Problem(environment, users, environment.model, contexts.shape[1], horizon)
 
 
@@ -140,7 +140,9 @@ def clicks(horizon: int, seed: int) -> Problem:
     model = found.model
     catalogue = found.catalogue
     order = np.array([int(name) for name in catalogue.ids])
-    return Problem(NewClickers(rates[:, order], model), DrawnUsers(model), model, N_ITEMS, horizon)
+    return Problem(
+        NewClickers(rates[:, order], model), UsersOfModel(model), model, N_ITEMS, horizon
+    )
 
 
 def problems(data: str | None) -> Mapping[str, Callable[[int], Problem]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from latentbandits.environments.drawn_users import DrawnUsers
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.experiments.yardstick.dynamic import Programme
 from latentbandits.experiments.yardstick.problems import Problem
 from latentbandits.policies.registry import AUTO, Inputs, build, entries
@@ -65,7 +65,7 @@ def measure(problem: Problem, chosen: Sequence[str], runs: int, seed: int) -> Me
             regrets[text] = Estimate(exact, 0.0)
     simulated = {text: policy for text, policy in built.items() if text not in regrets}
     if simulated:
-        users = DrawnUsers(problem.model)
+        users = UsersOfModel(problem.model)
         results = simulate(simulated, users, n_runs=runs, horizon=problem.horizon, seed=seed)
         regrets |= {text: results[text].regret for text in simulated}
     if winner:
