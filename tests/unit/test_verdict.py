@@ -9,9 +9,16 @@ from latentbandits import GaussianArms
 from latentbandits.learning.generate_arms import generate_arms
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.replay import Replay
-from latentbandits.learning.verdict import Judgement, judge_policies, unjudged, value_of_state
+from latentbandits.learning.verdict import (
+    Judgement,
+    judge_policies,
+    paired_regrets,
+    unjudged,
+    value_of_state,
+)
 from latentbandits.policies.registry import parse
 from latentbandits.report.estimate import Estimate
+from latentbandits.simulation.tune import Candidate
 
 
 def replayed(n_users=200, rounds=20, seed=0, **leads):
@@ -37,6 +44,18 @@ def test_simulation_chooses_among_those_that_replay_does_not_veto():
     assert found.recommended == "good"
     assert found.verdict == "helps"
     assert found.sentence.startswith("The model helps: good earns +0.1")
+
+
+def test_a_policy_that_was_dropped_early_does_not_win_by_easy_users():
+    won = Candidate("won", Estimate(1.82, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
+    out = Candidate("out", Estimate(1.75, 0.11), Estimate(0.2, 0.05), users=160, stages=1)
+    replay = replayed(won=0.1, out=0.1)
+    regrets = paired_regrets([won, out])
+    assert regrets["out"].mean == pytest.approx(2.02)
+    assert Judgement(replay, ("won", "out"), regrets, 0.1).recommended == "won"
+    # The planted bug: each policy's regret over its own users.
+    own = {row.policy: row.regret for row in (won, out)}
+    assert Judgement(replay, ("won", "out"), own, 0.1).recommended == "out"
 
 
 def test_harm_recommends_popularity():

@@ -8,7 +8,7 @@ errors below the best in replay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.estimate import Estimate
-from latentbandits.simulation.tune import tune
+from latentbandits.simulation.tune import Candidate, tune
 
 Verdict = Literal["helps", "no difference", "harms"]
 
@@ -260,6 +260,8 @@ def _simulate(
 ) -> dict[str, Estimate]:
     """Regret of each policy over `SIMULATED_ROUNDS` with users drawn from the model (`tune`).
 
+    A policy that `tune` drops early has played fewer users, who may have been easy ones. So its
+    regret is the winner's, over all users, plus the difference over the users that both played.
     A large catalogue offers sets of actions as replay does.
     """
     if len(policies) < 2 or isinstance(learned.model, ParticleModel):
@@ -268,7 +270,26 @@ def _simulate(
     tuning = tune(
         learned.model, SIMULATED_ROUNDS, contexts, list(policies), seed=seed, progress=bar
     )
-    return {row.policy: row.regret for row in tuning.table}
+    return paired_regrets(tuning.table)
+
+
+def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:
+    """Return the winner's regret plus each candidate's paired difference from it.
+
+    The standard error takes the two parts as independent.
+
+    >>> won = Candidate("mIDS", Estimate(1.8, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
+    >>> out = Candidate("mmTS", Estimate(1.7, 0.11), Estimate(0.3, 0.08), users=160, stages=1)
+    >>> {name: round(found.mean, 3) for name, found in paired_regrets([won, out]).items()}
+    {'mIDS': 1.8, 'mmTS': 2.1}
+    """
+    best = table[0].regret
+    return {
+        row.policy: Estimate(
+            best.mean + row.behind.mean, float(np.hypot(best.stderr, row.behind.stderr))
+        )
+        for row in table
+    }
 
 
 def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
