@@ -100,14 +100,19 @@ class Conversations:
         *,
         request_id: str | None = None,
         default: str | None = None,
+        exclude: Sequence[str] | None = None,
     ) -> Conversation[Decided]:
-        """Return the service's decision; `default`, marked as a fallback, if no answer comes."""
+        """Return the service's decision; `default`, marked as a fallback, if no answer comes.
+
+        Without `actions` all actions of the model are eligible but those that `exclude` names.
+        """
         request = DecideRequest(
             session,
             None if actions is None else list(actions),
             None if features is None else [[float(x) for x in row] for row in features],
             request_id or str(uuid.uuid4()),
             default if actions is not None and default in actions else None,
+            None if exclude is None else list(exclude),
         )
         send = Send("POST", "/v1/decide", msgspec.json.encode(request))
         try:

@@ -250,6 +250,7 @@ def test_clients(service: RunningService) -> None:
     with Client(service.url) as client:
         decided = client.decide("client", request_id="c1")
         assert client.decide("client", request_id="c1") == decided
+        assert client.decide("excluding", exclude=["0", "1", "3"]).action == "2"
         assert client.reward(decided.decision_id, 0.3).status == "applied"
         assert client.session("client").rewards == 1
         assert client.merge("client", "client").round == 1
@@ -368,6 +369,35 @@ def test_the_demonstration_plays_by_itself(tmp_path: Path) -> None:
         code, seconds = running.terminate()
         assert code == 0
         assert seconds < 10
+
+
+def test_auto_is_tuned_once_for_a_model_without_a_recommendation(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The store keeps the tuned policy: a restart uses it without tuning again."""
+    store = f"sqlite:{tmp_path / 's.sqlite'}"
+    with RunningService(folder / "models" / "arms", "--store", store, folder=tmp_path) as running:
+        found = re.search(r"arms has no recommended policy; tuned: (\S+) is best", running.log())
+        assert found is not None
+        winner = found[1]
+        assert f"policy {winner} (tuned for it)" in running.log()
+        with running.client() as http:
+            decided = http.post("/v1/decide", json={"session": "ann"}).json()
+            assert decided["policy"] == winner
+        running.terminate()
+        running.start()
+        assert running.log().count("no recommended policy") == 1
+        assert running.log().count(f"policy {winner} (tuned for it)") == 2
+
+
+def test_auto_is_the_default_policy_where_no_users_can_be_drawn(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A linear model without a catalogue does not say which actions are offered."""
+    with RunningService(folder / "models" / "linear", folder=tmp_path) as running:
+        said = running.log()
+    assert "linear has no recommended policy, and none was tuned (this model's actions" in said
+    assert "policy mmTS (the default: nothing is recommended, nor tuned)" in said
 
 
 @pytest.mark.parametrize(

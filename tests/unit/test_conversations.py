@@ -69,6 +69,14 @@ def test_a_lost_answer_is_asked_for_with_the_same_id() -> None:
     assert json.loads(bodies.pop() or b"")["request_id"]
 
 
+def test_a_decision_names_the_actions_that_are_not_eligible() -> None:
+    _, steps = hold(Conversations().decide("s", exclude=("a", "b")), [reply(201, DECIDED)])
+    body = json.loads(sent(steps)[0].body or b"")
+    assert body["exclude"] == ["a", "b"]
+    _, steps = hold(Conversations().decide("s"), [reply(201, DECIDED)])
+    assert json.loads(sent(steps)[0].body or b"")["exclude"] is None
+
+
 @pytest.mark.parametrize("method", ["forget", "activate"])
 def test_admin_calls_repeat_their_request_id(method: str) -> None:
     answers = {

@@ -1,5 +1,10 @@
 """Tuning: users of every model family, the winner of problems with a known best, bad input."""
 
+from functools import partial
+from importlib import import_module
+from itertools import count
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -107,6 +112,22 @@ def test_results_repeat_and_users_are_paired():
     assert len(same.table) == 1
     paired = {row.policy: row for row in first.table}
     assert paired["mmTS"].behind.stderr < 1.5 * paired["mmTS"].regret.stderr
+
+
+def test_a_tuning_ends_when_its_time_is_over(monkeypatch):
+    """Time that is over in the first stage is an error; later the best so far wins.
+
+    The clock of this test advances by a second when it is read, which is once a round.
+    """
+    clock = SimpleNamespace(process_time=partial(next, count()))
+    monkeypatch.setattr(import_module("latentbandits.simulation.tune"), "time", clock)
+    short = partial(tune, ARMS, 50, candidates=["uniform", "mmGreedy", "mmTS", "mTS"], effort=0.02)
+    with pytest.raises(TimeoutError, match="no processor time is left"):
+        short(seconds=20)
+    free, found = short(), short(seconds=70)
+    assert (found.rounds, found.table[0].stages) == (4 * 8 * 50, 1)
+    assert free.rounds > found.rounds
+    assert found.winner == min(found.table, key=lambda row: row.regret.mean).policy
 
 
 def test_a_moving_state_moves():

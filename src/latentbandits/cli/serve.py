@@ -94,10 +94,13 @@ def _run(arguments: argparse.Namespace) -> int:
         engine = Engine(store, settings.engine())
         demo = _demonstration() if arguments.demo else None
         row = _model_row(arguments.model, demo)
+        if demo is None:
+            _tune_new(engine, row)
         with engine.transaction():
             why = engine.start_with(row, activate=arguments.activate)
             served = engine.library.served(engine.library.active.model)
             row = engine.library.row(served.id)
+            chosen = _chosen(settings.policy, row, engine.library.tuned(served.id))
         service = Service(engine, settings)
     except Refused as refusal:
         store.close()
@@ -114,7 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
         served.name,
         why,
         served.of_group(MAIN).text,
-        " (recommended by its fit)" if _recommended(settings.policy, row) else "",
+        chosen,
         _safe(settings.store),
     )
     if row is not None:
@@ -129,11 +132,50 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _recommended(policy: str, row: Any) -> bool:
+def _chosen(policy: str, row: Any, tuned: str | None) -> str:
+    """Say how `auto` came to the policy of the main group."""
     from latentbandits.policies.registry import AUTO
     from latentbandits.serving.engine.library import notes
 
-    return policy == AUTO and row is not None and "recommended_policy" in notes(row)
+    if policy != AUTO:
+        return ""
+    if notes(row).get("recommended_policy"):
+        return " (recommended by its fit)"
+    return " (tuned for it)" if tuned else " (the default: nothing is recommended, nor tuned)"
+
+
+def _tune_new(engine: Any, row: Any) -> None:
+    """Tune a policy for a new model without a recommendation, where a group's policy is `auto`.
+
+    The store keeps the result: a restart does not tune again.
+    """
+    from latentbandits.cli.advice import tuned_to_serve
+    from latentbandits.policies.registry import AUTO
+    from latentbandits.serving.engine.library import DEFAULT_POLICY, notes, unpack
+
+    if row is None or AUTO not in engine.settings.policies().values():
+        return
+    if notes(row).get("recommended_policy"):
+        return
+    with engine.transaction():
+        known = engine.library.tuned(row.id) or any(
+            one.model == row.id for one in engine.library.activations
+        )
+    if known:
+        return
+    logger = logging.getLogger("latentbandits")
+    model, catalogue = unpack(row)
+    try:
+        found = tuned_to_serve(model, None if catalogue is None else catalogue.features)
+    except (TypeError, ValueError, TimeoutError) as error:
+        logger.warning(
+            "%s has no recommended policy, and none was tuned (%s): auto is %s",
+            row.name, error, DEFAULT_POLICY,
+        )  # fmt: skip
+        return
+    logger.info("%s has no recommended policy; tuned: %s", row.name, found.summary)
+    with engine.transaction():
+        engine.library.keep_tuned(row.id, found.winner)
 
 
 def _demonstration() -> Any:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.beliefs import planning
 from latentbandits.environments.from_model import UsersOfModel
-from latentbandits.environments.protocol import Environment
+from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.models.protocol import KnownModel
 from latentbandits.policies.protocol import AnyPolicy
@@ -130,6 +130,7 @@ def tune(
     seed: int = 0,
     offered: int = 20,
     effort: float = 1.0,
+    seconds: float | None = None,
     executor: Executor | None = None,
     progress: ProgressBar | None = None,
 ) -> Tuning:
@@ -144,6 +145,8 @@ def tune(
         seed: of all randomness.
         offered: items of a catalogue that a round offers.
         effort: factor on the number of users; the cost is proportional to it.
+        seconds: processor seconds after which no further round is played, without an executor.
+            The best of the stages that were finished wins; TimeoutError if there is none.
         executor: runs chunks of users in other processes.
         progress: shows the number of users played.
 
@@ -163,8 +166,8 @@ def tune(
     inputs = Inputs(model=model, horizon=horizon)
     for text in dict.fromkeys(texts):
         build(text, inputs)  # a policy that cannot be built is refused before the work
-    return tune_in(users, horizon, texts, seed=seed, effort=effort, executor=executor,
-                   progress=progress)  # fmt: skip
+    return tune_in(users, horizon, texts, seed=seed, effort=effort, seconds=seconds,
+                   executor=executor, progress=progress)  # fmt: skip
 
 
 def tune_in(
@@ -174,6 +177,7 @@ def tune_in(
     *,
     seed: int = 0,
     effort: float = 1.0,
+    seconds: float | None = None,
     executor: Executor | None = None,
     progress: ProgressBar | None = None,
 ) -> Tuning:
@@ -184,6 +188,8 @@ def tune_in(
     if not effort > 0:
         raise ValueError(f"effort must be above zero; got {effort}")
     started = time.process_time()
+    if seconds is not None:
+        environment = _Until(environment, started + seconds)
     regrets: dict[str, list[FloatArray]] = {text: [] for text in texts}
     alive, rounds = list(texts), 0
     n_users = round(effort * min(max(_FIRST_ROUNDS / horizon, _FEWEST), _MOST))
@@ -195,15 +201,20 @@ def tune_in(
         if progress is not None:
             progress.start(f"tune, {len(alive)} policies", n_users)
         makers = {text: partial(_make, text, horizon) for text in alive}
-        results = simulate(
-            makers,
-            environment,
-            n_runs=n_users,
-            horizon=horizon,
-            seed=_stage_seed(seed, stage),
-            executor=executor,
-            progress=None if progress is None else progress.advance,
-        )
+        try:
+            results = simulate(
+                makers,
+                environment,
+                n_runs=n_users,
+                horizon=horizon,
+                seed=_stage_seed(seed, stage),
+                executor=executor,
+                progress=None if progress is None else progress.advance,
+            )
+        except TimeoutError:
+            if stage == 0:
+                raise
+            break
         rounds += len(alive) * n_users * horizon
         for text in alive:
             regrets[text].append(results[text].regrets)
@@ -213,6 +224,32 @@ def tune_in(
     rows = [_row(text, regrets, winner) for text in texts]
     rows.sort(key=lambda row: (row.policy != winner, -row.stages, row.behind.mean))
     return Tuning(winner, tuple(rows), horizon, rounds, time.process_time() - started)
+
+
+@dataclass(frozen=True, eq=False)
+class _Until:
+    """An environment that raises TimeoutError once the processor time has passed `end`."""
+
+    environment: Environment
+    end: float
+
+    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> Instances:
+        return _InstancesUntil(self.environment.start(n_runs, horizon, rng), self.end)
+
+
+@dataclass(frozen=True, eq=False)
+class _InstancesUntil:
+    instances: Instances
+    end: float
+
+    @property
+    def model(self) -> Any:
+        return self.instances.model
+
+    def round(self, t: int, rng: np.random.Generator) -> Round:
+        if time.process_time() > self.end:
+            raise TimeoutError("tune: no processor time is left")
+        return self.instances.round(t, rng)
 
 
 def _make(text: str, horizon: int, model: Any) -> AnyPolicy:

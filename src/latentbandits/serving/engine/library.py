@@ -32,7 +32,8 @@ from latentbandits.serving.stores.protocol import Store
 _MAX_BYTES = 256 * 2**20
 _ID_DIGITS = 12
 DEFAULT_POLICY = "mmTS"
-"""The policy of `auto` where the model was saved without a recommendation."""
+"""The policy of `auto` where the model has no recommendation and was not tuned."""
+_TUNED = "tuned_policy:"  # and a model's id: the note of the store that has its tuned policy
 _MOST_LOADED = 8  # models; sessions in the cache hold theirs beside these
 
 
@@ -134,14 +135,23 @@ class Library:
                 self._summaries[model_id] = (name, decoded)
         return self._summaries
 
+    def tuned(self, model_id: str) -> str | None:
+        """Return the policy that was tuned for a model, if any."""
+        found = self._store.note(_TUNED + model_id)
+        return None if found is None else found.decode()
+
+    def keep_tuned(self, model_id: str, text: str) -> None:
+        """Keep a tuned policy in the store, so that restarts and other processes use the same."""
+        self._store.put_note(_TUNED + model_id, text.encode())
+
     def _text(self, group: str, row: ModelRow) -> str:
-        """Return a group's policy; `auto` is the one that the fit of the model recommends.
+        """Return a group's policy; `auto` is recommended by the model's fit, tuned, or the default.
 
         With `explore` every policy plays a uniformly random action with that probability.
         """
         text = self._texts[group]
         if text == AUTO:
-            text = notes(row).get("recommended_policy", DEFAULT_POLICY)
+            text = notes(row).get("recommended_policy") or self.tuned(row.id) or DEFAULT_POLICY
         if self._explore == 0:
             return text
         return str(PolicySpec("Exploring", {"policy": text, "e": self._explore}))
