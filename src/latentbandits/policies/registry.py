@@ -247,18 +247,22 @@ def find(name: str) -> Entry:
     return _registered[name]
 
 
-def as_markdown(scope: Scope) -> str:
-    """The policies of one scope as a table for the documentation.
+def as_markdown(scope: Scope, *, options: bool = True) -> str:
+    """Return the policies of one scope as a table for the documentation.
 
     >>> as_markdown("session").splitlines()[2].split(" | ")[0]
     '| `mUCB`'
+    >>> as_markdown("session", options=False).splitlines()[0]
+    '| policy | what it plays | source |'
     """
-    rows = [
-        f"| `{entry.name}` | {entry.summary} | {', '.join(f'`{o}`' for o in entry.options)} "
-        f"| {entry.source} |"
-        for entry in entries(scope)
-    ]
-    return "\n".join(["| policy | what it plays | options | source |", "|---|---|---|---|", *rows])
+    rows = [["policy", "what it plays", "options", "source"], ["---"] * 4]
+    for entry in entries(scope):
+        named = ", ".join(f"`{option}`" for option in entry.options)
+        rows.append([f"`{entry.name}`", entry.summary, named, entry.source])
+    if not options:
+        rows = [[name, summary, source] for name, summary, _, source in rows]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], lines[1].replace(" ", ""), *lines[2:]])
 
 
 def parse(text: str | PolicySpec) -> PolicySpec:
