@@ -27,7 +27,7 @@ def agree(measured, expected):
 @pytest.fixture(scope="module", params=SETTINGS, ids=lambda setting: setting.name)
 def played(request):
     setting = request.param
-    available = policies(HORIZON)
+    available = policies(None, HORIZON)
     chosen = {name: available[name] for name in REGRET[setting.name]}
     results = simulate(chosen, setting.environment, n_runs=N_RUNS, horizon=HORIZON, seed=0)
     return setting.name, results

@@ -18,7 +18,7 @@ SETTINGS = replace(Settings(), users=100)
 @pytest.fixture(scope="module")
 def results():
     environment = learn(keep_active(load(REAL), 200), SETTINGS, 0).environment
-    chosen = {name: policies(environment, 500)[name] for name in RATING | AVERAGE}
+    chosen = policies(list(RATING | AVERAGE), environment, 500)
     return simulate(chosen, environment, n_runs=SETTINGS.users, horizon=500, seed=SETTINGS.seed)
 
 
