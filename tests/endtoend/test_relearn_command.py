@@ -48,7 +48,7 @@ def record(folder, number):
     return json.loads((folder / "work" / "runs" / f"{number:06d}.json").read_text())
 
 
-def test_a_better_model_is_promoted_and_then_kept(service):
+def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service):
     folder, url, client = service
     rng = np.random.default_rng(0)
     first = client.models().active
@@ -71,7 +71,7 @@ def test_a_better_model_is_promoted_and_then_kept(service):
     client.forget("more-0")
     kept = relearn(folder, url, "--store", f"sqlite:{folder / 'sessions.sqlite'}")
     assert kept.returncode == 0, kept.stderr
-    assert record(folder, 4)["decision"] == "keep"
+    assert record(folder, 4)["outcome"] == "done"
     assert record(folder, 4)["data"]["sessions"] == 1000 + 50 + 100 - 1
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROUNDS = 8
-OFFLINE_USERS = 40
+OFFLINE_USERS = 15
 EXPLORE = 0.1
 POLICY = "mmTS"
 
@@ -124,7 +124,7 @@ def _broken_learner(i: int) -> Any:
         if i % 2:
             frame = frame.with_columns(-pl.col("reward"))
         else:
-            wrong = {str(a): str((a + 1 + i) % 6) for a in range(6)}
+            wrong = {str(a): str((a + 1 + i % 3) % 4) for a in range(4)}
             frame = frame.with_columns(pl.col("action").replace(wrong))
         return fit(frame, bootstrap=0, rewards="gaussian", seed=settings.seed)
 
