@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.policies.registry import entries
+from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.serving.engine.decisions import Decisions, Waiting
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.recompute import recompute
 from latentbandits.serving.engine.row_generator import RowGenerator, Streams
 from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
-from latentbandits.serving.errors import Conflict, Refused
+from latentbandits.serving.errors import Conflict
 from latentbandits.serving.stores.memory import MemoryStore
 
 N = 12
@@ -57,17 +57,28 @@ def waiting(engine: Engine, model: str) -> list[Waiting]:
     return asked  # type: ignore[return-value]
 
 
+def row_wise() -> list[tuple[str, str]]:
+    """The policies and models whose sessions can be decided in one call."""
+    found = []
+    for entry in entries():
+        for name, model in MODELS.items():
+            try:
+                policy = build(entry.name, Inputs(model))
+            except (TypeError, ValueError):  # it is not for this model
+                continue
+            if entry.scope == "session" and getattr(policy, "row_wise", False):
+                found.append((entry.name, name))
+    return found
+
+
+def test_thompson_sampling_decides_together() -> None:
+    assert {("mTS", "arms"), ("mmTS", "arms"), ("mmTS", "linear")} <= set(row_wise())
+
+
 @pytest.mark.parametrize("propensity", ["counted", "policy", "none"])
-@pytest.mark.parametrize("model", ["arms", "linear"])
-@pytest.mark.parametrize("name", [entry.name for entry in entries() if entry.scope == "session"])
+@pytest.mark.parametrize(("name", "model"), row_wise())
 def test_every_policy_decides_together_as_alone(name: str, model: str, propensity: str) -> None:
-    try:
-        engine = make_engine(model, name, propensity)
-    except Refused:
-        pytest.skip("not for this model")
-    served = engine.library.served(engine.library.active.model)
-    if not getattr(served.of_group("policy").policy, "row_wise", False):
-        pytest.skip("decided one by one")
+    engine = make_engine(model, name, propensity)
     teach(engine, model)
     with engine.transaction():
         asked = waiting(engine, model)
