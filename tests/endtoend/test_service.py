@@ -376,7 +376,9 @@ def test_auto_is_tuned_once_for_a_model_without_a_recommendation(
 ) -> None:
     """The store keeps the tuned policy: a restart uses it without tuning again."""
     store = f"sqlite:{tmp_path / 's.sqlite'}"
-    with RunningService(folder / "models" / "arms", "--store", store, folder=tmp_path) as running:
+    with RunningService(
+        folder / "models" / "arms", "--store", store, folder=tmp_path, tuned=True
+    ) as running:
         found = re.search(r"arms has no recommended policy; tuned: (\S+) is best", running.log())
         assert found is not None
         winner = found[1]
@@ -394,7 +396,7 @@ def test_auto_is_the_default_policy_where_no_users_can_be_drawn(
     folder: Path, tmp_path: Path
 ) -> None:
     """A linear model without a catalogue does not say which actions are offered."""
-    with RunningService(folder / "models" / "linear", folder=tmp_path) as running:
+    with RunningService(folder / "models" / "linear", folder=tmp_path, tuned=True) as running:
         said = running.log()
     assert "linear has no recommended policy, and none was tuned (this model's actions" in said
     assert "policy mmTS (the default: nothing is recommended, nor tuned)" in said

@@ -41,12 +41,18 @@ def free_port() -> int:
 
 
 class RunningService:
-    """Started on entry and killed on exit; `kill` and `start` again as often as needed."""
+    """Started on entry and killed on exit; `kill` and `start` again as often as needed.
 
-    def __init__(self, *arguments: str | Path, folder: Path, **options: Any) -> None:
+    Without another policy it plays mmTS: `auto` would tune one at each start (`tuned` asks so).
+    """
+
+    def __init__(
+        self, *arguments: str | Path, folder: Path, tuned: bool = False, **options: Any
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._arguments = arguments
+        chosen = tuned or {"--policy", "--demo", "--config"} & set(map(str, arguments))
+        self._arguments = arguments if chosen else (*arguments, "--policy", "mmTS")
         self._options = options
         self._log = folder / f"service-{self.port}.log"
         self.process: subprocess.Popen[bytes] | None = None
