@@ -1,4 +1,4 @@
-"""What one more reward is expected to change: the belief over states after each candidate action.
+"""Compute the expected change by one more reward: the state belief after each candidate action.
 
 The knowledge gradient of an action is E[max_v E_v after its reward] - max_v E_v, the expected gain
 of the best value; its information is the expected fall of the belief's entropy. Expectations over

@@ -1,4 +1,4 @@
-"""Who wins where, what fails, and agreement with an independent implementation."""
+"""Claims on the related systems: orders, failures, agreement with an independent implementation."""
 
 from __future__ import annotations
 

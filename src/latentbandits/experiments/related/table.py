@@ -11,7 +11,7 @@ from latentbandits.policies.protocol import AnyPolicy
 
 
 class Reference(NamedTuple):
-    """What an independent implementation measured: mean, standard error, and its runs."""
+    """A figure of an independent implementation: mean, standard error, and its runs."""
 
     mean: float
     stderr: float

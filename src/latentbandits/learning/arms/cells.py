@@ -51,7 +51,7 @@ class Partition:
 
 
 class Totals(NamedTuple):
-    """What the whole log sums to."""
+    """Sums over the whole log."""
 
     statistics: FloatArray  # (R, n_actions, n_statistics); R = 1, or the bootstrap's replicates
     squares: FloatArray  # (R, n_actions)

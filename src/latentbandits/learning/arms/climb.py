@@ -52,7 +52,7 @@ class Problem(NamedTuple):
 
 
 class Climbed(NamedTuple):
-    """Where a climb ended, and the ELBO of every pass."""
+    """The end of a climb, and the ELBO of every pass."""
 
     mixture: Mixture
     elbo: FloatArray  # (R,)
