@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
     )
     if not settings.models.is_dir():
-        raise ValueError(f"--models {settings.models} is not a folder: serve with --models-dir")
+        raise ValueError(f"--models {settings.models} is not a folder: see serve --models")
     stop = threading.Event()
     if arguments.every is not None:
         for number in (signal.SIGTERM, signal.SIGINT):
