@@ -84,6 +84,23 @@ class CategoricalArms(ConjugateArms):
     def _kept_fields(self) -> tuple[str, ...]:
         return ("values",)
 
+    def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
+        """The average action's probabilities, tilted by exp(t value) to have these means."""
+        average = self.point(self.concentration).mean(axis=1)  # (n_states, n_categories)
+        low, high = self._means.min(), self._means.max()
+        tilt = np.zeros_like(means)
+        offsets = (self.values - self.values[0]) / (self.values[-1] - self.values[0])
+        wanted = (np.clip(means, low, high) - self.values[0]) / np.ptp(self.values)
+        for _ in range(50):  # Newton's method on a convex function of t
+            weights = average[:, None] * np.exp(np.clip(tilt, -50, 50)[..., None] * offsets)
+            shares = weights / weights.sum(axis=-1, keepdims=True)
+            mean = shares @ offsets
+            variance = np.maximum(shares @ offsets**2 - mean**2, 1e-6)
+            tilt = tilt + np.clip((wanted - mean) / variance, -2.0, 2.0)
+        own = variance * np.ptp(self.values) ** 2
+        strength = np.maximum(own / np.maximum(variances, 1e-12) - 1, 1.0)
+        return {"concentration": np.maximum(strength[..., None] * shares, 1e-6)}
+
     def statistic(self, reward: FloatArray) -> FloatArray:
         return self._one_hot.take(self.values.searchsorted(reward), axis=0)
 

@@ -99,6 +99,33 @@ class ConjugateArms(StationaryModel, ABC):
         """Draw the mean reward for every phi."""
         return self.mean_reward(self.sample(phi, rng))
 
+    def with_actions(self, means: FloatArray, variances: FloatArray) -> Self:
+        """Return this model with m more actions at the end.
+
+        The prior of their mean rewards has `means` and `variances`, both `(n_states, m)`. Means
+        beyond those of the actions that the model has, and variances that the family cannot have,
+        are replaced by the nearest possible ones.
+        """
+        added = self._priors_of(means, variances)
+        fields = {
+            name: np.concatenate([getattr(self, name), added[name]], axis=1)
+            for name in self.prior_fields
+        }
+        kept = {name: getattr(self, name) for name in self._kept_fields()}
+        return type(self)(**fields, **kept, state_prior=self.state_prior)
+
+    def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
+        """Return the prior fields whose mean rewards have these means and variances."""
+        low, high = self._means.min(), self._means.max()
+        inside = np.clip(means, low, high)
+        bounds = self.reward_bounds
+        most = np.inf
+        if bounds is not None:
+            most = 0.5 * np.maximum((inside - bounds[0]) * (bounds[1] - inside), 1e-12)
+        spread = np.sqrt(np.clip(variances, 1e-12, most))
+        prior = type(self).from_means(inside, spread)  # type: ignore[attr-defined]
+        return {name: getattr(prior, name) for name in self.prior_fields}
+
     def log_normaliser_step(
         self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
     ) -> FloatArray:

@@ -96,6 +96,15 @@ class GaussianArms(StationaryModel):
         """Return a random problem of shape ([n_sessions,] n_states, n_actions)."""
         return cls(rng.random(shape), 0.5, 0.2)
 
+    def with_actions(self, means: FloatArray, variances: FloatArray) -> GaussianArms:
+        """Return this model with m more actions at the end; both arguments `(n_states, m)`."""
+        return GaussianArms(
+            np.concatenate([self.means, means], axis=1),
+            self.noise,
+            np.concatenate([self.spread, np.sqrt(variances)], axis=1),
+            self.state_prior,
+        )
+
     @property
     def n_states(self) -> int:
         return int(self.means.shape[-2])

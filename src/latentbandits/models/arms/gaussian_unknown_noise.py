@@ -89,6 +89,18 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         means = rng.uniform(0.0, 1.0, shape)
         return cls(means, 0.5, mean_count=10.0, noise_count=10.0)
 
+    def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
+        """Means as given; the noise is that of the average action."""
+
+        def average(values: FloatArray) -> FloatArray:
+            return np.broadcast_to(values.mean(axis=1, keepdims=True), means.shape)
+
+        scale, count = average(self.noise_scale), average(self.noise_count)
+        own = scale**2 * count / (count - 2)  # E[sigma^2]; a mean's variance is own / mean_count
+        mean_count = own / np.maximum(variances, 1e-12)
+        return {"means": means, "noise_scale": scale, "mean_count": mean_count,
+                "noise_count": count}  # fmt: skip
+
     @property
     def noise(self) -> float:
         """The root of the largest prior mean of sigma^2."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,10 @@ class Catalogue:
         ids: one text for each action, all different.
         names: texts for people; None is the ids.
         features: `(n_actions, n_features)` for a model with features, None for arms.
+        retired: ids of actions that are never chosen again. They keep their places, so that
+            decisions of the past can be read.
+        n_offsets: how many of the features are offsets of actions whose vectors are uncertain
+            (see `models.growing`).
 
     >>> catalogue = Catalogue(["m1", "m2"], features=[[1.0, 0.2], [1.0, 0.7]])
     >>> catalogue.context(["m2"])
@@ -32,12 +36,16 @@ class Catalogue:
     ids: tuple[str, ...]
     names: tuple[str, ...]
     features: FloatArray | None
+    retired: frozenset[str]
+    n_offsets: int
 
     def __init__(
         self,
         ids: Sequence[str],
         names: Sequence[str] | None = None,
         features: ArrayLike | None = None,
+        retired: Iterable[str] = (),
+        n_offsets: int = 0,
     ) -> None:
         unique = tuple(ids)
         if (
@@ -52,6 +60,14 @@ class Catalogue:
         vectors = None if features is None else checks.finite_array("features", features, (2,))
         if vectors is not None and len(vectors) != len(unique):
             raise ValueError(f"features must have a row for each of {len(unique)} ids")
+        gone = frozenset(retired)
+        if not gone < set(unique):
+            raise ValueError(
+                "retired must name actions of the catalogue, and leave at least one; "
+                f"got {sorted(gone - set(unique)) or 'all of them'}"
+            )
+        object.__setattr__(self, "retired", gone)
+        object.__setattr__(self, "n_offsets", checks.count("n_offsets", n_offsets))
         object.__setattr__(self, "ids", unique)
         object.__setattr__(self, "names", labels)
         object.__setattr__(self, "features", None if vectors is None else checks.frozen(vectors))
@@ -86,13 +102,21 @@ class Catalogue:
             "ids": _bytes(self.ids),
             "names": _bytes(self.names),
         }
-        return arrays if self.features is None else arrays | {"features": self.features}
+        if self.features is not None:
+            arrays["features"] = self.features
+        if self.retired:
+            arrays["retired"] = _bytes(sorted(self.retired))
+        if self.n_offsets:
+            arrays["n_offsets"] = np.array(self.n_offsets)
+        return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Catalogue:
         """Return the catalogue that `to_arrays` took apart."""
         ids, names = (json.loads(arrays[name].tobytes()) for name in ("ids", "names"))
-        return cls(ids, names, arrays.get("features"))
+        retired = json.loads(arrays["retired"].tobytes()) if "retired" in arrays else ()
+        n_offsets = int(arrays.get("n_offsets", np.array(0)))
+        return cls(ids, names, arrays.get("features"), retired, n_offsets)
 
 
 def _bytes(texts: Sequence[str]) -> NDArray[np.uint8]:

@@ -1,0 +1,275 @@
+"""Catalogues that change: a model with actions added at the end, and actions that are retired.
+
+Actions that a model has keep their places, so that the log of a session means the same to the
+grown model. A new action of a model of arms is a prior of its mean reward in every state. A new
+action of a linear model is a vector v ~ N(v_hat, C): its reward in state s then differs from
+v_hat' theta_s by an offset of variance
+
+    q[s] = w_s' C w_s + tr(C Sigma_s),        theta_s ~ N(w_s, Sigma_s).
+
+The offset is a feature: coordinate k has the prior N(0, tau[s]^2), and the new action has the value
+g there, so that its reward variance grows by g^2 tau[s]^2 = q[s] on average over the states. There
+are `OFFSETS` such coordinates, shared by the new actions in turn: up to as many new actions have
+offsets of their own, and later ones share them in pairs, triples, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.composed.transformed import TransformedRewards
+
+OFFSETS = 4
+"""Coordinates for the offsets of actions whose vectors are uncertain."""
+
+
+def add_arms(
+    model: Any,
+    catalogue: Catalogue,
+    ids: Sequence[str],
+    means: FloatArray,
+    variances: FloatArray,
+    names: Sequence[str] | None = None,
+) -> tuple[Any, Catalogue]:
+    """Return a model of arms and its catalogue with `m` more actions at the end.
+
+    `means` and `variances` of their mean rewards are `(n_states, m)`, in the units of the model
+    that a transform wraps.
+
+    >>> from latentbandits import GaussianArms
+    >>> model, catalogue = GaussianArms([[0.9], [0.2]], noise=0.5), Catalogue(["a"])
+    >>> bigger, both = add_arms(model, catalogue, ["b"], np.array([[0.1], [0.8]]), np.ones((2, 1)))
+    >>> both.ids, bigger.means.tolist()
+    (('a', 'b'), [[0.9, 0.1], [0.2, 0.8]])
+    """
+    _check_new(catalogue, ids)
+    grown = _with_arms(model, np.asarray(means, float), np.asarray(variances, float))
+    return grown, _longer(catalogue, ids, names, None)
+
+
+def add_vectors(
+    model: Any,
+    catalogue: Catalogue,
+    ids: Sequence[str],
+    vectors: FloatArray,
+    covariances: FloatArray | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[Any, Catalogue]:
+    """Return a linear model and its catalogue with `m` more actions at the end.
+
+    `vectors` are `(m, d)` with d the features of an action without offsets, `covariances`
+    `(m, d, d)`; None: the vectors are certain.
+
+    >>> from latentbandits import LinearGaussian
+    >>> model = LinearGaussian([[1.0]], noise=0.5, covariances=[[[0.5]]])
+    >>> wide, both = add_vectors(model, Catalogue(["a"], features=[[2.0]]), ["b"],
+    ...                          np.array([[3.0]]), np.array([[[0.2]]]))
+    >>> mean, variance = wide.posterior_rewards(wide.parameters(1), both.context(["b"]))
+    >>> float(mean.item()), round(variance.item(), 3)  # 9 * 0.5 + 0.2 * (1 + 0.5)
+    (3.0, 4.8)
+    """
+    _check_new(catalogue, ids)
+    if catalogue.features is None:
+        raise ValueError("this catalogue has no features: its model is one of arms")
+    vectors = np.asarray(vectors, np.float64)
+    width = catalogue.features.shape[1] - catalogue.n_offsets
+    if vectors.shape != (len(ids), width):
+        raise ValueError(f"vectors must be {(len(ids), width)}; got {vectors.shape}")
+    if covariances is None:
+        return model, _longer(catalogue, ids, names, _plain_rows(model, catalogue, vectors))
+    if catalogue.n_offsets == 0:
+        model, catalogue = with_offsets(model, catalogue, covariances.mean(axis=0))
+    inner = _inner(model)
+    n_offsets = catalogue.n_offsets
+    at = _place(inner, width)
+    tau = np.diagonal(inner.covariances, axis1=-2, axis2=-1)[:, at]  # (S,): the first's variance
+    prior = np.exp(inner.log_state_prior[0])
+    unit = float(prior @ (tau * _noise_units(inner)))
+    wanted = _offset_variance(inner, covariances, at) @ prior  # (m,)
+    rows = _plain_rows(model, catalogue, vectors)
+    begin = int(np.count_nonzero(catalogue.features[:, at : at + n_offsets].any(axis=1)))
+    turn = (begin + np.arange(len(ids))) % n_offsets
+    rows[np.arange(len(ids)), at + turn] = np.sqrt(wanted / unit) if unit > 0 else 0.0
+    return model, _longer(catalogue, ids, names, rows)
+
+
+def add_average(
+    model: Any, catalogue: Catalogue, ids: Sequence[str], names: Sequence[str] | None = None
+) -> tuple[Any, Catalogue]:
+    """Return model and catalogue with actions of which nothing is known: like the average one.
+
+    Their means are those of the average action in each state. Their variances add how much the
+    actions differ from each other to how unsure the model is of one.
+
+    >>> from latentbandits import GaussianArms
+    >>> model = GaussianArms([[1.0, 3.0]], noise=0.5, spread=1.0)
+    >>> add_average(model, Catalogue(["a", "b"]), ["c"])[0].spread.round(3)
+    array([[1.   , 1.   , 1.414]])
+    """
+    known = [i for i, name in enumerate(catalogue.ids) if name not in catalogue.retired]
+    if catalogue.features is None:
+        inner = _inner(model)
+        mean, variance = inner.posterior_rewards(inner.parameters(1), None)
+        mean, variance = mean[0][:, known], variance[0][:, known]
+        wide = variance.mean(axis=1) + mean.var(axis=1)
+        shape = (inner.n_states, len(ids))
+        return add_arms(
+            model,
+            catalogue,
+            ids,
+            np.broadcast_to(mean.mean(axis=1)[:, None], shape),
+            np.broadcast_to(wide[:, None], shape),
+            names,
+        )
+    own = plain_features(model, catalogue)[known]
+    covariance = np.atleast_2d(np.cov(own.T, bias=True))
+    vectors = np.repeat(own.mean(axis=0)[None], len(ids), axis=0)
+    return add_vectors(
+        model, catalogue, ids, vectors, np.repeat(covariance[None], len(ids), axis=0), names
+    )
+
+
+def retire(catalogue: Catalogue, ids: Sequence[str]) -> Catalogue:
+    """Return the catalogue with these actions retired: they are never chosen again.
+
+    >>> sorted(retire(Catalogue(["a", "b"]), ["a"]).retired)
+    ['a']
+    """
+    catalogue.indices(ids)
+    return _changed(catalogue, retired=catalogue.retired | set(ids))
+
+
+def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tuple[Any, Catalogue]:
+    """Return a linear model with coordinates for the offsets of uncertain vectors.
+
+    Their prior variance in each state is that of an action whose vector has this `covariance`
+    (d, d). The model's own actions have zeros there: it expects the same rewards of them.
+    """
+    assert catalogue.features is not None
+    inner = _inner(model)
+    width = catalogue.features.shape[1]
+    at = _place(inner, width)
+    tau = _offset_variance(inner, covariance[None], at)[0]  # (S,)
+    if not (tau > 0).all():
+        tau = np.maximum(tau, max(1e-12, 1e-9 * float(tau.max(initial=0.0))))
+    n_states, d = inner.weights.shape
+    weights = np.zeros((n_states, d + OFFSETS))
+    weights[:, :at], weights[:, at + OFFSETS :] = inner.weights[:, :at], inner.weights[:, at:]
+    old = np.r_[np.arange(at), np.arange(at + OFFSETS, d + OFFSETS)]
+    wide = np.zeros((n_states, d + OFFSETS, d + OFFSETS))
+    wide[:, old[:, None], old] = inner.covariances
+    for k in range(OFFSETS):
+        wide[:, at + k, at + k] = tau / _noise_units(inner)
+    grown = _rebuilt(inner, weights=weights, covariances=wide)
+    rows = np.insert(catalogue.features, [at] * OFFSETS, 0.0, axis=1)
+    return _wrapped(model, grown), _changed(catalogue, features=rows, n_offsets=OFFSETS)
+
+
+def plain_features(model: Any, catalogue: Catalogue) -> FloatArray:
+    """Return the features of every action without offsets, `(n_actions, d)`."""
+    assert catalogue.features is not None
+    n = catalogue.n_offsets
+    if n == 0:
+        return catalogue.features
+    at = _place(_inner(model), catalogue.features.shape[1] - n)
+    return np.delete(catalogue.features, np.arange(at, at + n), axis=1)
+
+
+def _plain_rows(model: Any, catalogue: Catalogue, vectors: FloatArray) -> FloatArray:
+    """Return `vectors` with zeros for the offsets."""
+    at = _place(_inner(model), vectors.shape[1])
+    return np.insert(vectors, [at] * catalogue.n_offsets, 0.0, axis=1)
+
+
+def _place(inner: Any, width: int) -> int:
+    """Return where the offsets stand: at the end, but before a known offset in log-odds."""
+    return width - 1 if getattr(inner, "offset", False) else width
+
+
+def _offset_variance(inner: Any, covariances: FloatArray, at: int) -> FloatArray:
+    """Return w_s' C w_s + tr(C Sigma_s) of every covariance C and state, `(m, n_states)`.
+
+    A known offset in log-odds, the last feature of a clicks model, adds its own variance.
+    """
+    own = covariances[:, :at, :at]
+    second = np.einsum("si,sj->sij", inner.weights[:, :at], inner.weights[:, :at])
+    second = second + inner.covariances[:, :at, :at] * _noise_units(inner)[:, None, None]
+    total: FloatArray = np.einsum("mij,sij->ms", own, second)
+    if getattr(inner, "offset", False):
+        total = total + covariances[:, at, at][:, None]
+        total += 2 * np.einsum("mi,si->ms", covariances[:, :at, at], inner.weights[:, :at])
+    return np.maximum(total, 0.0)
+
+
+def _noise_units(inner: Any) -> FloatArray:
+    """Return what a covariance of the model is multiplied by, `(n_states,)`: 1, or E[sigma^2]."""
+    scale = getattr(inner, "noise_scale", None)
+    if scale is None:
+        return np.ones(inner.n_states)
+    count = inner.noise_count
+    variance: FloatArray = scale**2 * count / (count - 2)
+    return variance
+
+
+def _inner(model: Any) -> Any:
+    return model.model if isinstance(model, TransformedRewards) else model
+
+
+def _wrapped(model: Any, grown: Any) -> Any:
+    return _rebuilt(model, model=grown) if isinstance(model, TransformedRewards) else grown
+
+
+def _with_arms(model: Any, means: FloatArray, variances: FloatArray) -> Any:
+    if isinstance(model, TransformedRewards):
+        grown = _with_arms(model.model, means, variances)
+        smearing = model.smearing
+        if smearing.ndim == 1:
+            more = np.full(means.shape[1], smearing.mean())
+            smearing = np.concatenate([smearing, more])
+        return _rebuilt(model, model=grown, smearing=smearing)
+    if not hasattr(model, "with_actions"):
+        raise ValueError(f"actions cannot be added to a {type(model).__name__}")
+    return model.with_actions(means, variances)
+
+
+def _rebuilt(model: Any, /, **changes: Any) -> Any:
+    values = {field.name: getattr(model, field.name) for field in fields(model)}
+    return type(model)(**(values | changes))
+
+
+def _longer(
+    catalogue: Catalogue,
+    ids: Sequence[str],
+    names: Sequence[str] | None,
+    rows: FloatArray | None,
+) -> Catalogue:
+    features = catalogue.features
+    if rows is not None:
+        assert features is not None
+        features = np.concatenate([features, rows])
+    return _changed(
+        catalogue,
+        ids=(*catalogue.ids, *ids),
+        names=(*catalogue.names, *(ids if names is None else names)),
+        features=features,
+    )
+
+
+def _changed(catalogue: Catalogue, **changes: Any) -> Catalogue:
+    values = {field.name: getattr(catalogue, field.name) for field in fields(catalogue)}
+    return Catalogue(**(values | changes))
+
+
+def _check_new(catalogue: Catalogue, ids: Sequence[str]) -> None:
+    known = set(catalogue.ids)
+    for name in ids:
+        if name in known:
+            again = " (it is retired)" if name in catalogue.retired else ""
+            raise ValueError(f"the catalogue has an action {name!r} already{again}")
+        known.add(name)
