@@ -93,6 +93,7 @@ def add_vectors(
     unit = float(prior @ (tau * _noise_units(inner)))
     wanted = _offset_variance(inner, covariances, at) @ prior  # (m,)
     rows = _plain_rows(model, catalogue, vectors)
+    assert catalogue.features is not None
     begin = int(np.count_nonzero(catalogue.features[:, at : at + n_offsets].any(axis=1)))
     turn = (begin + np.arange(len(ids))) % n_offsets
     rows[np.arange(len(ids)), at + turn] = np.sqrt(wanted / unit) if unit > 0 else 0.0

@@ -111,15 +111,15 @@ class ConjugateArms(StationaryModel, ABC):
             name: np.concatenate([getattr(self, name), added[name]], axis=1)
             for name in self.prior_fields
         }
-        kept = {name: getattr(self, name) for name in self._kept_fields()}
-        return type(self)(**fields, **kept, state_prior=self.state_prior)
+        fields |= {name: getattr(self, name) for name in self._kept_fields()}
+        return type(self)(**fields, state_prior=self.state_prior)  # type: ignore[call-arg]
 
     def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
         """Return the prior fields whose mean rewards have these means and variances."""
         low, high = self._means.min(), self._means.max()
         inside = np.clip(means, low, high)
         bounds = self.reward_bounds
-        most = np.inf
+        most: FloatArray | float = np.inf
         if bounds is not None:
             most = 0.5 * np.maximum((inside - bounds[0]) * (bounds[1] - inside), 1e-12)
         spread = np.sqrt(np.clip(variances, 1e-12, most))
