@@ -5,8 +5,12 @@ BIN := $(VENV)/bin
 # Two processes of tests, each with one thread: more only wait for each other on two cores.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 .DEFAULT_GOAL := help
+.SECONDEXPANSION:
 
-.PHONY: help demo test test-all bench mutate format clean
+# The site needs the library with all extras, and its generator; it shares the environment of the tests if there is one.
+DOCS = $(if $(wildcard $(VENV)/ready),$(VENV),$(VENV)-docs)
+
+.PHONY: help demo test test-all docs bench mutate format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,18 +32,28 @@ $(VENV)/bench: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --group bench
 	@touch $@
 
+$(VENV)-docs/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(VENV)-docs/bin/python -m pip install --quiet --editable '.[all]' --group docs
+	@touch $@
+
 demo: $(VENV)/demo  ## the paper's synthetic experiment, about a minute
 	$(BIN)/latentbandits reproduce synthetic --out out/synthetic
 
-test: $(VENV)/ready  ## format, lint, types, import contract and all tests but the slow ones
+test: $(VENV)/ready  ## format, lint, types, import contract, the site and all tests but the slow ones
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) docs
 	$(PYTEST) --doctest-modules -m "not slow"
 
 test-all: test  ## and the slow tests
 	$(PYTEST) -m slow
+
+docs: $$(DOCS)/ready  ## the documentation site, built strictly and without a network: out/site/index.html
+	$(DOCS)/bin/python -m tools.site --out out/site
 
 bench: $(VENV)/bench  ## speed, side by side with the libraries people would pick instead
 	$(BIN)/python -m benchmarks
@@ -52,4 +66,4 @@ format: $(VENV)/ready  ## put the code in its format
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove the environment and all that was made
-	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-docs out .mypy_cache .ruff_cache .pytest_cache .hypothesis

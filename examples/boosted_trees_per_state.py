@@ -1,12 +1,13 @@
-"""Any model per latent state: boosted trees, learned from logs, personalise within a few rounds.
+# %% [markdown]
+# # Boosted trees for each kind of user
+#
+# The reward model of a latent state can be any function. Here it is a gradient-boosted model.
+#
+# Offline, users of a log are split into states: fit one boosted model per state, give every user
+# to the model that predicts them best, and repeat. Online, the models become a `FunctionModel`,
+# and the policy mTS finds out which of them a new user follows.
 
-Offline: users of a log are split into states by fitting one gradient-boosted model per state and
-giving every user to the model that predicts them best, in turns. Online: the models become a
-`FunctionModel`, and mTS finds out which of them a new user follows.
-
-    python examples/boosted_trees_per_state.py
-"""
-
+# %%
 import numpy as np
 from sklearn.ensemble import GradientBoostingRegressor
 
@@ -14,9 +15,16 @@ from latentbandits import FunctionModel, mTS
 
 N_STATES, N_FEATURES, N_ACTIONS, NOISE = 3, 4, 8, 0.3
 
+# %% [markdown]
+# ## The truth, which the learner does not see
+#
+# Three kinds of users like different things about an item with four features. The log has users
+# who were shown items at random.
 
+
+# %%
 def taste(state, x):
-    """What users of a state like: the truth, which nobody knows. `x` is (..., n_features)."""
+    """Return the mean reward of items `x`, (..., n_features), for users of a state."""
     curves = (
         lambda x: np.sin(3 * x[..., 0]) + x[..., 1] ** 2,
         lambda x: np.abs(x[..., 2]) - np.sin(3 * x[..., 0]),
@@ -32,6 +40,11 @@ def make_log(rng, n_users=90, n_rounds=40):
     return x, taste(state[:, None], x) + NOISE * rng.standard_normal((n_users, n_rounds))
 
 
+# %% [markdown]
+# ## Learn the states
+
+
+# %%
 def fit(x, rewards):
     return GradientBoostingRegressor(n_estimators=40, max_depth=3, subsample=0.5).fit(
         x.reshape(-1, N_FEATURES), rewards.ravel()
@@ -39,13 +52,13 @@ def fit(x, rewards):
 
 
 def learn_states(x, rewards, rng, n_turns=5, n_starts=2):
-    """The boosted model of every state: of several starts, that with the smallest error."""
+    """Return the boosted model of every state: the start with the smallest error wins."""
     starts = [_learn_from(x, rewards, rng, n_turns) for _ in range(n_starts)]
     return min(starts, key=lambda found: found[0])[1]
 
 
 def _learn_from(x, rewards, rng, n_turns):
-    """One random start: the mean squared error of the users' best state, and the models."""
+    """Return the mean squared error of the users' best state, and the models."""
     member = rng.integers(N_STATES, size=len(x))
     error, models = np.inf, []
     for _ in range(n_turns):
@@ -62,8 +75,15 @@ def _errors(model, x, rewards):
     return np.square(rewards - predicted).mean(axis=1)
 
 
+# %% [markdown]
+# ## Use them as a model of latent states
+#
+# `mean(context, action)` returns an array `(n_sessions, n_states, m)` for `m` actions.
+
+
+# %%
 def as_function_model(models):
-    """mean(context, action): `(n, n_states, m)` for contexts (n, actions, features)."""
+    """Return the boosted models as the states of one model."""
 
     def mean(context, action):
         x = np.take_along_axis(context, action[:, :, None], axis=1)
@@ -75,8 +95,13 @@ def as_function_model(models):
     )
 
 
+# %% [markdown]
+# ## Play new users
+
+
+# %%
 def play(policy, rng, n_users=200, n_rounds=30):
-    """Mean reward of the first five and of the last ten rounds of new users."""
+    """Return the mean reward of the first five and of the last ten rounds of new users."""
     state, users = rng.integers(N_STATES, size=n_users), np.arange(n_users)
     belief, earned = policy.init(n_users), np.empty((n_rounds, n_users))
     for t in range(n_rounds):
@@ -98,6 +123,7 @@ def main(seed=0, **sizes):
     return {name: play(policy, np.random.default_rng(1)) for name, policy in policies.items()}
 
 
+# %%
 if __name__ == "__main__":
     for name, (first, last) in main().items():
         print(f"{name:28} rounds 1-5: {first:.2f}   last 10: {last:.2f}")  # noqa: T201

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -196,10 +198,13 @@ def test_every_documented_command_parses():
     root = Path(__file__).parents[2]
     parser = build_parser()
     lines = [
-        line.split("#")[0].removeprefix("$").split()
-        for page in (root / "README.md", *(root / "docs").glob("*.md"))
-        for line in page.read_text().splitlines()
-        if line.startswith(("latentbandits ", "$ latentbandits "))
+        shlex.split(
+            line.removeprefix("$ ").removeprefix(".venv/bin/").split(" #")[0].split(" > ")[0]
+        )
+        for page in (root / "README.md", *(root / "docs").rglob("*.md"))
+        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        for line in block.replace("\\\n", " ").splitlines()
+        if re.match(r"(\$ )?(\.venv/bin/)?latentbandits ", line)
     ]
     assert lines
     for words in lines:

@@ -50,7 +50,7 @@ _JSON_TYPE = (b"content-type", _JSON.encode())
 _NO_MORE: RawHeaders = {}
 _MOST_BODY_BYTES = 32 * 2**20  # of bodies that are being read or answered; decoded, 16 times that
 _encode = msgspec.json.Encoder().encode
-_STATUSES: tuple[tuple[type[Refused], int], ...] = (
+STATUSES: tuple[tuple[type[Refused], int], ...] = (
     (Forbidden, 403),
     (NotFound, 404),
     (Conflict, 409),
@@ -297,7 +297,7 @@ def _problem(status: int, problem: Problem, retry_after: float = 1.0) -> Answere
 
 
 def _refusal(refusal: Refused) -> Answered:
-    status = next((code for kind, code in _STATUSES if isinstance(refusal, kind)), 422)
+    status = next((code for kind, code in STATUSES if isinstance(refusal, kind)), 422)
     message = refusal.message
     if isinstance(refusal, OutcomeUnknown):  # their own words may hold the database's address
         message = "the store did not say whether it committed: ask again with the same request id"

@@ -94,7 +94,7 @@ class Metrics:
         text: bytes = generate_latest(self.registry)
         if totals is not None:
             registry = CollectorRegistry()
-            registry.register(_Totals(totals))
+            registry.register(Totals(totals))
             text += generate_latest(registry)
         return text
 
@@ -134,7 +134,7 @@ class _Requests(Collector):
         yield seconds
 
 
-class _Totals(Collector):
+class Totals(Collector):
     def __init__(self, totals: Snapshot) -> None:
         self._totals = totals
 

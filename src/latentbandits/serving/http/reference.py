@@ -6,7 +6,7 @@ import json
 from html import escape
 from typing import Any
 
-_EXAMPLES = {
+EXAMPLES = {
     "decide": {"session": "ann", "actions": ["red", "blue"], "request_id": "7f3a"},
     "reward": {"decision_id": "343c1db679600000051193f670094651", "value": 1.0},
     "correct": {"decision_id": "343c1db679600000051193f670094651", "value": 0.0},
@@ -61,21 +61,21 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     if body is not None:
         schema = body["content"]["application/json"]["schema"]
         parts.append(f"<p>Body: {_type(schema)}</p>")
-    parts.append(f"<pre>{escape(_command(method, path, name))}</pre><ul>")
+    parts.append(f"<pre>{escape(command(method, path, name))}</pre><ul>")
     for status, answer in operation["responses"].items():
         kind = _type(answer["content"]["application/json"]["schema"])
         parts.append(f"<li>{status} {escape(answer['description'])}: {kind}</li>")
     return "".join([*parts, "</ul></section>"])
 
 
-def _command(method: str, path: str, name: str) -> str:
+def command(method: str, path: str, name: str) -> str:
     """A call of the endpoint with curl."""
     where = path.replace("{session}", "ann")
     words = ["curl", "-s", f"http://127.0.0.1:8000{where}"]
-    if name in _EXAMPLES:
+    if name in EXAMPLES:
         if method != "POST":
             words.insert(2, f"-X {method}")
-        words += ["-H 'content-type: application/json'", f"-d '{json.dumps(_EXAMPLES[name])}'"]
+        words += ["-H 'content-type: application/json'", f"-d '{json.dumps(EXAMPLES[name])}'"]
     elif method != "GET":
         words.insert(2, f"-X {method}")
     return " ".join(words)

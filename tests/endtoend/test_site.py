@@ -1,0 +1,136 @@
+"""The documentation site: nothing is left out of the reference, and every link leads somewhere.
+
+`make docs` builds the site, which `make test` does first. Here its parts are tried, each with a
+planted fault that it must find.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+from tools.site import links, navigation, omissions
+from tools.site.reference import command_line, docstrings
+from tools.site.stage import ROOT, relinked, stage
+
+from latentbandits.serving.http import endpoints
+
+PAGES = [ROOT / "README.md", *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
+
+
+@pytest.fixture(scope="module")
+def docs(tmp_path_factory):
+    """The staged pages."""
+    folder = tmp_path_factory.mktemp("site") / "docs"
+    stage(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def needs():
+    """Everything that the reference must have."""
+    return list(omissions.required())
+
+
+def test_nothing_is_left_out_of_the_reference(docs):
+    assert omissions.missing(docs / "reference") == []
+
+
+@pytest.mark.parametrize(
+    ("page", "entry", "named"),
+    [
+        ("policies", "### `mmTS`", "policy mmTS"),
+        ("models", "### `PoissonArms`", "model PoissonArms"),
+        ("simulate", "### `simulate`", "public name latentbandits.simulate"),
+        ("learning", "### `read_log`", "public name latentbandits.learning.read_log"),
+        ("command-line", "| `--bootstrap B` |", "option --bootstrap B of fit"),
+        ("settings", "| `drain` |", "setting drain"),
+        ("http-api", "## `PUT /v1/reward`", "endpoint PUT /v1/reward"),
+        ("metrics", "| `latentbandits_waiting` |", "metric latentbandits_waiting"),
+        ("errors", "| `LogError` |", "error LogError"),
+    ],
+)
+def test_an_entry_that_is_missing_is_found(docs, needs, page, entry, named):
+    texts = {path.stem: path.read_text() for path in (docs / "reference").glob("*.md")}
+    assert omissions.without_entry(texts, needs) == []
+    assert entry in texts[page]
+    texts[page] = texts[page].replace(entry, "")
+    found = omissions.without_entry(texts, needs)
+    assert found
+    assert any(line.startswith(f"{named} has no entry") for line in found)
+
+
+def test_a_new_endpoint_without_an_example_is_found(docs, monkeypatch):
+    def put_away(call): ...
+
+    new = endpoints.ENDPOINTS[0]._replace(path="/v1/away", handle=put_away)
+    monkeypatch.setattr(omissions, "ENDPOINTS", (*endpoints.ENDPOINTS, new))
+    found = omissions.missing(docs / "reference")
+    assert "endpoint POST /v1/away has no example" in found
+    assert any(line.startswith("endpoint POST /v1/away has no entry") for line in found)
+
+
+def test_a_new_option_without_help_is_found(docs, monkeypatch):
+    parser = argparse.ArgumentParser(prog="latentbandits fly")
+    parser.add_argument("--high")
+    monkeypatch.setattr(command_line, "commands", lambda: iter([("fly", parser)]))
+    found = omissions.missing(docs / "reference")
+    assert "option --high HIGH of fly has no help" in found
+
+
+def test_every_page_is_in_the_menu_once(docs):
+    listed = [page for pages in navigation.sections(docs).values() for page in pages]
+    there = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} - {"index.md"}
+    assert sorted(listed) == sorted(there)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_between_files_of_the_repository_lead_somewhere(page):
+    """Readers of the repository follow them without building the site."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for found in LINK.findall(text):
+        address = found[0] or found[1]
+        if "://" in address or address.startswith(("#", "mailto:")):
+            continue
+        assert (page.parent / address.partition("#")[0]).exists(), address
+
+
+def test_links_are_rewritten_for_the_site(tmp_path):
+    code = "\n```\n[d](no.md)\n```\n"
+    text = f"[a](../DESIGN.md) [b](../src/x.py) [c](reference/index.md#settings){code}"
+    page, out = tmp_path / "page.md", tmp_path
+    assert relinked(text, ROOT / "docs" / "page.md", page, out, ROOT) == (
+        f"[a](project/design.md) b (`src/x.py`) [c](reference/settings.md){code}"
+    )
+
+
+def test_faults_of_a_built_site_are_found(tmp_path):
+    (tmp_path / "other.html").write_text("<h1 id=there>there</h1>")
+    (tmp_path / "index.html").write_text(
+        "<a href='other.html#there'></a><a href='other.html#gone'></a><a href='gone.html'></a>"
+        "<img src='gone.png'><script src='https://elsewhere.example/x.js'></script>"
+    )
+    assert links.problems(tmp_path) == [
+        "index.html loads gone.png, which is not there",
+        "index.html loads https://elsewhere.example/x.js",
+        "index.html links to other.html#gone, which has no such heading",
+        "index.html links to gone.html, which is not there",
+    ]
+
+
+def test_docstrings_become_markdown():
+    shown = docstrings.markdown(
+        "Return a_b.\n\nArgs:\n    x: the\n        first.\n\n    y = a * x\n\n>>> 1\n1"
+    )
+    assert shown == (
+        "Return a\\_b.\n\n| args | |\n|---|---|\n| `x` | the first. |\n\n"
+        "```text\ny = a * x\n```\n\n```pycon\n>>> 1\n1\n```"
+    )
+
+
+def test_make_test_builds_the_site():
+    text = (ROOT / "Makefile").read_text()
+    recipe = text.split("\ntest:")[1].split("\n\n")[0]
+    assert "$(MAKE) docs" in recipe
+    assert Path(ROOT / "tools/site/__main__.py").is_file()

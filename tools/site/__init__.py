@@ -1,0 +1,1 @@
+"""The documentation site: stage the pages, generate the reference, build strictly, check links."""

@@ -1,0 +1,82 @@
+"""The pages of the service's settings and metrics."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+
+from latentbandits.serving.http.messages import DifferenceView
+from latentbandits.serving.http.metrics import Metrics, Snapshot, Totals
+from latentbandits.serving.settings import PREFIX, Settings
+from tools.site.reference.docstrings import escaped
+
+
+def settings_page() -> str:
+    """Return the reference of settings."""
+    rows = []
+    for field in msgspec.structs.fields(Settings):
+        described, meta = get_args(field.type)[:2]
+        default = "none" if field.default in (None, "") else field.default
+        flag = f"--{field.name.replace('_', '-')}"
+        choices = [value for value in get_args(described) if isinstance(value, str)]
+        text = meta.description + (f" (one of {', '.join(choices)})" if choices else "")
+        rows.append(f"| `{field.name}` | `{flag}` | {default} | {escaped(text)} |")
+    return (
+        "\n\n".join(
+            [
+                "# Settings of the service",
+                "Each setting is a flag of `latentbandits serve`, a key of the TOML file given by "
+                f"`--config` (or `{PREFIX}CONFIG`), and an environment variable `{PREFIX}NAME`. "
+                "Flags win over the file, the file over the environment. Times are in seconds.",
+                "\n".join(["| setting | flag | default | |", "|---|---|---|---|", *rows]),
+                "[Run the service](../service.md) explains how they work together.",
+            ]
+        )
+        + "\n"
+    )
+
+
+def families() -> list[Any]:
+    """Return every family of metrics, collected from a service that has seen a request."""
+    metrics = Metrics()
+    metrics.observe("/v1/decide", 201, 0.001)
+    counts = dict.fromkeys(
+        ("applied", "duplicate", "late", "open", "started", "expired", "restarted", "merged",
+         "deleted"), 1
+    )  # fmt: skip
+    view = DifferenceView(group="holdout", above="main", mean=0.0, low=-1.0, high=1.0)
+    seen = Snapshot(
+        counts,
+        [("mmTS", "model", 1, 1, 1.0)],
+        [("main", "mmTS", 1, 1.0)],
+        [("main", 1, 1.0)],
+        [view],
+    )
+    return [*metrics.registry.collect(), *Totals(seen).collect()]
+
+
+def metric_name(family: Any) -> str:
+    """Return the name of a metric as Prometheus shows it."""
+    return f"{family.name}_total" if family.type == "counter" else str(family.name)
+
+
+def metrics_page() -> str:
+    """Return the reference of metrics."""
+    rows = []
+    for family in families():
+        labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
+        named = ", ".join(f"`{label}`" for label in labels)
+        name, help_text = metric_name(family), escaped(family.documentation)
+        rows.append(f"| `{name}` | {family.type} | {named} | {help_text} |")
+    return (
+        "\n\n".join(
+            [
+                "# Metrics",
+                "`GET /metrics` answers in the text format of Prometheus. With API keys it needs "
+                "one with the scope `read`.",
+                "\n".join(["| metric | type | labels | |", "|---|---|---|---|", *rows]),
+            ]
+        )
+        + "\n"
+    )
