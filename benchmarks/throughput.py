@@ -185,7 +185,18 @@ def _report(folder: Path, old: Path, new: Path) -> Report:
 
 
 def _service(source: Path, folder: Path, *flags: str) -> object:
-    words = ("-c", _SERVE, source, folder / "model", *flags, "--log-level", "warning", "--port")
+    words = (
+        "-c",
+        _SERVE,
+        source,
+        folder / "model",
+        "--policy",
+        "mmTS",
+        *flags,
+        "--log-level",
+        "warning",
+        "--port",
+    )
     return running(*words)
 
 

@@ -1,19 +1,23 @@
-"""Decisions made together are those made alone: the same numbers, the same actions."""
+"""Decisions and rewards handled together give what they give alone."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from latentbandits import GaussianArms, LinearGaussian
+from latentbandits import BernoulliArms, GaussianArms, LinearGaussian
+from latentbandits.models.trees import leaves
 from latentbandits.policies.registry import Inputs, build, entries
+from latentbandits.serving.engine.actions import Recalled
 from latentbandits.serving.engine.decisions import Decisions, Waiting
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.recompute import recompute
+from latentbandits.serving.engine.replay import learn
+from latentbandits.serving.engine.rewards import Rewards, Told
 from latentbandits.serving.engine.row_generator import RowGenerator, Streams
-from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
-from latentbandits.serving.errors import Conflict
+from latentbandits.serving.engine.values import Decided, DecisionRequest, Rewarded, RewardReport
+from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.stores.memory import MemoryStore
 
 N = 12
@@ -90,6 +94,20 @@ def test_every_policy_decides_together_as_alone(name: str, model: str, propensit
             assert (one.action, one.state, one.kind) == (other.action, other.state, other.kind)
             if one.propensity is not None:
                 assert one.propensity == pytest.approx(other.propensity, abs=1e-12, rel=0)
+
+
+@pytest.mark.parametrize("name", [name for name, model in row_wise() if model == "arms"])
+def test_ties_are_broken_together_as_alone(name: str) -> None:
+    """Actions 0 and 2, and 1 and 3, are the same in every state: their scores tie to the bit."""
+    means = np.random.default_rng(4).random((3, 2))
+    engine = Engine(MemoryStore(), EngineSettings(policy=name))
+    with engine.transaction():
+        engine.activate(pack(GaussianArms(np.tile(means, 2), 0.5, 0.2), "model"))
+    with engine.transaction():
+        asked = [engine.ask(DecisionRequest(f"s{i}")) for i in range(40)]
+        waiting = [one for one in asked if isinstance(one, Waiting)]
+        together = engine.decisions.choose(waiting)
+        assert [engine.decisions.choose([one])[0] for one in waiting] == together
 
 
 def test_thompson_sampling_is_asked_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,3 +204,108 @@ def test_rows_have_the_numbers_of_their_own_generator() -> None:
         rows.random((7, 2))
     with pytest.raises(AttributeError):
         RowGenerator([]).standard_gamma  # type: ignore[attr-defined] # noqa: B018
+
+
+def rewarded_together(model: str, policy: str = "mmTS") -> tuple[Engine, list[Told]]:
+    """A reward for every session, some of them beside decisions of other sessions."""
+    engine = make_engine(model, policy)
+    teach(engine, model)
+    with engine.transaction():
+        decided = [engine.decide(request(model, session, 9)) for session in range(N)]
+    with engine.transaction():
+        told = [
+            engine.tell(RewardReport(one.decision_id, 0.1 * i)) for i, one in enumerate(decided)
+        ]
+        assert all(isinstance(one, Told) and one.answer is None for one in told)
+    return engine, told  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("policy", ["mmTS", "mmGreedy", "mmUCB"])
+@pytest.mark.parametrize("model", MODELS)
+def test_rewards_learned_together_are_those_learned_alone(model: str, policy: str) -> None:
+    engine, told = rewarded_together(model, policy)
+    with engine.transaction():
+        for i, one in enumerate(told):
+            live = engine.sessions.get(one.row.session)
+            assert live is not None
+            assert one.result().status == "applied"
+            alone = learn(
+                live.group, live.served.id, live.served.space, one.live.belief, one.row, 0.1 * i
+            )
+            for got, expected in zip(leaves(live.belief), leaves(alone), strict=True):
+                np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12)
+            assert all(leaf.base is None for leaf in leaves(live.belief))  # no part of the others
+
+
+def test_rewards_of_many_sessions_are_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    original = Rewards._learn_alike
+
+    def counted(self: Rewards, some: list[tuple[Told, Recalled]]) -> None:
+        calls.append(len(some))
+        original(self, some)
+
+    engine = make_engine("linear")
+    with engine.transaction():
+        decided = [engine.decide(request("linear", session)) for session in range(N)]
+    monkeypatch.setattr(Rewards, "_learn_alike", counted)
+    with engine.transaction():
+        for session, one in enumerate(decided):
+            engine.tell(RewardReport(one.decision_id, 0.5))
+            engine.ask(request("linear", N + session))  # a decision of another session waits too
+    assert calls == [N]
+
+
+def test_two_rewards_of_one_session_are_learned_one_after_the_other() -> None:
+    engine = make_engine("arms")
+    with engine.transaction():
+        decided = [engine.decide(request("arms", 1)) for _ in range(3)]
+    with engine.transaction():
+        told = [engine.tell(RewardReport(one.decision_id, 1.0)) for one in decided]
+        repeated = engine.tell(RewardReport(decided[2].decision_id, 1.0))
+    assert [one.result().status for one in told if isinstance(one, Told)] == ["applied"] * 3
+    assert repeated == Rewarded(decided[2].decision_id, "duplicate")
+    with engine.transaction():
+        assert engine.session("s1").live.row.rewards == 3
+
+
+def test_one_event_id_cannot_name_two_rewards_that_wait_together() -> None:
+    engine = make_engine("arms")
+    with engine.transaction():
+        decided = [engine.decide(request("arms", session)) for session in range(2)]
+    with engine.transaction():
+        engine.tell(RewardReport(decided[0].decision_id, 1.0, "e"))
+        with pytest.raises(Conflict, match="event_id 'e' is the reward of another decision"):
+            engine.tell(RewardReport(decided[1].decision_id, 1.0, "e"))
+
+
+def test_a_reward_that_is_refused_leaves_the_others() -> None:
+    engine = Engine(MemoryStore(), EngineSettings(policy="mmTS"))
+    with engine.transaction():
+        engine.activate(
+            pack(BernoulliArms([[3.0, 1.0], [1.0, 3.0]], [[1.0, 3.0], [3.0, 1.0]]), "m")
+        )
+    with engine.transaction():
+        decided = [engine.decide(DecisionRequest(f"s{session}")) for session in range(3)]
+    with engine.transaction():
+        told = [
+            engine.tell(RewardReport(one.decision_id, value))
+            for one, value in zip(decided, (1.0, 0.5, 0.0), strict=True)
+        ]
+    answers = [one.answer for one in told if isinstance(one, Told)]
+    assert isinstance(answers[1], Invalid)
+    assert "0.5" in answers[1].message
+    with engine.transaction():
+        assert [engine.session(f"s{i}").live.row.rewards for i in range(3)] == [1, 0, 1]
+
+
+def test_a_transaction_that_fails_learns_no_reward_that_waited() -> None:
+    engine = make_engine("arms")
+    with engine.transaction():
+        decided = engine.decide(request("arms", 1))
+    engine.begin()
+    engine.tell(RewardReport(decided.decision_id, 1.0))
+    engine.rollback()
+    with engine.transaction():
+        assert engine.session("s1").live.row.rewards == 0
+        assert engine.reward(RewardReport(decided.decision_id, 1.0)).status == "applied"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,3 +31,25 @@ def leaves(tree: Any) -> list[NDArray[Any]]:
     if isinstance(tree, tuple):
         return [leaf for branch in tree for leaf in leaves(branch)]
     return [] if tree is None else [np.asarray(tree)]
+
+
+def concatenate(trees: Sequence[Any]) -> Any:
+    """Return the beliefs of several sessions as one.
+
+    >>> concatenate([(np.ones(1),), (np.zeros(1),)])
+    (array([1., 0.]),)
+    """
+    if len(trees) == 1:
+        return trees[0]
+    return map_leaves(lambda *parts: np.concatenate(parts), *trees)
+
+
+def separate(tree: Any, n: int) -> list[Any]:
+    """Return the belief of each of `n` sessions as a copy, which does not keep the others alive.
+
+    >>> separate((np.array([1.0, 0.0]),), 2)
+    [(array([1.]),), (array([0.]),)]
+    """
+    if n == 1:
+        return [tree]
+    return [map_leaves(lambda leaf, i=i: leaf[i : i + 1].copy(), tree) for i in range(n)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from latentbandits.policies.latent import JointPolicy, KnownPolicy, PosteriorPol
 class _Quantile(PosteriorPolicy[Any], ABC):
     """The rule that both policies share; a subclass states the laws of the mean rewards."""
 
+    row_wise: ClassVar[bool] = True
     quantile: float
 
     def __post_init__(self) -> None:

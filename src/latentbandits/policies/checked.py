@@ -151,6 +151,8 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
 class LargestScore(CheckedPolicy[BeliefT], ABC):
     """The frame of a policy that plays the action of the largest score, ties at random."""
 
+    row_wise: ClassVar[bool] = True
+
     @abstractmethod
     def _scores(self, belief: BeliefT, context: Context) -> FloatArray:
         """The score of every action, `(n_sessions, n_actions)`."""

@@ -207,7 +207,9 @@ def _snapshots(
             if session.revision != snapshot.revision or session.model != snapshot.model:
                 continue  # it will not be used
             policy, space = policies.of(snapshot)
-            group = GroupPolicy(snapshot.policy, policy, can_snapshot=True, belief_bytes=0)
+            group = GroupPolicy(
+                snapshot.policy, policy, can_snapshot=True, belief_bytes=0, order_free=False
+            )
             belief = decode(policy, snapshot.belief)
             rows = store.applied(key, merged=session.members > 0, limit=snapshot.learned)
             last = rows[-1].reward.applies_at if rows and rows[-1].reward is not None else -1

@@ -60,6 +60,10 @@ class Asked(NamedTuple):
         return (str(index) if self.names is None else self.names[index]), index
 
 
+LARGE = 2**16
+"""Numbers in the features of a request from which on it is decided and learned alone."""
+
+
 class Recalled(NamedTuple):
     """A logged decision as the policy takes it."""
 

@@ -13,14 +13,14 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from latentbandits.models.trees import map_leaves
+from latentbandits.models.trees import concatenate
 from latentbandits.policies import Decision
-from latentbandits.serving.engine.actions import Asked, UnknownAction, encode_eligible
+from latentbandits.serving.engine.actions import LARGE, Asked, UnknownAction, encode_eligible
 from latentbandits.serving.engine.ids import OrderSequence, decision_id, new_token
 from latentbandits.serving.engine.library import Library
 from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
-from latentbandits.serving.engine.replay import FALLBACK
+from latentbandits.serving.engine.replay import FALLBACK, joined
 from latentbandits.serving.engine.row_generator import Streams
 from latentbandits.serving.engine.sessions import Live, Sessions, as_bytes, floats
 from latentbandits.serving.engine.statistics import Changes, Statistics
@@ -39,9 +39,6 @@ class Chosen(msgspec.Struct, frozen=True, gc=False):
     state: int
     propensity: float | None
     kind: str
-
-
-_LARGE = 2**16  # numbers in the features of a request that is decided alone
 
 
 class Waiting:
@@ -70,7 +67,10 @@ class Waiting:
 
 
 class Decisions:
-    """Takes requests, and settles those that wait: chooses, logs and answers them."""
+    """Takes requests, and settles those that wait: chooses, logs and answers them.
+
+    `claimed` has the sessions and ids of everything that waits, and `settle_all` settles it.
+    """
 
     def __init__(
         self,
@@ -82,6 +82,8 @@ class Decisions:
         changes: Changes,
         rates: Rates,
         propensities: Propensities,
+        claimed: set[int | str],
+        settle_all: Callable[[], None],
     ) -> None:
         self._store = store
         self._sessions = sessions
@@ -93,7 +95,8 @@ class Decisions:
         self._propensities = propensities
         self._streams = Streams()
         self._waiting: list[Waiting] = []
-        self._claimed: set[int | str] = set()  # sessions and request ids of those that wait
+        self._claimed = claimed
+        self._settle_all = settle_all
 
     def ask(self, request: DecisionRequest) -> Decided | Waiting:
         """Take a request that is to be settled; or answer it, if it was answered before."""
@@ -101,7 +104,7 @@ class Decisions:
         if request.request_id is not None:
             fingerprint = _fingerprint(request)
             if request.request_id in self._claimed:
-                self.settle()
+                self._settle_all()
             earlier = self._store.decision_by_request(request.request_id)
             if earlier is not None:
                 if earlier.fingerprint != fingerprint:
@@ -111,10 +114,10 @@ class Decisions:
                     )
                 return answer_of(earlier)
         if request.session in self._claimed:
-            self.settle()
+            self._settle_all()
         live = self._sessions.open(request.session)
         if live.row.key in self._claimed:  # by another name
-            self.settle()
+            self._settle_all()
             live = self._sessions.open(request.session)
         if request.default is not None:
             _check_default(request)
@@ -129,18 +132,13 @@ class Decisions:
 
     def settle(self) -> None:
         """Choose and log all decisions that wait."""
-        waiting = self._waiting
-        if not waiting:
-            return
-        self._waiting = []
-        self._claimed.clear()
+        waiting, self._waiting = self._waiting, []
         for one, chosen in zip(waiting, self.choose(waiting), strict=True):
             one.answer = self._log(one, chosen)
 
     def drop(self) -> None:
         """Forget those that wait: the transaction that asked for them was rolled back."""
         self._waiting = []
-        self._claimed.clear()
 
     def choose(self, waiting: Sequence[Waiting]) -> list[Chosen | None]:
         """Return what each policy chooses; None where a default is played."""
@@ -175,9 +173,9 @@ class Decisions:
     def _together(self, some: Sequence[Waiting]) -> list[Chosen]:
         """Choose for several sessions of one policy, with actions of one shape."""
         asked = [cast(Asked, one.asked) for one in some]
-        belief = map_leaves(lambda *parts: np.concatenate(parts), *(x.live.belief for x in some))
-        context = _joined([one.context for one in asked])
-        eligible = _joined([one.eligible for one in asked])
+        belief = concatenate([one.live.belief for one in some])
+        context = None if asked[0].context is None else joined([one.context for one in asked])
+        eligible = None if asked[0].eligible is None else joined([one.eligible for one in asked])
         rows = self._streams.rows([(one.order, one.token) for one in some])
         rng = cast(np.random.Generator, rows)
         policy = some[0].live.policy
@@ -217,15 +215,11 @@ def _kind(place: int, live: Live, asked: Asked) -> Any:
     """Decisions of the same kind are made together; `place` is that of one made alone."""
     if not getattr(live.policy, "row_wise", False):
         return place
-    if asked.context is not None and asked.context.size > _LARGE:  # not to copy a large catalogue
+    if asked.context is not None and asked.context.size > LARGE:  # not to copy a large catalogue
         return place
     shape = None if asked.context is None else asked.context.shape
     mask = None if asked.eligible is None else asked.eligible.shape
     return id(live.policy), shape, mask
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    return None if parts[0] is None else np.concatenate(parts)
 
 
 def _split(decision: Decision) -> list[Chosen]:

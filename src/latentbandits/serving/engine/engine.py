@@ -19,7 +19,7 @@ from latentbandits.serving.engine.ids import (
 from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
-from latentbandits.serving.engine.rewards import Rewards
+from latentbandits.serving.engine.rewards import Rewards, Told
 from latentbandits.serving.engine.sessions import Live, Sessions, floats
 from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.engine.statistics import Changes, Statistics
@@ -98,6 +98,7 @@ class Engine:
             capacity=settings.cached_sessions,
             capacity_bytes=int(settings.cached_megabytes * 2**20),
         )
+        self._claimed: set[int | str] = set()  # sessions and ids of all that waits
         self.decisions = Decisions(
             store,
             self.sessions,
@@ -107,9 +108,19 @@ class Engine:
             self._changes,
             self.rates,
             Propensities(settings.propensity, settings.propensity_draws),
+            self._claimed,
+            self.settle,
         )
         self._rewards = Rewards(
-            store, self.sessions, self._orders, clock, self._changes, self.rates, settings
+            store,
+            self.sessions,
+            self._orders,
+            clock,
+            self._changes,
+            self.rates,
+            settings,
+            self._claimed,
+            self.settle,
         )
 
     def _random_note(self, name: str, size: int) -> bytes:
@@ -147,7 +158,9 @@ class Engine:
     def rollback(self, *, certain: bool = True) -> None:
         """Undo the transaction; not `certain`: it may have been committed all the same."""
         self.store.rollback()
+        self._claimed.clear()
         self.decisions.drop()
+        self._rewards.drop()
         self._changes.drop()
         self._orders.forget()
         self.sessions.rolled_back(certain=certain)
@@ -223,8 +236,13 @@ class Engine:
         return self.decisions.ask(request)
 
     def settle(self) -> None:
-        """Make the decisions that wait; the transaction's end does so too."""
+        """Make the decisions and learn the rewards that wait, all of different sessions.
+
+        The transaction's end does so too.
+        """
+        self._claimed.clear()
         self.decisions.settle()
+        self._rewards.settle()
 
     def decision(self, order: int, token: int, text: str) -> DecisionRow:
         row = self.store.decision(order)
@@ -236,10 +254,17 @@ class Engine:
 
     def reward(self, report: RewardReport, who: str = "") -> Rewarded:
         """Learn the reward of a decision, once."""
-        self.settle()
+        answer = self.tell(report, who)
+        if isinstance(answer, Told):
+            self.settle()
+            return answer.result()
+        return answer
+
+    def tell(self, report: RewardReport, who: str = "") -> Rewarded | Told:
+        """Take the reward of a decision, which `settle` learns together with others that wait."""
         order, token = parse_decision_id(report.decision_id)
         row = self.decision(order, token, report.decision_id)
-        return self._rewards.report(row, report, "reward", who)
+        return self._rewards.ask(row, report, who)
 
     def correct(self, report: RewardReport, who: str = "") -> Rewarded:
         """Replace the reward of a decision, which its session then has learned instead."""

@@ -20,7 +20,7 @@ from latentbandits.models.artefacts.files import (
     load_files,
     model_files,
 )
-from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.protocol import AnyPolicy, learns_from_any
 from latentbandits.policies.registry import AUTO, PolicySpec
 from latentbandits.serving.engine.actions import ActionSpace, action_space
 from latentbandits.serving.engine.groups import MAIN
@@ -54,6 +54,7 @@ class GroupPolicy:
     policy: AnyPolicy
     can_snapshot: bool
     belief_bytes: int  # of a session's belief at its beginning
+    order_free: bool  # see `is_order_free`
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +172,11 @@ class Library:
                 text = self._text(group, row)
                 policy = make_policy(text, model, items)
                 policies[group] = GroupPolicy(
-                    text, policy, can_encode(policy), _bytes_of(policy.init(1))
+                    text,
+                    policy,
+                    can_encode(policy),
+                    _bytes_of(policy.init(1)),
+                    is_order_free(policy, model),
                 )
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: {error}") from None
@@ -274,3 +279,15 @@ def content_id(files: Mapping[str, bytes]) -> str:
 def model_row(files: Mapping[str, bytes], name: str) -> ModelRow:
     """Return a row whose id is that of its content."""
     return ModelRow(content_id(files), name, msgspec.msgpack.encode(dict(files)))
+
+
+_EXACT = ("latentbandits.models.arms.", "latentbandits.models.linear.gaussian")
+
+
+def is_order_free(policy: AnyPolicy, model: Any) -> bool:
+    """Return whether the order of a session's rewards does not matter to its belief, to rounding.
+
+    That holds for conjugate models, whose posteriors are exact.
+    """
+    exact = type(model).__module__.startswith(_EXACT)
+    return exact and getattr(policy, "order_free", False) and learns_from_any(policy)

@@ -10,7 +10,7 @@ from latentbandits.serving.engine.actions import Excluded, decode_eligible
 from latentbandits.serving.engine.engine import Engine, answer_of
 from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.replay import FALLBACK, replay
-from latentbandits.serving.engine.sessions import Live
+from latentbandits.serving.engine.sessions import Live, state_probabilities
 from latentbandits.serving.engine.values import Decided, DecisionRequest
 from latentbandits.serving.errors import Invalid
 
@@ -33,7 +33,7 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     known = engine.store.applied(row.session, merged=session.members > 0, before=order)
     belief = replay(group, served.id, served.space, known)
     then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, group=row.group)
-    live = Live(then, served, group, belief, []).with_belief(then, belief, len(known), -1)
+    live = Live(then, served, group, belief, state_probabilities(policy, belief)[0], len(known))
     features = None
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()

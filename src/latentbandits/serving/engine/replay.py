@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, learns_from_any, policy_name
-from latentbandits.serving.engine.actions import ActionSpace
+from latentbandits.serving.engine.actions import ActionSpace, Recalled
 from latentbandits.serving.engine.library import GroupPolicy
 from latentbandits.serving.records import DecisionRow, RewardedDecision
 
@@ -31,6 +31,13 @@ def teaches(group: GroupPolicy, model_id: str, row: DecisionRow) -> bool:
     return learns_from_any(group.policy) or (row.policy in own and row.model == model_id)
 
 
+def recall(
+    group: GroupPolicy, model_id: str, space: ActionSpace, row: DecisionRow
+) -> Recalled | None:
+    """Return the decision of `row` as the model knows it; None where nothing is learned from it."""
+    return space.recall(row) if teaches(group, model_id, row) else None
+
+
 def learn(
     group: GroupPolicy,
     model_id: str,
@@ -40,18 +47,41 @@ def learn(
     reward: float,
 ) -> Any:
     """Return the belief after `reward` for the decision of `row`."""
-    recalled = space.recall(row) if teaches(group, model_id, row) else None
+    recalled = recall(group, model_id, space, row)
     if recalled is None:
         return belief
+    return learn_together(group.policy, belief, [recalled], [row], [reward])
+
+
+def learn_together(
+    policy: AnyPolicy,
+    belief: Any,
+    recalled: Sequence[Recalled],
+    rows: Sequence[DecisionRow],
+    rewards: Sequence[float],
+) -> Any:
+    """Return the belief of several sessions after a reward in each.
+
+    The contexts and lists of eligible actions have one shape, and either all decisions have a
+    propensity or none has.
+    """
+    first = recalled[0]
+    known = rows[0].propensity is not None
     decision = Decision(
-        np.array([recalled.action]),
-        np.array([row.state]),
-        None if row.propensity is None else np.array([row.propensity]),
-        "none" if row.propensity is None else "exact",
+        np.array([one.action for one in recalled]),
+        np.array([row.state for row in rows]),
+        np.array([row.propensity for row in rows]) if known else None,
+        "exact" if known else "none",
         ANYONE,
-        recalled.eligible,
+        None if first.eligible is None else joined([one.eligible for one in recalled]),
     )
-    return group.policy.update(belief, recalled.context, decision, np.array([reward]))
+    context = None if first.context is None else joined([one.context for one in recalled])
+    return policy.update(belief, context, decision, np.array(rewards))
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Return the arrays of several sessions as one."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def replay(
@@ -70,15 +100,3 @@ def replay(
         with suppress(ValueError):
             belief = learn(group, model_id, space, belief, row.decision, row.reward.value)
     return belief
-
-
-_EXACT = ("latentbandits.models.arms.", "latentbandits.models.linear.gaussian")
-
-
-def is_order_free(policy: AnyPolicy, model: Any) -> bool:
-    """Return whether the order of a session's rewards does not matter to its belief, to rounding.
-
-    That holds for conjugate models, whose posteriors are exact.
-    """
-    exact = type(model).__module__.startswith(_EXACT)
-    return exact and getattr(policy, "order_free", False) and learns_from_any(policy)

@@ -15,7 +15,7 @@ from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.serving.engine.groups import Group, group_of
 from latentbandits.serving.engine.ids import OrderSequence
 from latentbandits.serving.engine.library import GroupPolicy, Library, ServedModel
-from latentbandits.serving.engine.replay import is_order_free, replay
+from latentbandits.serving.engine.replay import replay
 from latentbandits.serving.engine.statistics import Changes
 from latentbandits.serving.errors import Damaged
 from latentbandits.serving.records import RewardedDecision, SessionRow, SnapshotRow
@@ -49,10 +49,15 @@ class Live(NamedTuple):
     def policy(self) -> AnyPolicy:
         return self.group.policy
 
-    def with_belief(self, row: SessionRow, belief: Any, learned: int, learned_to: int) -> Live:
-        return Live(
-            row, self.served, self.group, belief, _states(self.policy, belief), learned, learned_to
-        )
+    def with_belief(
+        self,
+        row: SessionRow,
+        belief: Any,
+        probabilities: list[float],
+        learned: int,
+        learned_to: int,
+    ) -> Live:
+        return Live(row, self.served, self.group, belief, probabilities, learned, learned_to)
 
     def with_row(self, row: SessionRow) -> Live:
         return self._replace(row=row)
@@ -63,12 +68,12 @@ class Live(NamedTuple):
         return mine.model == row.model and mine.revision == row.revision
 
 
-def _states(policy: AnyPolicy, belief: Any) -> list[float]:
-    """P(s) of a session; one certain state where a policy has no `state_probabilities`."""
+def state_probabilities(policy: AnyPolicy, belief: Any, n: int = 1) -> list[list[float]]:
+    """Return P(s) of `n` sessions; one certain state where the policy does not give them."""
     of_belief = getattr(policy, "state_probabilities", None)
     if of_belief is None:
-        return [1.0]
-    probabilities: list[float] = of_belief(belief)[0].tolist()
+        return [[1.0]] * n
+    probabilities: list[list[float]] = of_belief(belief).tolist()
     return probabilities
 
 
@@ -169,7 +174,7 @@ class Sessions:
         served = self._library.served(row.model)
         group = served.of_group(row.group)
         belief = group.policy.init(1)
-        return Live(row, served, group, belief, _states(group.policy, belief))
+        return Live(row, served, group, belief, state_probabilities(group.policy, belief)[0])
 
     def find(self, name: str) -> Live | None:
         """Return the open session of this name, or of the one it was merged into."""
@@ -272,7 +277,8 @@ class Sessions:
             belief = decode(fresh.policy, snapshot.belief)
         except (BeliefError, Damaged):  # the log can replace it
             return fresh
-        return fresh.with_belief(row, belief, snapshot.learned, snapshot.learned_to)
+        states = state_probabilities(fresh.policy, belief)[0]
+        return fresh.with_belief(row, belief, states, snapshot.learned, snapshot.learned_to)
 
     def _is_current(self, snapshot: SnapshotRow, row: SessionRow, fresh: Live) -> bool:
         return (
@@ -292,7 +298,8 @@ class Sessions:
         belief = replay(start.group, start.served.id, start.served.space, rows, start.belief)
         last = rows[-1].reward if rows else None
         learned_to = start.learned_to if last is None else last.applies_at
-        return start.with_belief(start.row, belief, start.learned + len(rows), learned_to)
+        states = state_probabilities(start.policy, belief)[0]
+        return start.with_belief(start.row, belief, states, start.learned + len(rows), learned_to)
 
     def rebuild(self, key: int, seconds: float) -> bool:
         """Go on with the replay of a session for about so long; returns whether it is done."""
@@ -341,7 +348,7 @@ class Sessions:
         belief of the other.
         """
         alike = into.row.model == other.row.model and into.group.text == other.group.text
-        if not alike or not is_order_free(into.policy, into.served.model):
+        if not alike or not into.group.order_free:
             return None
         large, small = (into, other) if into.learned >= other.learned else (other, into)
         if small.learned > SLICE:
@@ -349,7 +356,11 @@ class Sessions:
         rows = self._store.applied(small.row.key, merged=small.row.members > 0)
         belief = replay(large.group, large.served.id, large.served.space, rows, large.belief)
         return large.with_belief(
-            row, belief, into.learned + other.learned, max(into.learned_to, other.learned_to)
+            row,
+            belief,
+            state_probabilities(large.policy, belief)[0],
+            into.learned + other.learned,
+            max(into.learned_to, other.learned_to),
         )
 
     # the cache

@@ -15,6 +15,7 @@ from latentbandits.serving.engine.decisions import Waiting
 from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.engine.once import once
+from latentbandits.serving.engine.rewards import Told
 from latentbandits.serving.errors import (
     Conflict,
     Forbidden,
@@ -107,11 +108,13 @@ async def decide(call: Call) -> Any:
     answer = await call.service.writer.run(
         lambda engine: each(partial(one, engine), call.body), work=_work(call.body)
     )
-    return [_made(item) for item in answer] if isinstance(answer, list) else _made(answer)
+    return each(_made, answer)
 
 
 def _made(answer: Any) -> Any:
-    """Return the decision that was waited for; the writer has settled and committed it."""
+    """Return the answer that was waited for; the writer has settled and committed it."""
+    if isinstance(answer, Told):
+        return answer.result()
     return answer.answer if isinstance(answer, Waiting) else answer
 
 
@@ -123,11 +126,12 @@ async def reward(call: Call) -> Any:
             _check_decision(engine, caller, request.decision_id)
             own = _own_id(caller, request.event_id)
             request = msgspec.structs.replace(request, event_id=own)
-        return engine.reward(request, caller.name)
+        return engine.tell(request, caller.name)
 
-    return await call.service.writer.run(
+    answer = await call.service.writer.run(
         lambda engine: each(partial(one, engine), call.body), work=_work(call.body)
     )
+    return each(_made, answer)
 
 
 async def correct(call: Call) -> Rewarded:
