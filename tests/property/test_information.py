@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 
 from latentbandits import BernoulliArms, GaussianArms, mmIDS
 from latentbandits.beliefs import information
-from latentbandits.beliefs.information import minimal_ratio_mixture, regret_and_information
+from latentbandits.beliefs.information import (
+    best_actions,
+    minimal_ratio_mixture,
+    regret_and_information,
+)
 from tests.reference.information import all_pairs, regret_and_information_by_action
 
 REGRETS = st.one_of(st.just(0.0), st.floats(1e-6, 1e3))
@@ -68,7 +72,9 @@ def test_regret_and_information_by_their_definitions(n_actions, m, seed):
     rewards = rng.integers(0, 3, (m, n_actions)) / 2  # few values, so that actions tie
     weights = rng.dirichlet(np.ones(m))
     best = rewards == rewards.max(axis=1, keepdims=True)
-    regret, information = regret_and_information(rewards[None], weights[None], best[None])
+    regret, information = regret_and_information(
+        rewards[None], weights[None], best_actions(rewards[None], None)
+    )
     share = weights[:, None] * best / best.sum(axis=1, keepdims=True)
     mean = weights @ rewards
     np.testing.assert_allclose(regret[0], weights @ rewards.max(axis=1) - mean, atol=1e-12)
@@ -113,7 +119,7 @@ def draw_scenarios(n, m, n_actions, seed):
 def test_many_actions_have_the_mixture_of_all_pairs(problem):
     """Groups of scenarios and the support line give what all actions and all pairs give."""
     rewards, weights, best, eligible = draw_scenarios(*problem)
-    regret, gain = regret_and_information(rewards, weights, best)
+    regret, gain = regret_and_information(rewards, weights, best_actions(rewards, eligible))
     slow_regret, slow_gain = regret_and_information_by_action(rewards, weights, best)
     scale = np.abs(rewards).max()
     np.testing.assert_allclose(regret, slow_regret, rtol=0, atol=1e-12 * scale)
@@ -140,7 +146,7 @@ def test_thousands_of_tied_actions_share_equally():
 
 def test_ten_thousand_equal_actions_are_played_equally():
     rewards = np.zeros((1, 100, 10_000))
-    best = np.ones(rewards.shape, np.bool_)
+    best = best_actions(rewards, None)
     regret, gain = regret_and_information(rewards, np.full((1, 100), 0.01), best)
     np.testing.assert_allclose(minimal_ratio_mixture(regret, gain, None), 1e-4)
 

@@ -23,7 +23,11 @@ from latentbandits import (
     mTS,
     mUCB,
 )
-from latentbandits.beliefs.information import minimal_ratio_mixture, regret_and_information
+from latentbandits.beliefs.information import (
+    best_actions,
+    minimal_ratio_mixture,
+    regret_and_information,
+)
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.testing import check_policy
 from tests.reference.textbook import (
@@ -196,8 +200,9 @@ def test_information_by_hand():
     # Two equally likely scenarios, rewards (1, 0, .5) and (0, 1, .5): every action has regret .5;
     # the first two tell all (variance .25), the third nothing.
     rewards = np.array([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]]])
-    best = rewards == rewards.max(axis=2, keepdims=True)
-    regret, information = regret_and_information(rewards, np.array([[0.5, 0.5]]), best)
+    regret, information = regret_and_information(
+        rewards, np.array([[0.5, 0.5]]), best_actions(rewards, None)
+    )
     np.testing.assert_allclose(regret, [[0.5, 0.5, 0.5]])
     np.testing.assert_allclose(information, [[0.25, 0.25, 0.0]])
     np.testing.assert_allclose(minimal_ratio_mixture(regret, information, None), [[0.5, 0.5, 0.0]])

@@ -13,15 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
 
-_ROUNDING = 1e-12  # a regret below this share of the rewards is a difference of equal sums
+_ROUNDING = 1e-12  # a regret below this share of the best rewards is a difference of equal sums
 _LEAST_INFORMATION = 1e-300
-_LARGEST = np.finfo(np.float64).max
+_LARGEST = float(np.finfo(np.float64).max)
+_SMALL = 1e-200  # information below this, or above its inverse, is scaled before it is compared
 _FEW_SCENARIOS = 16  # for so few, one matrix product with all groups is the quickest
 FEW_ACTIONS = 24  # for so few, all pairs are less work than the search for the support line
 _NEAR = 1e-7  # relative distance to the support line within which actions are compared exactly
@@ -29,40 +31,79 @@ _MOST_STEPS = 100  # each is a vertex of the hull, and they close in fast: about
 _MOST_POINTS = 256  # distinct points near the support line that are compared
 
 
+class Best(NamedTuple):
+    """The best eligible actions of every scenario."""
+
+    mask: BoolArray  # (1 or n, m, n_actions)
+    place: IntArray  # (1 or n, m): the first of them
+    reward: FloatArray  # (1 or n, m)
+    tied: bool  # some scenario has several
+
+    def rows(self, block: slice) -> Best:
+        """Return the best actions of some sessions."""
+        return Best(self.mask[block], self.place[block], self.reward[block], self.tied)
+
+
+def best_actions(rewards: FloatArray, eligible: BoolArray | None) -> Best:
+    """Find the best actions for `rewards` `(1 or n, m, n_actions)`, `eligible` `(n, n_actions)`.
+
+    >>> best_actions(np.array([[[1.0, 0.0], [0.0, 1.0]]]), None).place
+    array([[0, 1]])
+    """
+    if eligible is not None:
+        rewards = np.where(eligible[:, None], rewards, -np.inf)
+    n, m, n_actions = rewards.shape
+    place = rewards.argmax(axis=2)
+    reward = rewards.reshape(-1).take(place + n_actions * np.arange(n * m).reshape(n, m))
+    mask = rewards == reward[:, :, None]
+    return Best(mask, place, reward, np.count_nonzero(mask) > n * m)
+
+
 def regret_and_information(
-    rewards: FloatArray, weights: FloatArray, best: BoolArray
+    rewards: FloatArray, weights: FloatArray, best: Best
 ) -> tuple[FloatArray, FloatArray]:
     """Return D and v, both `(n, n_actions)`.
 
-    `rewards` is `(n, m, n_actions)`, finite; `weights` `(n, m)` sums to one over the scenarios;
-    `best` marks each scenario's best eligible actions, and a tie splits its scenario's weight.
-    `rewards` may have one row for all n.
+    `rewards` is `(n, m, n_actions)`, finite; `weights` `(n, m)` sums to one over the scenarios. A
+    tie of best actions splits its scenario's weight. `rewards` may have one row for all n.
 
     >>> rewards = np.array([[[1.0, 0.0], [0.0, 1.0]]])
-    >>> regret_and_information(rewards, np.array([[0.5, 0.5]]), rewards == 1)
+    >>> regret_and_information(rewards, np.array([[0.5, 0.5]]), best_actions(rewards, None))
     (array([[0.5, 0.5]]), array([[0.25, 0.25]]))
     """
     n, m = weights.shape
-    place = best.argmax(axis=2)
-    rows = 0 if len(rewards) == 1 else np.arange(len(rewards))[:, None]
-    mean_best = np.einsum("nm,nm->n", weights, rewards[rows, np.arange(m), place])
-    tied = np.count_nonzero(best) > best.shape[0] * m
     if rewards.shape[2] <= m:
-        membership = weights[:, :, None] * best
-        if tied:
-            membership /= best.sum(axis=2, keepdims=True)
+        membership = weights[:, :, None] * best.mask
+        if best.tied:
+            membership /= best.mask.sum(axis=2, keepdims=True)
         mean, information = _from_groups(rewards, weights, membership.swapaxes(1, 2))
-    elif m <= _FEW_SCENARIOS and not tied:
-        mean, information = _from_groups(rewards, weights, _by_first(weights, place))
+    elif n > 1 and m <= _FEW_SCENARIOS and not best.tied:
+        mean, information = _from_groups(rewards, weights, _by_first(weights, best.place))
     else:
-        alone = _one_by_pattern if tied else _one_by_place
-        parts = [
-            alone(rewards[i % len(rewards)], weights[i], best[i % len(best)]) for i in range(n)
-        ]
-        mean, information = np.array([p[0] for p in parts]), np.array([p[1] for p in parts])
-    regret = mean_best[:, None] - mean
-    regret[regret < _ROUNDING * np.abs(mean).max(axis=1, keepdims=True)] = 0.0
-    return regret, information
+        parts = []
+        for i in range(n):
+            own, row = rewards[i % len(rewards)], i % len(best.place)
+            parts.append(
+                _one_by_pattern(own, weights[i], best.mask[row])
+                if best.tied
+                else _one_by_place(own, weights[i], best.place[row])
+            )
+        mean, information = (
+            part[0][None] if n == 1 else np.stack(part) for part in zip(*parts, strict=True)
+        )
+    return _regrets(weights * best.reward, mean), information
+
+
+def _regrets(parts: FloatArray, mean: FloatArray) -> FloatArray:
+    """Return the regrets of actions with these means `(n, n_actions)`; no rounding is left of 0.
+
+    `parts` `(n, m)` are the terms whose sum is the mean reward of who knows the scenario.
+    """
+    regret = np.add.reduce(parts, axis=1, keepdims=True) - mean
+    rounding = _ROUNDING * np.add.reduce(np.abs(parts), axis=1, keepdims=True)
+    if (np.minimum.reduce(regret, axis=1, keepdims=True) < rounding).any():
+        regret[regret < rounding] = 0.0
+    return regret
 
 
 def minimal_ratio_mixture(
@@ -96,14 +137,22 @@ def supports(
     (array([0]), array([1.]))
     """
     for i in range(len(regret)):
-        D, v = _unit(regret[i : i + 1])[0], _unit(information[i : i + 1])[0]
+        D, v = regret[i], information[i]
         if eligible is None:
-            near = _near_support_line(D, v)
-            yield near, _compared(D[near], v[near])
+            yield _support(D, v)
         else:
             places = np.flatnonzero(eligible[i])
-            near = places[_near_support_line(D[places], v[places])]
-            yield near, _compared(D[near], v[near])
+            near, shares = _support(D[places], v[places])
+            yield places[near], shares
+
+
+def _support(D: FloatArray, v: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the actions of one session's mixture and their probabilities."""
+    most = v.item(v.argmax())
+    if most > 0 and not _SMALL < most < 1 / _SMALL:  # squares could overflow or underflow
+        D, v = _unit(D[None])[0], _unit(v[None])[0]
+    near = _near_support_line(D, v)
+    return near, _compared(D[near], v[near])
 
 
 def _by_first(weights: FloatArray, place: IntArray) -> FloatArray:
@@ -156,19 +205,25 @@ def _one_by_pattern(
 
 
 def _one_by_place(
-    rewards: FloatArray, weights: FloatArray, best: BoolArray
+    rewards: FloatArray, weights: FloatArray, place: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return E[mu] and v of one session, by scenarios that are the only one of their best action,
     and by the groups of the others.
     """
-    _, group, sizes = np.unique(best.argmax(axis=1), return_inverse=True, return_counts=True)
+    mean = weights @ rewards
+    information = np.empty(len(mean))
+    if len(set(place.tolist())) == len(place):
+        for block in blocks(len(mean), len(weights)):
+            centred = rewards[:, block] - mean[block]
+            centred *= centred
+            np.matmul(weights, centred, out=information[block])
+        return mean, information
+    _, group, sizes = np.unique(place, return_inverse=True, return_counts=True)
     single = sizes[group] == 1
     several, names = ~single, np.flatnonzero(sizes > 1)
     membership = weights[several] * (group[several] == names[:, None])
     chance = membership.sum(axis=1, keepdims=True)
     roots = membership / np.sqrt(np.maximum(chance, _LEAST_INFORMATION))
-    mean = weights @ rewards
-    information = np.empty(len(mean))
     for block in blocks(len(mean), len(weights)):
         centred = rewards[:, block] - mean[block]
         apart, together = centred[single], roots @ centred[several]
@@ -225,6 +280,8 @@ def _compared(D: FloatArray, v: FloatArray) -> FloatArray:
     """
     if len(D) == 1:
         return np.ones(1)
+    if len(D) == 2:
+        return _pair(*D.tolist(), *v.tolist())
     if len(D) <= FEW_ACTIONS:
         shares: FloatArray = _all_pairs(D[None], v[None], None)[0]
         return shares
@@ -239,6 +296,22 @@ def _compared(D: FloatArray, v: FloatArray) -> FloatArray:
     shares[kept] = _all_pairs(points[1:, kept], points[:1, kept], None, multiplicity)[0]
     spread: FloatArray = (shares / counts)[index.ravel()]
     return spread
+
+
+def _pair(D_a: float, D_b: float, v_a: float, v_b: float) -> FloatArray:
+    """Return the best mixture of two actions as `_all_pairs` does, in a tenth of its time."""
+    alone_a, alone_b = (
+        min(D * D / max(v, _LEAST_INFORMATION), _LARGEST) for D, v in ((D_a, v_a), (D_b, v_b))
+    )
+    if D_a != D_b and v_a != v_b:
+        optimum = (D_b * v_a - D_a * v_b) / (D_a - D_b)
+        g = (D_a - D_b) / (v_a - v_b)
+        if (optimum - v_a) * (optimum - v_b) < 0 and 4 * g * g * optimum < min(alone_a, alone_b):
+            share = (optimum - v_b) / (v_a - v_b)
+            return np.array([share, 1 - share])
+    if alone_a == alone_b:
+        return np.array([0.5, 0.5])
+    return np.array([1.0, 0.0] if alone_a < alone_b else [0.0, 1.0])
 
 
 def _unit(values: FloatArray) -> FloatArray:

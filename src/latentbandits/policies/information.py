@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from latentbandits.beliefs import scenarios, states
 from latentbandits.beliefs.information import (
     FEW_ACTIONS,
+    Best,
+    best_actions,
     minimal_ratio_mixture,
     regret_and_information,
     supports,
 )
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
+from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
@@ -23,6 +27,15 @@ from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent import JointPolicy, KnownPolicy
+
+
+class Scenarios(NamedTuple):
+    """Mean rewards that are possible, and their probabilities."""
+
+    rewards: FloatArray  # (1 or n, m, n_actions)
+    weights: FloatArray  # (n, m)
+    eligible: BoolArray | None  # (n, n_actions)
+    best: Best | None = None  # the best actions of every scenario, where they are known
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +50,17 @@ class mIDS(KnownPolicy):
 
     model: KnownModel
 
-    def _scenarios(self, belief: KnownBelief, context: Context) -> tuple[FloatArray, FloatArray]:
-        """Return mean rewards `(1 or n, m, n_actions)` and weights `(n, m)` of the scenarios."""
-        weights = states.probabilities(belief.log_weights)
-        return self.model.expected_rewards(context), weights
+    @cached_property
+    def _best(self) -> Best:
+        """The best actions of every state, for a model without contexts."""
+        return best_actions(self.model.expected_rewards(None), None)
+
+    def _scenarios(
+        self, belief: KnownBelief, context: Context, eligible: BoolArray | None
+    ) -> Scenarios:
+        rewards = self.model.expected_rewards(context)
+        known = self._best if context is None and eligible is None else None
+        return Scenarios(rewards, states.probabilities(belief.log_weights), eligible, known)
 
     def _choose(
         self,
@@ -50,7 +70,7 @@ class mIDS(KnownPolicy):
         rng: np.random.Generator,
         propensity: bool,
     ) -> Choice:
-        action, chance = _draw(*self._scenarios(belief, context), eligible, rng)
+        action, chance = _draw(self._scenarios(belief, context, eligible), rng)
         state = belief.log_weights.argmax(axis=1)
         return Choice(action, state, *((chance, "exact") if propensity else (None, "none")))
 
@@ -61,7 +81,7 @@ class mIDS(KnownPolicy):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        mixture = _mixture(*self._scenarios(belief, context), eligible)
+        mixture = _mixture(self._scenarios(belief, context, eligible))
         return ActionProbabilities(mixture, "exact")
 
 
@@ -88,10 +108,11 @@ class mmIDS(JointPolicy):
         checks.positive_count("draws", self.draws)
         checks.count("seed", self.seed)
 
-    def _scenarios(self, belief: JointBelief, context: Context) -> tuple[FloatArray, FloatArray]:
-        """Return mean rewards `(1 or n, m, n_actions)` and weights `(n, m)` of the scenarios."""
+    def _scenarios(
+        self, belief: JointBelief, context: Context, eligible: BoolArray | None
+    ) -> Scenarios:
         rewards = scenarios.rewards(self.model, belief, context, self.draws, self.seed)
-        return rewards, np.full(rewards.shape[:2], 1 / self.draws)
+        return Scenarios(rewards, np.full(rewards.shape[:2], 1 / self.draws), eligible)
 
     def _choose(
         self,
@@ -101,7 +122,7 @@ class mmIDS(JointPolicy):
         rng: np.random.Generator,
         propensity: bool,
     ) -> Choice:
-        action, chance = _draw(*self._scenarios(belief, context), eligible, rng)
+        action, chance = _draw(self._scenarios(belief, context, eligible), rng)
         state = belief.log_weights.argmax(axis=1)
         return Choice(action, state, *((chance, "exact") if propensity else (None, "none")))
 
@@ -112,52 +133,47 @@ class mmIDS(JointPolicy):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        mixture = _mixture(*self._scenarios(belief, context), eligible)
+        mixture = _mixture(self._scenarios(belief, context, eligible))
         return ActionProbabilities(mixture, "exact")
 
 
-def _mixture(rewards: FloatArray, weights: FloatArray, eligible: BoolArray | None) -> FloatArray:
+def _mixture(given: Scenarios) -> FloatArray:
     """Return the probability of every action, `(n, n_actions)`."""
-    return minimal_ratio_mixture(*_costs_and_gains(rewards, weights, eligible), eligible)
+    return minimal_ratio_mixture(*_costs_and_gains(given), given.eligible)
 
 
-def _draw(
-    rewards: FloatArray,
-    weights: FloatArray,
-    eligible: BoolArray | None,
-    rng: np.random.Generator,
-) -> tuple[IntArray, FloatArray]:
+def _draw(given: Scenarios, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
     """Draw an action for each session: actions and their probabilities, both `(n,)`."""
-    regret, information = _costs_and_gains(rewards, weights, eligible)
+    regret, information = _costs_and_gains(given)
     if regret.shape[1] <= FEW_ACTIONS:
-        probabilities = minimal_ratio_mixture(regret, information, eligible)
+        probabilities = minimal_ratio_mixture(regret, information, given.eligible)
         action = choice.draw(probabilities, rng)
         return action, choice.at(probabilities, action)
     action, chance = np.empty(len(regret), np.int64), np.empty(len(regret))
     uniform = rng.random(len(regret))
-    for i, (places, shares) in enumerate(supports(regret, information, eligible)):
+    for i, (places, shares) in enumerate(supports(regret, information, given.eligible)):
         upper = shares.cumsum()
         chosen = int(upper.searchsorted(uniform[i] * upper[-1], side="right"))
         action[i], chance[i] = places[chosen], shares[chosen]
     return action, chance
 
 
-def _costs_and_gains(
-    rewards: FloatArray, weights: FloatArray, eligible: BoolArray | None
-) -> tuple[FloatArray, FloatArray]:
-    """Return D and v, both `(n, n_actions)`, in blocks of sessions.
-
-    `rewards` is `(1 or n, m, n_actions)`, `weights` `(n, m)`.
-    """
+def _costs_and_gains(given: Scenarios) -> tuple[FloatArray, FloatArray]:
+    """Return D and v, both `(n, n_actions)`, in blocks of sessions."""
+    rewards, weights, eligible, known = given
     n, (m, n_actions) = len(weights), rewards.shape[1:]
+    if n == 1:
+        best = best_actions(rewards, eligible) if known is None else known
+        return regret_and_information(rewards, weights, best)
     regret, information = np.empty((n, n_actions)), np.empty((n, n_actions))
     for block in blocks(n, m * n_actions):
         part = rewards if len(rewards) == 1 else rewards[block]
         if n_actions <= m:
             # The scenarios of an action side by side in memory: operations over actions are fast.
             part = np.ascontiguousarray(part.swapaxes(1, 2)).swapaxes(1, 2)
-        masked = choice.restrict(part, None if eligible is None else eligible[block, None, :])
-        regret[block], information[block] = regret_and_information(
-            part, weights[block], choice.best(masked)
-        )
+        if known is None:
+            best = best_actions(part, None if eligible is None else eligible[block])
+        else:
+            best = known if len(known.place) == 1 else known.rows(block)
+        regret[block], information[block] = regret_and_information(part, weights[block], best)
     return regret, information
