@@ -7,7 +7,7 @@ import pytest
 
 from latentbandits import BernoulliArms, CategoricalArms, ExponentialArms, GaussianArms, PoissonArms
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.cells import partition_log
+from latentbandits.learning.arms.cells import Prepare
 from latentbandits.learning.arms.climb import Problem, best_of, climb
 from latentbandits.learning.arms.families import REWARDS, make_family
 from latentbandits.learning.arms.families.gaussian import Gaussian
@@ -41,7 +41,7 @@ def problem_of(log, rewards):
     family = make_family(rewards, log.rewards)
     if isinstance(family, Gaussian):
         family = family.with_noise(0.3)
-    return Problem.of(family, partition_log(log, family))
+    return Problem.of(family, log)
 
 
 def start_of(problem, n_states, kappa=2.0, seed=0):
@@ -116,14 +116,15 @@ def test_a_step_is_that_of_the_textbook():
 def test_sums_of_partitions_add_whatever_the_order_of_users():
     log = generate_arms(n_users=2100, n_rounds=5, n_states=2, n_actions=3, seed=1).log
     family = make_family("gaussian", log.rewards)
-    parts = partition_log(log, family)
-    assert len(parts) == 4
-    mixture = start_of(Problem.of(family, parts), 3)
+    problem = Problem.of(family, log)
+    assert problem.engine.n_buckets == 4
+    mixture = start_of(problem, 3)
     current = vb.broadcast(family, mixture)
-    together = vb.fold(parts, current)
-    backwards = reduce(vb.Sums.__add__, [vb.summarise(part, current) for part in parts[::-1]])
+    together = problem.sums(mixture)
+    alone = [Prepare(family)(log.of_users(np.array([u]))) for u in range(log.n_users)]
+    backwards = reduce(vb.Sums.__add__, [vb.summarise(part, current) for part in alone[::-1]])
     shuffled = log.of_users(np.random.default_rng(0).permutation(log.n_users))
-    elsewhere = vb.fold(partition_log(shuffled, family), current)
+    elsewhere = Problem.of(family, shuffled).sums(mixture)
     for other in (backwards, elsewhere):
         for mine, theirs in zip(together, other, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-12)
@@ -132,9 +133,9 @@ def test_sums_of_partitions_add_whatever_the_order_of_users():
 def test_sparse_and_full_statistics_give_the_same_sums():
     log = small_log("categorical", n_users=40, n_rounds=3, n_actions=30)
     family = make_family("categorical", log.rewards)
-    (part,) = partition_log(log, family)
+    part = Prepare(family)(log)
     assert not isinstance(part.statistics, np.ndarray), "3 of 90 entries: sparse"
-    current = vb.broadcast(family, start_of(Problem.of(family, [part]), 2))
+    current = vb.broadcast(family, start_of(Problem.of(family, log), 2))
     from dataclasses import replace
 
     full = replace(part, statistics=part.statistics.toarray())

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from latentbandits.learning.engines.engine import AnyLog, summary_of
 from latentbandits.learning.learners import Learned
-from latentbandits.learning.logs import Log
+from latentbandits.learning.log_summary import LogSummary
 
 FAR_FROM_LEVEL = 0.07
 """Distance of an interval's coverage from its level that is worth a warning."""
@@ -20,7 +21,7 @@ ALIKE = 0.05
 """Share of the variance between states that is not a constant, below which only levels differ."""
 
 
-def cautions(log: Log, learned: Learned, report: Mapping[str, Any]) -> list[str]:
+def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[str]:
     """Return the warnings of a fit, one sentence each.
 
     Args:
@@ -29,7 +30,7 @@ def cautions(log: Log, learned: Learned, report: Mapping[str, Any]) -> list[str]
         report: the report on it, as `fit` makes it.
     """
     return [
-        *_about_log(log),
+        *_about_log(summary_of(log)),
         *_about_prediction(report["held_out"]),
         *_about_choice(report["selection"], report["settings"]),
         *_about_states(learned),
@@ -37,14 +38,14 @@ def cautions(log: Log, learned: Learned, report: Mapping[str, Any]) -> list[str]
     ]
 
 
-def _about_log(log: Log) -> list[str]:
+def _about_log(log: LogSummary) -> list[str]:
     found = []
-    if np.ptp(log.rewards) == 0:
+    if log.rewards.least == log.rewards.most:
         found.append(
-            f"all {log.n_events:,} rewards are {log.rewards[0]:g}: there is nothing to learn; is "
-            "it the right column?"
+            f"all {log.n_events:,} rewards are {log.rewards.least:g}: there is nothing to learn; "
+            "is it the right column?"
         )
-    single = float(np.mean(np.diff(log.starts) == 1))
+    single = float(log.users_of_length[log.lengths == 1].sum() / log.n_users)
     if single > ONE_ROW:
         found.append(
             f"{single:.0%} of the users have one row only: states can hardly be told apart; is it "

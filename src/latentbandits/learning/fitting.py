@@ -14,11 +14,14 @@ from latentbandits.learning.arms.choose_family import FamilyChoice, choose_famil
 from latentbandits.learning.arms.families import Rewards, make_family
 from latentbandits.learning.arms.learner import ArmsLearner, Method
 from latentbandits.learning.cautions import cautions
+from latentbandits.learning.engines.engine import Engine, Merged
+from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.formats import DETECTED, TextFormat
 from latentbandits.learning.interactions import Interactions, read_interactions
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.logs import Duplicates, Log
+from latentbandits.learning.log_summary import RewardSummary
+from latentbandits.learning.logs import Duplicates, Log, check_duplicates
 from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.requests import (
     Auto,
@@ -30,11 +33,11 @@ from latentbandits.learning.requests import (
 )
 from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.learning.tables import TableSource
-from latentbandits.learning.transforms import Transform, TransformedLearner, transformed
+from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
 from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
 from latentbandits.learning.verdict import judge_policies, unjudged
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.checks import FloatArray, positive_count
+from latentbandits.models.checks import positive_count
 
 HELD_OUT = 0.2
 MOST_HELD_OUT = 2_000
@@ -108,21 +111,21 @@ def fit(
             unrewarded=unrewarded,
         )
     )
-    raw = read.log
+    raw = engine_of(read.log)
     form = kind_of(kind, raw)
     check_options(form, method, reg, rewards, transform, noise)
     check_sizes(form, states, rank, raw)
-    check_rewards(raw, rewards, transform, log, reward, text_format)
+    check_rewards(raw.summary, rewards, transform, log, reward, text_format)
     merge = duplicates if duplicates != "auto" else "keep"
-    log = raw.merged(merge)
-    kept, held_out = split_users(log, seed)
+    everyone = raw if merge == "keep" else raw.mapped(Merged(check_duplicates(merge)))
+    kept, held_out = everyone.split(held_out_count(everyone.n_users), seed)
     families = None
     if form == "arms":
         families = _family(kept, held_out, rewards, transform, noise, seed, bar)
-        family = make_family(families.rewards, _units(log, transform), noise)
+        family = make_family(families.rewards, _units(everyone, transform), noise)
         learner: Learner = ArmsLearner(family, method=method)
     else:
-        clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(log, transform))
+        clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, transform))
         learner = LinearLearner(
             reg=None if reg == "auto" else reg,
             rank=None if rank == "auto" else rank,
@@ -136,15 +139,21 @@ def fit(
     if families is not None:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
     bar.start("learning from all users", 1)
-    selection, learned = _learn_all(selection, log, kept, held_out, seed)
+    selection, learned = _learn_all(selection, everyone, kept, held_out, seed)
     disagreement = None
     if bootstrap:
         disagreement = bootstrap_fits(
-            selection.learner, log, learned, selection.chosen, bootstrap, seed=seed, progress=bar
+            selection.learner,
+            everyone,
+            learned,
+            selection.chosen,
+            bootstrap,
+            seed=seed,
+            progress=bar,
         )
         learned = selection.learner.widened(learned, disagreement)
     judgement = judge_policies(selection.learned, kept, held_out, seed=seed, progress=bar)
-    catalogue = Catalogue(log.action_ids, _names(log, names), learned.features)
+    catalogue = Catalogue(everyone.action_ids, _names(everyone.action_ids, names), learned.features)
     asked: dict[str, Any] = {"states": states, "rank": rank, "reg": reg, "kind": kind}
     asked |= {"rewards": rewards, "transform": transform}
     settings = {"kind": form, "states": learned.model.n_states, "rank": selection.chosen.rank}
@@ -155,10 +164,10 @@ def fit(
         "settings": settings,
         "judgement": unjudged() if judgement is None else judgement.report(),
         "families": None if families is None else families.report(),
-        "log": report.of_log(raw, merge) | report.of_unrewarded(read),
+        "log": report.of_log(raw.summary, merge) | report.of_unrewarded(read),
         "selection": report.of_selection(selection.rows, selection.chosen),
         "states": report.of_states(learned, catalogue),
-        "held_out": report.of_held_out(selection.judged, kept, held_out),
+        "held_out": report.of_held_out(selection.judged, kept.summary, held_out),
         "uncertainty": report.of_uncertainty(learned, disagreement, bootstrap, seed),
     }
     content["warnings"] = [*selection.warnings, *cautions(raw, learned, content)]
@@ -166,16 +175,20 @@ def fit(
     return Fit(learned.model, catalogue, content)
 
 
+def held_out_count(n_users: int) -> int:
+    """Return how many of a log's users are held out."""
+    share = min(HELD_OUT, MOST_HELD_OUT / n_users)
+    return min(max(round(share * n_users), 1), n_users - 1)
+
+
 def split_users(log: Log, seed: int) -> tuple[Log, Log]:
     """Two logs: of the users that are kept, and of those held out; a hash of the id decides."""
-    share = min(HELD_OUT, MOST_HELD_OUT / log.n_users)
-    n_held_out = min(max(round(share * log.n_users), 1), log.n_users - 1)
-    out = user_hash.held_out(user_hash.user_keys(log.user_ids), n_held_out, seed)
+    out = user_hash.held_out(log.keys, held_out_count(log.n_users), seed)
     return log.of_users(np.flatnonzero(~out)), log.of_users(np.flatnonzero(out))
 
 
 def _family(
-    kept: Log,
+    kept: Engine,
     held_out: Log,
     rewards: Rewards | Auto,
     transform: Transform | None,
@@ -191,19 +204,21 @@ def _family(
     return choose_family(kept, held_out, asked=asked, seed=seed, progress=progress)
 
 
-def _are_clicks(log: Log, transform: Transform | None) -> bool:
+def _are_clicks(log: Engine, transform: Transform | None) -> bool:
     """Whether the rewards are 0 and 1, both of them, and stay so."""
-    binary = np.isin(log.rewards, (0.0, 1.0)).all() and np.ptp(log.rewards) > 0
-    return bool(binary) and transform is None
+    found = log.summary.rewards
+    binary = not found.outside["bernoulli"].n and found.least < found.most
+    return binary and transform is None
 
 
-def _units(log: Log, transform: Transform | None) -> FloatArray:
+def _units(log: Engine, transform: Transform | None) -> RewardSummary:
     """The rewards as the learner sees them."""
-    return log.rewards if transform is None else transformed(transform, log).rewards
+    seen = log if transform is None else log.mapped(Transformed(transform))
+    return seen.summary.rewards
 
 
 def _learn_all(
-    selection: Selection, log: Log, kept: Log, held_out: Log, seed: int
+    selection: Selection, log: Engine, kept: Engine, held_out: Log, seed: int
 ) -> tuple[Selection, Learned]:
     """Learn the choice from all users; the next one where clusters of all come out too small."""
     first = selection.chosen
@@ -226,5 +241,5 @@ def _learn_all(
     return selection, learned
 
 
-def _names(log: Log, names: Mapping[str, str] | None) -> list[str] | None:
-    return None if names is None else [names.get(i, i) for i in log.action_ids]
+def _names(ids: tuple[str, ...], names: Mapping[str, str] | None) -> list[str] | None:
+    return None if names is None else [names.get(i, i) for i in ids]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from latentbandits.learning.engines.engine import AnyLog
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress
 from latentbandits.models.checks import FloatArray, IntArray
@@ -47,7 +48,7 @@ class Learner(Protocol):
 
     def select(
         self,
-        kept: Log,
+        kept: AnyLog,
         held_out: Log,
         states: Sequence[int] | None,
         seed: int,
@@ -62,12 +63,12 @@ class Learner(Protocol):
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         """The choice among candidates; those without evidence could not be fitted."""
 
-    def learn(self, log: Log, chosen: Candidate, seed: int) -> Learned:
+    def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
         """The model of the choice, from all users of `log`."""
 
     def replicates(
         self,
-        log: Log,
+        log: AnyLog,
         learned: Learned,
         chosen: Candidate,
         n_fits: int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -10,8 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from latentbandits.learning import user_hash
 from latentbandits.learning.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.tables import Table, TableSource, as_text, read_table
+from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 Duplicates = Literal["keep", "mean", "last", "drop"]
@@ -42,6 +45,7 @@ class Log:
     user_ids: tuple[str, ...]
     action_ids: tuple[str, ...]
     repeats: BoolArray | None = None  # (n_events,): rows that repeat an earlier one exactly
+    known_keys: Keys | None = None  # (n_users,): hashes of the ids, where they are known
 
     def __post_init__(self) -> None:
         for array in (self.users, self.actions, self.rewards):
@@ -58,6 +62,11 @@ class Log:
     @property
     def n_events(self) -> int:
         return len(self.users)
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The hash of every user's id, `(n_users,)` (`user_hash`)."""
+        return user_hash.user_keys(self.user_ids) if self.known_keys is None else self.known_keys
 
     @cached_property
     def starts(self) -> IntArray:
@@ -86,11 +95,7 @@ class Log:
         >>> log.merged("mean").rewards, log.merged("last").rewards
         (array([1.5, 5. , 0. ]), array([5., 2., 0.]))
         """
-        if duplicates not in get_args(Duplicates):
-            raise LogError(
-                f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}"
-            )
-        if duplicates == "keep" or self.n_duplicates == 0:
+        if check_duplicates(duplicates) == "keep" or self.n_duplicates == 0:
             return self
         if duplicates == "drop":
             return self if self.repeats is None else self.of_events(~self.repeats)
@@ -106,20 +111,28 @@ class Log:
         order = np.argsort(place)
         place = place[order]
         return Log(
-            self.users[place], self.actions[place], rewards[order], self.user_ids, self.action_ids
+            self.users[place],
+            self.actions[place],
+            rewards[order],
+            self.user_ids,
+            self.action_ids,
+            known_keys=self.known_keys,
         )
 
     def of_users(self, chosen: IntArray) -> Log:
         """The log of `chosen` users, in that order; one who is chosen twice counts as two."""
         starts, lengths = self.starts[chosen], np.diff(self.starts)[chosen]
         ends = np.cumsum(lengths)
-        events = np.arange(ends[-1]) - np.repeat(ends - lengths - starts, lengths)
+        total = int(ends[-1]) if len(ends) else 0
+        events = np.arange(total) - np.repeat(ends - lengths - starts, lengths)
         return Log(
             np.repeat(np.arange(len(chosen)), lengths),
             self.actions[events],
             self.rewards[events],
             tuple(self.user_ids[u] for u in chosen),
             self.action_ids,
+            None if self.repeats is None else self.repeats[events],
+            self.keys[chosen],
         )
 
     def of_events(self, chosen: NDArray[np.bool_]) -> Log:
@@ -131,6 +144,7 @@ class Log:
             self.user_ids,
             self.action_ids,
             None if self.repeats is None else self.repeats[chosen],
+            self.known_keys,
         )
 
     def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
@@ -139,6 +153,35 @@ class Log:
         shuffled = rng.permutation(self.n_users)
         held_out, kept = np.sort(shuffled[:n_held_out]), np.sort(shuffled[n_held_out:])
         return self.of_users(kept), self.of_users(held_out)
+
+
+def check_duplicates(duplicates: Duplicates) -> Duplicates:
+    """LogError if `duplicates` is none of the ways to treat several rewards of a pair."""
+    if duplicates not in get_args(Duplicates):
+        raise LogError(
+            f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}"
+        )
+    return duplicates
+
+
+def join_logs(parts: Sequence[Log], action_ids: tuple[str, ...]) -> Log:
+    """Return logs of different users as one, users by ascending key."""
+    firsts = np.cumsum([0, *(part.n_users for part in parts)])
+    repeats = None
+    if any(part.repeats is not None for part in parts):
+        none = [np.zeros(p.n_events, np.bool_) if p.repeats is None else p.repeats for p in parts]
+        repeats = np.concatenate(none)
+    users = [part.users + first for part, first in zip(parts, firsts, strict=False)]
+    joined = Log(
+        np.concatenate([np.zeros(0, np.int64), *users]),
+        np.concatenate([np.zeros(0, np.int64), *(part.actions for part in parts)]),
+        np.concatenate([np.zeros(0), *(part.rewards for part in parts)]),
+        tuple(user for part in parts for user in part.user_ids),
+        action_ids,
+        repeats,
+        np.concatenate([np.zeros(0, np.uint64), *(part.keys for part in parts)]),
+    )
+    return joined.of_users(np.argsort(joined.keys, kind="stable"))
 
 
 def read_log(
@@ -160,19 +203,15 @@ def read_log(
     if len(set(columns)) < len(columns):
         raise LogError(f"user, action, reward and order are different columns; got {columns}")
     table = read_table(source, columns, text=(user, action, reward), text_format=text_format)
-    rewards = _rewards(table, reward)
+    rewards = checked_rewards(table, reward)
     users, user_ids = _encode(table, user)
     actions, action_ids = _encode(table, action)
-    for noun, ids in (("user", user_ids), ("action", action_ids)):
-        if len(ids) < 2:
-            raise LogError(
-                f"the log has one {noun} only ({ids[0]!r}): there is nothing to tell apart; is "
-                f"{user if noun == 'user' else action!r} the right column?"
-            )
+    check_several("user", user_ids, user)
+    check_several("action", action_ids, action)
     frame = pl.DataFrame({"user": users, "action": actions, "reward": rewards})
     keys = ["user"]
     if order is not None:
-        _refuse(table, order, table.frame[order].is_null(), "has no value")
+        refuse(table, order, table.frame[order].is_null(), "has no value")
         frame, keys = frame.with_columns(table.frame[order].alias("order")), ["user", "order"]
     repeats = ~frame.select(pl.struct(pl.all()).is_first_distinct()).to_series()
     frame = frame.with_columns(repeats.alias("repeat")).sort(keys, maintain_order=True)
@@ -199,7 +238,8 @@ def read_names(
     return {i: n for i, n in zip(ids, names, strict=True) if i is not None and n is not None}
 
 
-def _rewards(table: Table, column: str) -> pl.Series:
+def checked_rewards(table: Table, column: str) -> pl.Series:
+    """Return the rewards as numbers; LogError where one is none."""
     given = table.frame[column]
     if given.dtype == pl.String:
         words = given.str.strip_chars().str.to_lowercase()
@@ -209,11 +249,12 @@ def _rewards(table: Table, column: str) -> pl.Series:
         numbers = given.cast(pl.Float64, strict=False)
     except pl.exceptions.PolarsError:
         raise LogError(f"{column} must hold numbers; it holds {given.dtype}") from None
-    _refuse(table, column, numbers.is_null() | ~numbers.is_finite(), "is not a finite number")
+    refuse(table, column, numbers.is_null() | ~numbers.is_finite(), "is not a finite number")
     return numbers
 
 
-def _refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
+def refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
+    """LogError that names the first of the `bad` rows of a column."""
     marked = bad.fill_null(True)
     if marked.any():
         row = int(marked.arg_max() or 0)
@@ -223,13 +264,26 @@ def _refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
         )
 
 
-def _encode(table: Table, name: str) -> tuple[pl.Series, tuple[str, ...]]:
-    """Each row's index into the ids, and the ids: by number where all are whole numbers."""
-    _refuse(table, name, table.frame[name].is_null(), "has no value")
-    text = as_text(table.frame[name])
-    ids = text.unique()
+def check_several(noun: str, ids: tuple[str, ...], column: str) -> None:
+    """LogError if there is one user, or one action, only."""
+    if len(ids) < 2:
+        raise LogError(
+            f"the log has one {noun} only ({ids[0]!r}): there is nothing to tell apart; is "
+            f"{column!r} the right column?"
+        )
+
+
+def sort_ids(ids: pl.Series) -> pl.Series:
+    """Return different ids in order: by number where all are whole numbers."""
     numbers = ids.cast(pl.Int64, strict=False)
     by_number = numbers.null_count() == 0 and (numbers.cast(pl.String) == ids).all()
-    ids = ids.gather(numbers.arg_sort()) if by_number else ids.sort()
+    return ids.gather(numbers.arg_sort()) if by_number else ids.sort()
+
+
+def _encode(table: Table, name: str) -> tuple[pl.Series, tuple[str, ...]]:
+    """Each row's index into the ids, and the ids: by number where all are whole numbers."""
+    refuse(table, name, table.frame[name].is_null(), "has no value")
+    text = as_text(table.frame[name])
+    ids = sort_ids(text.unique())
     codes = text.cast(pl.Enum(ids)).to_physical().cast(pl.Int64)
     return codes, tuple(ids)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from latentbandits.learning.arms.cells import partition_log
 from latentbandits.learning.arms.climb import TOLERANCE, Climbed, Problem, best_of
 from latentbandits.learning.arms.families import Rewards, make_family
 from latentbandits.learning.arms.families.family import ArmsModel
@@ -50,8 +49,8 @@ def fit_mixture(
     >>> from latentbandits.learning.logs import read_log
     >>> log = read_log({"u": [1, 1, 2, 2], "a": list("xyxy"), "r": [1, 0, 0, 1.2]}, "u", "a", "r")
     >>> fit_mixture(log, 2, noise=0.1).model.means.round(1)
-    array([[0. , 1.2],
-           [1. , 0. ]])
+    array([[1. , 0. ],
+           [0. , 1.2]])
     """
     problem = mixture_problem(log, n_states, rewards, noise)
     if n_restarts < 1:
@@ -66,7 +65,7 @@ def mixture_problem(log: Log, n_states: int, rewards: Rewards, noise: float | No
     """Return the log as the mixture reads it; LogError where it cannot have so many states."""
     check_size(log, n_states)
     family = make_family(rewards, log.rewards, noise)
-    return Problem.of(family, partition_log(log, family))
+    return Problem.of(family, log)
 
 
 def fit_from(problem: Problem, start: Mixture) -> MixtureFit:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from latentbandits.learning.engines.engine import AnyLog, summary_of
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress, Silent
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
@@ -277,7 +278,7 @@ class _Offers:
         self._left = np.where(under_way, last, self._left)
 
 
-def action_averages(log: Log, n_actions: int | None = None) -> FloatArray:
+def action_averages(log: AnyLog, n_actions: int | None = None) -> FloatArray:
     """Return the average reward of every action, shrunk towards the average of all.
 
     (sum + k m) / (count + k), m the mean of all rewards and k = within-action variance over
@@ -289,15 +290,17 @@ def action_averages(log: Log, n_actions: int | None = None) -> FloatArray:
     array([1., 0.])
     """
     size = log.n_actions if n_actions is None else n_actions
-    counts = np.bincount(log.actions, minlength=size)
-    sums = np.bincount(log.actions, log.rewards, minlength=size)
-    overall = float(log.rewards.mean())
+    found = summary_of(log)
+    beyond = np.zeros(size - len(found.action_counts))
+    counts: FloatArray = np.append(found.action_counts.astype(np.float64), beyond)
+    sums: FloatArray = np.append(found.action_sums, beyond)
+    squares: FloatArray = np.append(found.action_squares, beyond)
+    overall = found.rewards.mean
     means = np.divide(sums, counts, out=np.full(size, overall), where=counts > 0)
-    squares = np.bincount(log.actions, log.rewards**2, minlength=size)
-    spare = max(log.n_events - int(np.count_nonzero(counts)), 1)
+    spare = max(found.n_events - int(np.count_nonzero(counts)), 1)
     within = float(np.maximum(squares - sums * means, 0.0).sum()) / spare
     # E sum n_a (mean_a - overall)^2 = (A - 1) within + (N - sum n_a^2 / N) between
-    n = float(log.n_events)
+    n = float(found.n_events)
     scatter = float(counts @ (means - overall) ** 2)
     surplus = scatter - (np.count_nonzero(counts) - 1) * within
     between = surplus / (n - float(counts @ counts) / n)

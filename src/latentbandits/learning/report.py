@@ -12,6 +12,7 @@ from latentbandits.learning.arms.fitted import FittedArms
 from latentbandits.learning.heldout import HeldOut
 from latentbandits.learning.interactions import Interactions
 from latentbandits.learning.learners import Learned
+from latentbandits.learning.log_summary import LogSummary
 from latentbandits.learning.logs import DUPLICATES, Duplicates, Log
 from latentbandits.learning.selection import Candidate
 from latentbandits.learning.uncertainty import DELTAS, Disagreement, prior_errors
@@ -27,18 +28,17 @@ _KNOWN_WELL = 0.8  # of all rewards are for the actions that are told apart from
 _FEW = 50  # actions of which none is rare
 
 
-def of_log(log: Log, duplicates: Duplicates) -> dict[str, Any]:
-    lengths = np.diff(log.starts)
+def of_log(log: LogSummary, duplicates: Duplicates) -> dict[str, Any]:
     return {
         "users": log.n_users,
-        "actions": log.n_actions,
+        "actions": len(log.action_counts),
         "rewards": log.n_events,
-        "rewards_per_user": {"least": int(lengths.min()), "median": float(np.median(lengths)),
-                             "most": int(lengths.max())},
-        "reward_mean": float(log.rewards.mean()),
-        "reward_sd": float(log.rewards.std()),
-        "reward_least": float(log.rewards.min()),
-        "reward_most": float(log.rewards.max()),
+        "rewards_per_user": {"least": int(log.lengths[0]), "median": log.median_length,
+                             "most": int(log.lengths[-1])},
+        "reward_mean": log.rewards.mean,
+        "reward_sd": log.rewards.deviation,
+        "reward_least": log.rewards.least,
+        "reward_most": log.rewards.most,
         "repeated_pairs": log.n_duplicates,
         "repeated_pairs_are": DUPLICATES[duplicates],
         "repeated_rows": log.n_repeated_rows,
@@ -60,12 +60,10 @@ def of_selection(rows: Sequence[Candidate], chosen: Candidate) -> list[dict[str,
     return [row.row(row is chosen) for row in rows]
 
 
-def of_held_out(found: HeldOut, kept: Log, held_out: Log) -> dict[str, Any]:
+def of_held_out(found: HeldOut, kept: LogSummary, held_out: Log) -> dict[str, Any]:
     """Errors, beside those of the action's mean over all users; and calibration."""
-    counts = np.bincount(kept.actions, minlength=kept.n_actions)
-    sums = np.bincount(kept.actions, kept.rewards, minlength=kept.n_actions)
-    overall = kept.rewards.mean()
-    means = (sums + overall) / (counts + 1)
+    counts = kept.action_counts
+    means = (kept.action_sums + kept.rewards.mean) / (counts + 1)
     baseline = np.sqrt(np.mean((found.reward - means[found.action]) ** 2))
     histogram = np.histogram(found.uniform, BINS, (0.0, 1.0))[0] / len(found.uniform)
     return {

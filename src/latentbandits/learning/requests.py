@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, get_args
 
-import numpy as np
 import polars as pl
 
 from latentbandits.learning.arms.families import REWARDS, Rewards, family_class
 from latentbandits.learning.arms.learner import Method
+from latentbandits.learning.engines.engine import AnyLog, Engine
 from latentbandits.learning.formats import LogError, TextFormat
+from latentbandits.learning.log_summary import LogSummary
 from latentbandits.learning.logs import Log
 from latentbandits.learning.tables import TableSource, read_table
 from latentbandits.learning.transforms import TRANSFORMS, Transform
@@ -25,7 +26,7 @@ MOST_ARMS = 50
 """Actions up to which `auto` learns a model of arms."""
 
 
-def kind_of(kind: Kind, log: Log) -> Form:
+def kind_of(kind: Kind, log: AnyLog) -> Form:
     """The kind of model that is asked for; "auto" is arms up to 50 actions."""
     _one_of("kind", kind, get_args(Kind))
     if kind == "auto":
@@ -64,7 +65,7 @@ def check_options(
         raise LogError(f"noise is for gaussian rewards; these are {rewards}")
 
 
-def check_sizes(kind: Form, states: int | Auto, rank: int | Auto, log: Log) -> None:
+def check_sizes(kind: Form, states: int | Auto, rank: int | Auto, log: AnyLog) -> None:
     """Refuse more states or a higher rank than the log can have."""
     if states != "auto" and positive_count("states", states) > log.n_users:
         raise LogError(
@@ -83,41 +84,40 @@ def check_sizes(kind: Form, states: int | Auto, rank: int | Auto, log: Log) -> N
 
 
 def check_rewards(
-    log: Log,
+    log: LogSummary,
     rewards: Rewards | Auto,
     transform: Transform | None,
-    source: TableSource | Log,
+    source: TableSource | AnyLog,
     column: str | None,
     text_format: TextFormat,
 ) -> None:
     """Refuse rewards outside the family or the transform asked for."""
-    values = np.asarray(log.rewards)
     if transform is not None:
         kind = TRANSFORMS[transform]
         wanted = "above -1" if transform == "log1p" else "not negative"
-        what = f"--transform {transform}"
+        what, found = f"--transform {transform}", log.rewards.outside[transform]
         mask: Mask = kind.outside
         help_ = "shift the rewards, or leave the transform out"
     elif rewards != "auto":
         family = family_class(rewards)
         wanted, what, mask = family.support, f"--rewards {rewards}", family.outside
+        found = log.rewards.outside[rewards]
         help_ = "choose another family, or --rewards auto"
     else:
         return
-    outside = mask(values)
-    if outside.any():
-        first = _first_row(source, column, text_format, mask) or _first_event(log, outside)
+    if found.n:
+        first = _first_row(source, column, text_format, mask) or found.where
         raise LogError(
-            f"{what} takes rewards that are {wanted}; {int(outside.sum()):,} of {len(values):,} "
+            f"{what} takes rewards that are {wanted}; {found.n:,} of {log.n_events:,} "
             f"are not, the first is {first}: {help_}"
         )
 
 
 def _first_row(
-    source: TableSource | Log, column: str | None, text_format: TextFormat, mask: Mask
+    source: TableSource | AnyLog, column: str | None, text_format: TextFormat, mask: Mask
 ) -> str | None:
     """Where the first such reward is in the table; None if there is no table to look at."""
-    if isinstance(source, Log) or column is None:
+    if isinstance(source, (Log, Engine)) or column is None:
         return None
     table = read_table(source, [column], text=(column,), text_format=text_format)
     numbers = table.frame[column].cast(pl.Float64, strict=False).fill_null(0.0).to_numpy()
@@ -126,12 +126,6 @@ def _first_row(
         return None
     row = int(outside.argmax())
     return f"{table.where(row)}: {numbers[row]:g}"
-
-
-def _first_event(log: Log, outside: BoolArray) -> str:
-    event = int(outside.argmax())
-    user, action = log.user_ids[log.users[event]], log.action_ids[log.actions[event]]
-    return f"{log.rewards[event]:g}, of user {user} for action {action}"
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

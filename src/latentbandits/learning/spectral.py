@@ -22,6 +22,8 @@ from latentbandits.learning.arms.climb import Problem
 from latentbandits.learning.arms.families import Rewards
 from latentbandits.learning.arms.learner import check_size
 from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.engines.engine import AnyLog
+from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.logs import Log
 from latentbandits.learning.mixture import MixtureFit, fit_from, mixture_problem
 from latentbandits.learning.tables import LogError
@@ -74,7 +76,7 @@ def fit_spectral(
     return fit_from(problem, spectral_start(problem, log, n_states, seed))
 
 
-def spectral_start(problem: Problem, log: Log, n_states: int, seed: int) -> Mixture:
+def spectral_start(problem: Problem, log: AnyLog, n_states: int, seed: int) -> Mixture:
     """Return the mixture of the moments' means and shares, as a start of the climb."""
     found = decompose(moments(log), n_states, seed=seed)
     family = problem.family
@@ -87,7 +89,28 @@ def spectral_start(problem: Problem, log: Log, n_states: int, seed: int) -> Mixt
     return Mixture(phi, 1.0 + found.shares[None] * problem.totals.n_users[0], strength, noise)
 
 
-def moments(log: Log) -> Moments:
+class MomentSums(NamedTuple):
+    """Sums over users of products of one, two and three different rounds."""
+
+    paid: tuple[FloatArray, FloatArray, FloatArray]  # of rewards
+    played: tuple[FloatArray, FloatArray, FloatArray]  # of ones
+    square: FloatArray  # (n_actions,): of squared rewards
+
+
+class MomentsPass:
+    """A pass that sums the moments of users with three rewards or more."""
+
+    def summarise(self, partition: Log, parameters: None) -> MomentSums:
+        log = partition.of_users(np.flatnonzero(np.diff(partition.starts) >= 3))
+        weight = np.diff(log.starts).astype(np.float64)
+        cell = log.users * log.n_actions + log.actions
+        powers = [_totals(log, cell, log.rewards**k) for k in range(4)]
+        paid = _distinct(powers[1], powers[2], powers[3], weight)
+        played = _distinct(powers[0], powers[0], powers[0], weight)
+        return MomentSums(paid, played, (powers[2] / weight[:, None]).sum(axis=0))
+
+
+def moments(log: AnyLog) -> Moments:
     """Averages over all ordered pairs and triples of different rounds of a user.
 
     Every choice of three rounds serves as the three views, which loses nothing to how a log is
@@ -100,18 +123,15 @@ def moments(log: Log) -> Moments:
             f"the spectral method takes at most {LARGEST} actions (its third moment has their "
             f"number cubed entries); the log has {log.n_actions:,}: use --method em"
         )
-    n_rounds = np.diff(log.starts)
-    if (n_rounds >= 3).sum() < 2:
+    log = engine_of(log)
+    found = log.summary
+    enough = int(found.users_of_length[found.lengths >= 3].sum())
+    if enough < 2:
         raise LogError(
             "the spectral method needs users with at least 3 rewards, which give three views of "
-            f"their state; {int((n_rounds >= 3).sum())} of {log.n_users} have them: use --method em"
+            f"their state; {enough} of {log.n_users} have them: use --method em"
         )
-    log = log.of_users(np.flatnonzero(n_rounds >= 3))
-    weight = np.diff(log.starts).astype(np.float64)
-    cell = log.users * log.n_actions + log.actions
-    powers = [_totals(log, cell, log.rewards**k) for k in range(4)]
-    paid = _distinct(powers[1], powers[2], powers[3], weight)
-    played = _distinct(powers[0], powers[0], powers[0], weight)
+    paid, played, square = log.fold(MomentsPass(), None)
     for count, noun in ((played[1], "pair"), (played[2], "triple")):
         if (count <= 0).any():
             names = ", ".join(log.action_ids[i] for i in np.argwhere(count <= 0)[0])
@@ -120,8 +140,7 @@ def moments(log: Log) -> Moments:
                 "method needs of every action with every other: use --method em"
             )
     first, second, third = (a / b for a, b in zip(paid, played, strict=True))
-    square = (powers[2] / weight[:, None]).sum(axis=0) / played[0]
-    return Moments(first, second, third, square)
+    return Moments(first, second, third, square / played[0])
 
 
 def decompose(moments: Moments, n_states: int, *, seed: int = 0) -> Decomposition:

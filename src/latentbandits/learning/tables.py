@@ -60,17 +60,26 @@ def read_table(
     (2, 1)
     """
     if isinstance(source, (str, os.PathLike)):
-        paths = _files(os.fspath(source))
-        return _read_files(paths, columns, text, text_format, one_kind=True)
+        return _read_files(files_of(source), columns, text, text_format, one_kind=True)
     if isinstance(source, (list, tuple)) and source:
-        if not all(isinstance(part, (str, os.PathLike)) for part in source):
-            raise LogError("a list of tables must hold paths; concatenate frames before")
-        paths = [path for part in source for path in _files(os.fspath(part))]
-        return _read_files(paths, columns, text, text_format, one_kind=len(source) == 1)
+        one_kind = len(source) == 1
+        return _read_files(files_of(source), columns, text, text_format, one_kind=one_kind)
     frame = _from_frame(source, columns)
     if frame.is_empty():
         raise LogError("the table has no rows")
     return Table(frame)
+
+
+def files_of(source: TableSource) -> list[Path]:
+    """Return the files of a path, folder or glob, or of a list of these."""
+    parts = source if isinstance(source, (list, tuple)) else [source]
+    if not all(isinstance(part, (str, os.PathLike)) for part in parts):
+        raise LogError("a list of tables must hold paths; concatenate frames before")
+    paths = [path for part in parts for path in files_of_path(os.fspath(part))]
+    twice = [path for i, path in enumerate(paths) if path.resolve() in map(Path.resolve, paths[:i])]
+    if twice:
+        raise LogError(f"{twice[0]} is named twice: its rows would count twice")
+    return paths
 
 
 def column_names(source: TableSource) -> list[str]:
@@ -80,7 +89,7 @@ def column_names(source: TableSource) -> list[str]:
     ['user', 'reward']
     """
     if isinstance(source, (str, os.PathLike)):
-        return read_file(_files(os.fspath(source))[0], ()).columns
+        return read_file(files_of_path(os.fspath(source))[0], ()).columns
     if isinstance(source, pl.LazyFrame):
         return source.collect_schema().names()
     if isinstance(source, Mapping):
@@ -91,7 +100,7 @@ def column_names(source: TableSource) -> list[str]:
     return [str(column) for column in columns]
 
 
-def _files(source: str) -> list[Path]:
+def files_of_path(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir():
         found = sorted(p for p in path.rglob("*") if p.name.endswith(SUFFIXES) and p.is_file())
@@ -116,13 +125,10 @@ def _read_files(
     one_kind: bool,
 ) -> Table:
     """Read files one after the other; those of `one_kind` must have the same columns and types."""
-    twice = [path for i, path in enumerate(paths) if path.resolve() in map(Path.resolve, paths[:i])]
-    if twice:
-        raise LogError(f"{twice[0]} is named twice: its rows would count twice")
     frames, first = [], list[str]()
     for path in paths:
         whole = read_file(path, columns, text_format)
-        _check_columns(columns, whole.columns, str(path))
+        check_columns(columns, whole.columns, str(path))
         first = first or whole.columns
         if one_kind and path.suffix == paths[0].suffix and set(first) != set(whole.columns):
             raise LogError(
@@ -130,7 +136,7 @@ def _read_files(
                 f"{path} has {', '.join(whole.columns)}. Give files of one kind, or a glob that "
                 "matches only those"
             )
-        frames.append(_typed(whole.select(columns), text))
+        frames.append(typed(whole.select(columns), text))
     if not one_kind:
         frames = [frame.with_columns(as_text(frame[name]) for name in text) for frame in frames]
     for path, frame in zip(paths, frames, strict=True):
@@ -148,7 +154,7 @@ def _read_files(
     return Table(frame, tuple(str(path) for path in paths), ends)
 
 
-def _typed(frame: pl.DataFrame, text: Sequence[str]) -> pl.DataFrame:
+def typed(frame: pl.DataFrame, text: Sequence[str]) -> pl.DataFrame:
     """Strings as numbers where all of a column are, but for `text` columns."""
     for name in frame.columns:
         column = frame[name]
@@ -170,7 +176,7 @@ def as_text(column: pl.Series) -> pl.Series:
     return column.cast(pl.String)
 
 
-def _check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
+def check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
     missing = [column for column in wanted if column not in there]
     if missing:
         noun = "column" if len(missing) == 1 else "columns"
@@ -183,15 +189,15 @@ def _from_frame(source: TableSource, columns: Sequence[str]) -> pl.DataFrame:
     if isinstance(source, pl.LazyFrame):
         source = source.collect()
     if isinstance(source, pl.DataFrame):
-        _check_columns(columns, source.columns, "the frame")
+        check_columns(columns, source.columns, "the frame")
         return source.select(columns)
     if type(source).__module__.split(".")[0] == "pandas":
-        _check_columns(columns, [str(column) for column in source.columns], "the frame")
+        check_columns(columns, [str(column) for column in source.columns], "the frame")
         return _frame({column: source[column].to_numpy() for column in columns})
     if hasattr(source, "__arrow_c_stream__"):
         return _from_frame(pl.DataFrame(source), columns)
     if isinstance(source, Mapping):
-        _check_columns(columns, [str(column) for column in source], "the mapping")
+        check_columns(columns, [str(column) for column in source], "the mapping")
         return _frame({column: source[column] for column in columns})
     raise LogError(
         "a log is a path, a polars, pandas or Arrow frame, or a mapping of columns; got a "

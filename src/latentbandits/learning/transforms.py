@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from latentbandits.learning.engines.engine import AnyLog, Engine, summary_of
+from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.learners import Learned, Learner, Replicate
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress
@@ -34,14 +36,19 @@ TRANSFORMS: Mapping[Transform, type[TransformedRewards]] = {
 _POOLED = 20.0  # rewards at the overall smearing that are added to those of an action
 
 
-def can_apply(transform: Transform, rewards: FloatArray) -> bool:
-    """Whether all rewards are in the domain of the transform."""
-    return not bool(TRANSFORMS[transform].outside(rewards).any())
-
-
 def transformed(transform: Transform, log: Log) -> Log:
     """Return the log with f(r) in place of r."""
     return replace(log, rewards=TRANSFORMS[transform].forward(np.asarray(log.rewards)))
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """A change of every partition of a log: f(r) in place of r."""
+
+    transform: Transform
+
+    def __call__(self, log: Log) -> Log:
+        return transformed(self.transform, log)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +60,7 @@ class TransformedLearner:
 
     def select(
         self,
-        kept: Log,
+        kept: AnyLog,
         held_out: Log,
         states: Sequence[int] | None,
         seed: int,
@@ -61,7 +68,7 @@ class TransformedLearner:
     ) -> Selection:
         """Choose on f(r); evidence and errors of the candidates are those of f(r)."""
         found = self.learner.select(
-            transformed(self.transform, kept),
+            self._mapped(kept),
             transformed(self.transform, held_out),
             states,
             seed,
@@ -74,14 +81,12 @@ class TransformedLearner:
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         return self.learner.choose(rows)
 
-    def learn(self, log: Log, chosen: Candidate, seed: int) -> Learned:
-        return self._wrapped(
-            self.learner.learn(transformed(self.transform, log), chosen, seed), log
-        )
+    def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
+        return self._wrapped(self.learner.learn(self._mapped(log), chosen, seed), log)
 
     def replicates(
         self,
-        log: Log,
+        log: AnyLog,
         learned: Learned,
         chosen: Candidate,
         n_fits: int,
@@ -92,7 +97,7 @@ class TransformedLearner:
         assert isinstance(inner, Learned)
         c = learned.model.smearing
         for again in self.learner.replicates(
-            transformed(self.transform, log), inner, chosen, n_fits, seed, progress
+            self._mapped(log), inner, chosen, n_fits, seed, progress
         ):
             yield again._replace(rewards=learned.model.mean(again.rewards, c))
 
@@ -112,20 +117,23 @@ class TransformedLearner:
     def settings(self) -> dict[str, Any]:
         return self.learner.settings() | {"transform": self.transform}
 
-    def _wrapped(self, inner: Learned, log: Log) -> Learned:
+    def _mapped(self, log: AnyLog) -> Engine:
+        return engine_of(log).mapped(Transformed(self.transform))
+
+    def _wrapped(self, inner: Learned, log: AnyLog) -> Learned:
         kind = TRANSFORMS[self.transform]
-        level = float(kind.forward(np.asarray(log.rewards)).mean())
+        level = self._mapped(log).summary.rewards.mean
         c = smearing(kind, inner, log)
         return replace(inner, model=kind(inner.model, c, level), fitted=inner)
 
 
-def smearing(kind: type[TransformedRewards], inner: Learned, log: Log) -> FloatArray:
+def smearing(kind: type[TransformedRewards], inner: Learned, log: AnyLog) -> FloatArray:
     """Return c for which the model's average reward is that of the log (Duan 1983).
 
     For arms one c for each action, pooled with that of all rewards; for features one number.
     """
-    counts = np.bincount(log.actions, minlength=log.n_actions).astype(np.float64)
-    sums = np.bincount(log.actions, log.rewards, minlength=log.n_actions)
+    found = summary_of(log)
+    counts, sums = found.action_counts.astype(np.float64), found.action_sums
     features = None if inner.features is None else inner.features[None]
     model = inner.model
     mean, variance = (part[0] for part in model.posterior_rewards(model.parameters(1), features))

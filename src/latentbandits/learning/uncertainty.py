@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentbandits.learning.alignment import align
+from latentbandits.learning.engines.engine import AnyLog
 from latentbandits.learning.learners import Learned, Learner
-from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.selection import Candidate
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
@@ -65,7 +65,7 @@ class Disagreement:
 
 def bootstrap(
     learner: Learner,
-    log: Log,
+    log: AnyLog,
     learned: Learned,
     chosen: Candidate,
     n_fits: int,

@@ -19,7 +19,8 @@ Keys = NDArray[np.uint64]
 MOST_BUCKETS = 256
 _USERS_OF_A_BUCKET = 512
 
-_HOLD_OUT, _BUCKET, _BOOTSTRAP, _SAMPLE = 1, 2, 3, 4  # purposes: each gets hashes of its own
+HOLD_OUT, BUCKET, BOOTSTRAP, SAMPLE = 1, 2, 3, 4
+"""Purposes of hashes: each gets hashes of its own."""
 
 
 def user_keys(ids: Sequence[str]) -> Keys:
@@ -38,7 +39,7 @@ def held_out(keys: Keys, n_held_out: int, seed: int) -> BoolArray:
     >>> held_out(user_keys(["a", "b", "c"]), 1, seed=0).tolist()
     [False, False, True]
     """
-    hashes = _mix(keys, seed, _HOLD_OUT)
+    hashes = mix(keys, seed, HOLD_OUT)
     marked = np.zeros(len(keys), np.bool_)
     marked[np.argsort(hashes, kind="stable")[:n_held_out]] = True
     return marked
@@ -48,7 +49,7 @@ def sample(keys: Keys, size: int, seed: int) -> IntArray:
     """Return the indices of `size` users chosen by hash, ascending; all where there are fewer."""
     if size >= len(keys):
         return np.arange(len(keys))
-    return np.sort(np.argsort(_mix(keys, seed, _SAMPLE), kind="stable")[:size])
+    return np.sort(np.argsort(mix(keys, seed, SAMPLE), kind="stable")[:size])
 
 
 def bucket_count(n_users: int) -> int:
@@ -63,7 +64,7 @@ def bucket_count(n_users: int) -> int:
 
 def buckets(keys: Keys, n_buckets: int) -> IntArray:
     """Return the bucket of every user, `(n_users,)`."""
-    return (_mix(keys, 0, _BUCKET) % np.uint64(n_buckets)).astype(np.int64)
+    return (mix(keys, 0, BUCKET) % np.uint64(n_buckets)).astype(np.int64)
 
 
 def bootstrap_weights(keys: Keys, n_replicates: int, seed: int) -> FloatArray:
@@ -76,12 +77,12 @@ def bootstrap_weights(keys: Keys, n_replicates: int, seed: int) -> FloatArray:
     edges = pdtr(np.arange(12), 1.0)
     weights = np.empty((len(keys), n_replicates))
     for i in range(n_replicates):
-        uniform = _mix(keys, seed * 1_000_003 + i, _BOOTSTRAP).astype(np.float64) / 2.0**64
+        uniform = mix(keys, seed * 1_000_003 + i, BOOTSTRAP).astype(np.float64) / 2.0**64
         weights[:, i] = np.searchsorted(edges, uniform, side="right")
     return weights
 
 
-def _mix(keys: Keys, seed: int, purpose: int) -> Keys:
+def mix(keys: Keys, seed: int, purpose: int) -> Keys:
     """Hash keys together with a seed and a purpose (the finaliser of SplitMix64, twice)."""
     salt = np.array([seed % 2**63, purpose], np.uint64)
     with np.errstate(over="ignore"):

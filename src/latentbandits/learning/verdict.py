@@ -16,6 +16,7 @@ import numpy as np
 
 from latentbandits.learning import replay as replays
 from latentbandits.learning import user_hash
+from latentbandits.learning.engines.engine import AnyLog, summary_of
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs import Log
 from latentbandits.learning.one_state import one_state_model
@@ -200,7 +201,7 @@ def unjudged() -> dict[str, Any]:
 
 def judge_policies(
     learned: Learned,
-    kept: Log,
+    kept: AnyLog,
     held_out: Log,
     *,
     most_rounds: int = replays.MOST_ROUNDS,
@@ -227,8 +228,9 @@ def judge_policies(
     particles = isinstance(learned.model, ParticleModel)
     most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
     if log.n_users > most:
-        log = log.of_users(user_hash.sample(user_hash.user_keys(log.user_ids), most, seed))
-    low, high = float(kept.rewards.min()), float(kept.rewards.max())
+        log = log.of_users(user_hash.sample(log.keys, most, seed))
+    found = summary_of(kept).rewards
+    low, high = found.least, found.most
     inputs = Inputs(
         learned.model,
         reward_range=(low, high) if low < high else None,
@@ -249,8 +251,8 @@ def judge_policies(
         name: PolicyPlayer(policy, log.n_actions, learned.features)
         for name, policy in others.items()
     }
-    found = replays.replay(players, log, most_rounds=most_rounds, seed=seed, progress=bar)
-    before = Judgement(found, tuple(on_model), {}, value_of_state(learned, log, seed))
+    played = replays.replay(players, log, most_rounds=most_rounds, seed=seed, progress=bar)
+    before = Judgement(played, tuple(on_model), {}, value_of_state(learned, log, seed))
     admitted = {name: on_model[name] for name in before.admitted}
     return replace(before, simulated=_simulate(admitted, learned, log, seed, bar))
 

@@ -1,4 +1,5 @@
-"""Conformance checks for any policy, model, environment or store: call them from your own tests.
+"""Conformance checks to call from your own tests: of policies, models, environments, stores,
+learners and engines.
 
 >>> from latentbandits import UCB1
 >>> check_policy(UCB1(n_actions=3), n_actions=3)
@@ -13,9 +14,17 @@ from latentbandits.testing.models import check_model
 from latentbandits.testing.policies import check_policy
 
 if TYPE_CHECKING:
+    from latentbandits.testing.learners import check_engine, check_learner
     from latentbandits.testing.stores import check_store
 
-__all__ = ["check_environment", "check_model", "check_policy", "check_store"]
+__all__ = [
+    "check_engine",
+    "check_environment",
+    "check_learner",
+    "check_model",
+    "check_policy",
+    "check_store",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +32,8 @@ def __getattr__(name: str) -> Any:
         from latentbandits.testing.stores import check_store
 
         return check_store
+    if name in ("check_engine", "check_learner"):  # these need the extra `learning`
+        from latentbandits.testing import learners
+
+        return getattr(learners, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,8 +7,7 @@ sums are the same wherever a partition is summed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.logs import Log
 from latentbandits.learning.user_hash import Keys
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import FloatArray
 
 _DENSE = 0.1  # share of entries above which a full array is faster than a sparse one
 
@@ -62,12 +61,45 @@ class Totals(NamedTuple):
         return Totals(*(a + b for a, b in zip(self, other, strict=True)))  # type: ignore[operator]
 
 
-def partition_log(log: Log, family: Family, *, n_replicates: int = 0, seed: int = 0
-                  ) -> list[Partition]:  # fmt: skip
-    """Return the partitions of a log, one for each bucket of users, in the order of buckets."""
-    keys = user_hash.user_keys(log.user_ids)
-    bucket = user_hash.buckets(keys, user_hash.bucket_count(log.n_users))
-    return [_partition(log, family, keys, users, n_replicates, seed) for users in _groups(bucket)]
+@dataclass(frozen=True, eq=False)
+class Prepare:
+    """Makes the partition of a bucket's users: what every pass over it reads.
+
+    With `n_replicates` users have weights in so many bootstraps.
+    """
+
+    family: Family
+    n_replicates: int = 0
+    seed: int = 0
+
+    def __call__(self, log: Log) -> Partition:
+        family = self.family
+        rewards = np.asarray(log.rewards)
+        units = rewards if not hasattr(family, "standardised") else family.standardised(rewards)
+        weights = weighted = None
+        if self.n_replicates:
+            weights = user_hash.bootstrap_weights(log.keys, self.n_replicates, self.seed)
+            squares = [_by_action(log, units**2 * weight[log.users]) for weight in weights.T]
+            weighted = np.stack(squares)
+        return Partition(
+            _statistics(log, family.statistics(rewards)),
+            _by_action(log, units**2),
+            family.log_base(rewards),
+            log.keys,
+            log.n_actions,
+            weights,
+            weighted,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TotalsPass:
+    """The first pass over a log: sums over all its users."""
+
+    prepare: Prepare
+
+    def summarise(self, partition: Partition, parameters: None) -> Totals:
+        return totals(partition, self.prepare.family)
 
 
 def totals(partition: Partition, family: Family) -> Totals:
@@ -81,55 +113,6 @@ def totals(partition: Partition, family: Family) -> Totals:
         summed = np.asarray((partition.statistics.T @ partition.weights).T).reshape(shape)
         squares, n_users = partition.weighted_squares, partition.weights.sum(axis=0)
     return Totals(summed.swapaxes(1, 2), squares, n_users, partition.log_base)
-
-
-def sample_users(partitions: Sequence[Partition], size: int, seed: int) -> FloatArray:
-    """Return the statistics of `size` users chosen by hash, `(size, n_statistics, n_actions)`."""
-    keys = np.concatenate([partition.keys for partition in partitions])
-    chosen = user_hash.sample(keys, size, seed)
-    ends = np.cumsum([partition.n_users for partition in partitions])
-    parts = []
-    for partition, end in zip(partitions, ends, strict=True):
-        own = chosen[(chosen >= end - partition.n_users) & (chosen < end)]
-        if len(own):
-            taken = replace(
-                partition,
-                statistics=partition.statistics[own - (end - partition.n_users)],
-                keys=partition.keys[own - (end - partition.n_users)],
-            )
-            parts.append(taken.dense())
-    return np.concatenate(parts)
-
-
-def _groups(bucket: IntArray) -> list[IntArray]:
-    order = np.argsort(bucket, kind="stable")
-    edges = np.flatnonzero(np.diff(bucket[order])) + 1
-    return [group for group in np.split(order, edges) if len(group)]
-
-
-def _partition(
-    log: Log, family: Family, keys: Keys, users: IntArray, n_replicates: int, seed: int
-) -> Partition:
-    own = log if len(users) == log.n_users else log.of_users(users)
-    if own is log:
-        users = np.arange(log.n_users)
-    rewards = np.asarray(own.rewards)
-    statistics = family.statistics(rewards)
-    units = rewards if not hasattr(family, "standardised") else family.standardised(rewards)
-    squares = _by_action(own, units**2)
-    weights = weighted = None
-    if n_replicates:
-        weights = user_hash.bootstrap_weights(keys[users], n_replicates, seed)
-        weighted = np.stack([_by_action(own, units**2 * weight[own.users]) for weight in weights.T])
-    return Partition(
-        _statistics(own, statistics),
-        squares,
-        family.log_base(rewards),
-        keys[users],
-        log.n_actions,
-        weights,
-        weighted,
-    )
 
 
 def _by_action(log: Log, values: FloatArray) -> FloatArray:

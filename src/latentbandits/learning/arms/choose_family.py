@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning import user_hash
 from latentbandits.learning.arms.families import REWARDS, Categorical, Rewards, make_family
-from latentbandits.learning.arms.lattice import Cells, cells_of
+from latentbandits.learning.arms.lattice import Cells, cells_of_values
 from latentbandits.learning.arms.learner import ArmsLearner
+from latentbandits.learning.engines.engine import AnyLog, summary_of
+from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.formats import LogError
 from latentbandits.learning.heldout import score
+from latentbandits.learning.log_summary import RewardSummary
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.selection import clearly_below
@@ -28,7 +30,6 @@ from latentbandits.learning.transforms import (
     TRANSFORMS,
     Transform,
     TransformedLearner,
-    can_apply,
 )
 from latentbandits.models.checks import FloatArray
 
@@ -87,7 +88,7 @@ class FamilyChoice:
 
 
 def choose_family(
-    kept: Log,
+    kept: AnyLog,
     held_out: Log,
     *,
     asked: Rewards | None = None,
@@ -99,21 +100,21 @@ def choose_family(
     Rewards that are all 0 or 1 are Bernoulli. `asked` is kept, with a warning where another family
     is better by more than two paired standard errors.
     """
-    rewards = np.concatenate([kept.rewards, held_out.rewards])
-    if np.isin(rewards, (0.0, 1.0)).all() and asked in (None, "bernoulli"):
+    rewards = summary_of(kept).rewards + summary_of(held_out).rewards
+    if not rewards.outside["bernoulli"].n and asked in (None, "bernoulli"):
         return FamilyChoice("bernoulli", "all rewards are 0 or 1")
     if asked is not None:
         make_family(asked, rewards)  # refused now if it cannot take the rewards
-    if (rewards == rewards[0]).all():
+    if rewards.least == rewards.most:
         return FamilyChoice(asked or "gaussian", "constant rewards tell no family from another")
     bar = Silent() if progress is None else progress
     possible = _possible(rewards)
-    transforms: list[Transform] = [t for t in TRANSFORMS if can_apply(t, rewards)]
+    transforms: list[Transform] = [t for t in TRANSFORMS if not rewards.outside[t].n]
     if len(possible) == 1 and not transforms:
         return FamilyChoice(possible[0], "the only family that takes these rewards")
     bar.start("comparing reward families", len(possible) + len(transforms))
-    few = kept.of_users(user_hash.sample(user_hash.user_keys(kept.user_ids), MOST_USERS, seed))
-    cells = cells_of(rewards)
+    few = engine_of(kept).sample(MOST_USERS, seed)
+    cells = cells_of_values(rewards.values, rewards.off_lattice)
     found: list[Contender] = []
     for name in possible:
         found.append(_contend(name, None, rewards, few, held_out, cells, seed))
@@ -140,7 +141,7 @@ def choose_family(
     return FamilyChoice(asked, "asked for", tuple(found), recommended, warnings)
 
 
-def _possible(rewards: FloatArray) -> list[Rewards]:
+def _possible(rewards: RewardSummary) -> list[Rewards]:
     names: list[Rewards] = []
     for name in REWARDS:
         try:
@@ -156,14 +157,16 @@ def _possible(rewards: FloatArray) -> list[Rewards]:
 def _contend(
     name: Rewards,
     transform: Transform | None,
-    rewards: FloatArray,
+    rewards: RewardSummary,
     kept: Log,
     held_out: Log,
     cells: Cells | None,
     seed: int,
 ) -> Contender:
-    units = rewards if transform is None else TRANSFORMS[transform].forward(rewards)
-    plain = ArmsLearner(make_family(name, units), n_starts=3)
+    family = make_family(name, rewards)
+    if transform is not None:
+        family = make_family(name, TRANSFORMS[transform].forward(np.asarray(kept.rewards)))
+    plain = ArmsLearner(family, n_starts=3)
     learner = plain if transform is None else TransformedLearner(plain, transform)
     states: Sequence[int] = [s for s in _STATES if s <= kept.n_users]
     learned = learner.select(kept, held_out, states, seed, Silent()).learned

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.cells import Partition, Totals, sample_users, totals
+from latentbandits.learning.arms.cells import Prepare, Totals, TotalsPass
 from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.arms.starts import SAMPLE, grouped_starts, joined
+from latentbandits.learning.engines.engine import AnyLog, Engine
+from latentbandits.learning.engines.memory import engine_of
 from latentbandits.models.checks import FloatArray
 
 TOLERANCE = 1e-3
@@ -25,24 +26,29 @@ _BURN_IN = 15  # passes of every start before only the best go on
 _FINALISTS = 2
 _MAX_PASSES = 1_000
 
-Fold = Callable[[Sequence[Partition], vb.Broadcast], vb.Sums]
-
 
 class Problem(NamedTuple):
-    """A log in partitions, and what its first pass found."""
+    """A log on its engine, and what the first pass over it found."""
 
     family: Family
-    partitions: Sequence[Partition]
+    engine: Engine
+    prepare: Prepare
     totals: Totals
     centre: FloatArray  # (A, ...): the pooled prior's mean of every action
 
     @classmethod
-    def of(cls, family: Family, partitions: Sequence[Partition]) -> Problem:
-        found = reduce(Totals.__add__, (totals(part, family) for part in partitions))
-        return cls(family, partitions, found, family.centre(found.statistics.mean(axis=0)))
+    def of(cls, family: Family, log: AnyLog, *, n_replicates: int = 0, seed: int = 0) -> Problem:
+        """Sum the log once; with `n_replicates`, users have weights in so many bootstraps."""
+        engine, prepare = engine_of(log), Prepare(family, n_replicates, seed)
+        found = engine.fold(TotalsPass(prepare), None)
+        return cls(family, engine, prepare, found, family.centre(found.statistics.mean(axis=0)))
 
     def sums(self, mixture: Mixture) -> vb.Sums:
-        return vb.fold(self.partitions, vb.broadcast(self.family, mixture))
+        return self.engine.fold(vb.MixturePass(self.prepare), vb.broadcast(self.family, mixture))
+
+    def sample(self, size: int, seed: int) -> FloatArray:
+        """Statistics of `size` users chosen by hash, `(size, n_statistics, n_actions)`."""
+        return Prepare(self.family)(self.engine.sample(size, seed)).dense()
 
     def elbo(self, mixture: Mixture, sums: vb.Sums) -> FloatArray:
         return vb.elbo(self.family, mixture, sums, self.totals, self.centre)
@@ -108,7 +114,7 @@ def best_of(
     """
     starts = [] if extra is None else [extra]
     if n_starts:
-        sample = sample_users(problem.partitions, SAMPLE, seed)
+        sample = problem.sample(SAMPLE, seed)
         rng = np.random.default_rng(seed)
         starts.append(
             grouped_starts(

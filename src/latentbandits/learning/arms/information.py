@@ -13,17 +13,16 @@ the user's state. The states' shares enter as log odds. Variances come back as V
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.learning import user_hash
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.cells import Partition
+from latentbandits.learning.arms.cells import Partition, Prepare
 from latentbandits.learning.arms.climb import Problem
 from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import FloatArray
 
 MOST_MEANS = 1_500
@@ -32,6 +31,7 @@ MOST_MEANS = 1_500
 MOST_USERS = 20_000
 """Users, chosen by hash, that the loss is measured on; it is scaled to all."""
 
+_BLOCK = 2**23  # scores of users that are held at once
 _LEAST = 1e-2  # of the complete information: what is never lost
 
 
@@ -69,21 +69,41 @@ def estimation_variance(problem: Problem, mixture: Mixture, seed: int = 0) -> Fl
     complete = counts * variance + variance**2 / prior_variance
     shares = mixture.state_prior()[0]
     parameters = Parameters(vb.broadcast(family, mixture), means, shares, counting, paying)
-    n_users = sum(part.n_users for part in problem.partitions)
-    n_means = means.size
-    if n_means > MOST_MEANS:
-        loss = _total(problem.partitions, parameters, blocks=True)
-        spread = _by_action(complete, loss.matrix)
-    else:
-        partitions = _sampled(problem.partitions, MOST_USERS, seed)
-        scale = n_users / sum(part.n_users for part in partitions)
-        loss = _total(partitions, parameters, blocks=False)
-        spread = _whole(complete, scale * loss.matrix, shares, n_users)
+    n_users = problem.engine.n_users
+    blocks = means.size > MOST_MEANS
+    sampled = None if n_users <= MOST_USERS else problem.engine.chosen_keys(MOST_USERS, seed)
+    loss = problem.engine.fold(LossPass(problem.prepare, blocks, sampled), parameters)
+    matrix = max(1.0, n_users / MOST_USERS) * loss.matrix
+    spread = _by_action(complete, matrix) if blocks else _whole(complete, matrix, shares, n_users)
     # The pooled prior's mean is itself estimated, from all rewards of the action.
     weight = variance / prior_variance / (counts + variance / prior_variance)
     pooled = weight**2 * variance / np.maximum(counts.sum(axis=0), 1.0)
     estimated: FloatArray = unit**2 * (variance**2 * spread + pooled)
     return estimated
+
+
+@dataclass(frozen=True, eq=False)
+class LossPass:
+    """A pass that sums the loss over users, or over those with the keys `chosen`."""
+
+    prepare: Prepare
+    blocks: bool
+    chosen: Keys | None
+
+    def summarise(self, partition: Partition, parameters: Parameters) -> Loss:
+        users = np.arange(partition.n_users)
+        if self.chosen is not None:
+            users = np.flatnonzero(np.isin(partition.keys, self.chosen))
+        size = parameters.means.size
+        loss = Loss(np.zeros(_shape(parameters.means, self.blocks)))
+        rows = max(1, _BLOCK // size)
+        for start in range(0, len(users), rows):
+            own = users[start : start + rows]
+            part = replace(
+                partition, statistics=partition.statistics[own], keys=partition.keys[own]
+            )
+            loss = loss + summarise(part, parameters, self.blocks)
+        return loss
 
 
 def summarise(partition: Partition, parameters: Parameters, blocks: bool) -> Loss:
@@ -102,6 +122,12 @@ def summarise(partition: Partition, parameters: Parameters, blocks: bool) -> Los
         diagonal[:, index, index] = own
         return Loss(diagonal - means)
     return Loss(_covariance(taken, scores, weighted, parameters.shares))
+
+
+def _shape(means: FloatArray, blocks: bool) -> tuple[int, ...]:
+    n_states, n_actions = means.shape
+    size = n_states * n_actions + n_states - 1
+    return (n_actions, n_states, n_states) if blocks else (size, size)
 
 
 def _covariance(
@@ -155,25 +181,3 @@ def _by_action(complete: FloatArray, loss: FloatArray) -> FloatArray:
     inverse = (vectors**2 / np.maximum(values, _LEAST)[:, None, :]).sum(axis=2)
     spread: FloatArray = (inverse * scale**2).T
     return spread
-
-
-def _total(partitions: Sequence[Partition], parameters: Parameters, blocks: bool) -> Loss:
-    return reduce(Loss.__add__, (summarise(part, parameters, blocks) for part in partitions))
-
-
-def _sampled(partitions: Sequence[Partition], size: int, seed: int) -> list[Partition]:
-    """The partitions with at most `size` of their users in all, chosen by hash."""
-    from dataclasses import replace
-
-    keys = np.concatenate([part.keys for part in partitions])
-    if len(keys) <= size:
-        return list(partitions)
-    chosen = np.zeros(len(keys), np.bool_)
-    chosen[user_hash.sample(keys, size, seed)] = True
-    taken, start = [], 0
-    for part in partitions:
-        own = np.flatnonzero(chosen[start : start + part.n_users])
-        start += part.n_users
-        if len(own):
-            taken.append(replace(part, statistics=part.statistics[own], keys=part.keys[own]))
-    return taken

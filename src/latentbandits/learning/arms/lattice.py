@@ -8,7 +8,9 @@ import numpy as np
 
 from latentbandits.models.checks import FloatArray
 
-_STEPS = (100.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01)
+STEPS = (100.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01)
+"""Steps of lattices that rewards may lie on."""
+
 _FEW_VALUES = 20
 
 
@@ -38,8 +40,19 @@ def cells_of(rewards: FloatArray) -> Cells | None:
     True
     """
     values = np.unique(rewards)
-    for step in _STEPS:
-        units = values / step
-        if np.abs(units - np.round(units)).max() < 1e-6:
+    return cells_of_values(values, off_lattice(values))
+
+
+def cells_of_values(values: FloatArray, distances: FloatArray) -> Cells | None:
+    """The same from the different rewards and their `off_lattice` distances."""
+    for step, distance in zip(STEPS, distances, strict=True):
+        if distance < 1e-6:
             return Cells(step, values)
     return Cells(None, values) if 1 < len(values) <= _FEW_VALUES else None
+
+
+def off_lattice(values: FloatArray) -> FloatArray:
+    """The largest distance of `values` from the multiples of each of `STEPS`, in steps."""
+    units = values / np.array(STEPS)[:, None]
+    distances: FloatArray = np.abs(units - np.round(units)).max(axis=1)
+    return distances

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from latentbandits.learning.arms.cells import partition_log
 from latentbandits.learning.arms.climb import Climbed, Problem, best_of, climb
 from latentbandits.learning.arms.families import Gaussian
 from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.engines.engine import AnyLog, Engine
+from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.heldout import HeldOut, score
 from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.logs import Log
@@ -56,7 +57,7 @@ class ArmsLearner:
 
     def select(
         self,
-        kept: Log,
+        kept: AnyLog,
         held_out: Log,
         states: Sequence[int] | None,
         seed: int,
@@ -69,6 +70,7 @@ class ArmsLearner:
         """
         wanted = STATES if states is None else tuple(states)
         progress.start("choosing the number of states", len(wanted))
+        kept = engine_of(kept)
         problem = self._problem(kept)
         rows: list[Candidate] = []
         for i, n_states in enumerate(wanted):
@@ -91,8 +93,9 @@ class ArmsLearner:
         best = max(left, key=lambda row: row.elbo or -inf)
         return next(row for row in left if (row.elbo or -inf) >= (best.elbo or -inf) - _SAME)
 
-    def learn(self, log: Log, chosen: Candidate, seed: int) -> Learned:
+    def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
         """Learn from `log`; the fit behind `chosen` is one of the starts."""
+        log = engine_of(log)
         check_size(log, chosen.n_states)
         problem = self._problem(log)
         start = chosen.fit.mixture if isinstance(chosen.fit, Climbed) else None
@@ -102,14 +105,14 @@ class ArmsLearner:
         return self._learned(log, fitted)
 
     def replicates(
-        self, log: Log, learned: Learned, chosen: Candidate, n_fits: int, seed: int,
+        self, log: AnyLog, learned: Learned, chosen: Candidate, n_fits: int, seed: int,
         progress: Progress,
     ) -> Iterator[Replicate]:  # fmt: skip
         """Refit to `n_fits` Poisson bootstraps of the users, all in the same passes."""
         fitted = learned.fitted
         assert isinstance(fitted, FittedArms)
         family = fitted.family
-        problem = Problem.of(family, partition_log(log, family, n_replicates=n_fits, seed=seed))
+        problem = Problem.of(family, log, n_replicates=n_fits, seed=seed)
         start = fitted.mixture.take(np.zeros(n_fits, np.int64))
         found = climb(problem, start, tolerance=0.02, max_passes=300).mixture
         counting, _ = family.counts_and_sums
@@ -134,15 +137,15 @@ class ArmsLearner:
             "noise_by_action": bool(self.by_action),
         }
 
-    def _problem(self, log: Log) -> Problem:
+    def _problem(self, log: Engine) -> Problem:
         family = self.family
         if self.by_action:
             assert isinstance(family, Gaussian)
             family = family.with_noise_by_action()
-        return Problem.of(family, partition_log(log, family))
+        return Problem.of(family, log)
 
     def _try(
-        self, problem: Problem, kept: Log, held_out: Log, n_states: int, seed: int
+        self, problem: Problem, kept: Engine, held_out: Log, n_states: int, seed: int
     ) -> Candidate:
         try:
             check_size(kept, n_states)
@@ -163,7 +166,7 @@ class ArmsLearner:
         )
 
     def _climbed(
-        self, problem: Problem, log: Log, n_states: int, seed: int, start: Mixture | None = None
+        self, problem: Problem, log: Engine, n_states: int, seed: int, start: Mixture | None = None
     ) -> Climbed:
         n_starts = self.n_starts if start is None else 2
         if self.method == "spectral":
@@ -175,7 +178,7 @@ class ArmsLearner:
     def _settle(
         self,
         problem: Problem,
-        kept: Log,
+        kept: Engine,
         held_out: Log,
         chosen: Candidate,
         seed: int,
@@ -204,9 +207,8 @@ class ArmsLearner:
                 strength, best = nu, judged
         return replace(learner, strength=strength), fitted.with_strength(strength), best
 
-    def _learned(self, log: Log, fitted: FittedArms) -> Learned:
-        counts = np.bincount(log.actions, minlength=log.n_actions)
-        return Learned(fitted.model(), None, counts, fitted=fitted)
+    def _learned(self, log: Engine, fitted: FittedArms) -> Learned:
+        return Learned(fitted.model(), None, log.action_counts, fitted=fitted)
 
 
 def clearly_better(one: HeldOut, other: HeldOut) -> bool:
@@ -214,7 +216,7 @@ def clearly_better(one: HeldOut, other: HeldOut) -> bool:
     return clearly_below(other.by_user(), one.by_user(), _CLEAR)
 
 
-def check_size(log: Log, n_states: int) -> None:
+def check_size(log: AnyLog, n_states: int) -> None:
     """LogError where a log is too small, or a model too large, for so many states."""
     positive_count("states", n_states)
     if n_states > log.n_users:

@@ -17,13 +17,12 @@ leading axis R.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.arms.cells import Partition, Totals
+from latentbandits.learning.arms.cells import Partition, Prepare, Totals
 from latentbandits.learning.arms.families.family import STRENGTHS, Family
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics import dirichlet
@@ -107,9 +106,14 @@ def summarise(partition: Partition, current: Broadcast) -> Sums:
     return Sums(np.ascontiguousarray(summed), taken.sum(axis=0), log_normaliser.sum(axis=0))
 
 
-def fold(partitions: Iterable[Partition], current: Broadcast) -> Sums:
-    """Add the sums of all partitions, in their order."""
-    return reduce(Sums.__add__, (summarise(partition, current) for partition in partitions))
+@dataclass(frozen=True, eq=False)
+class MixturePass:
+    """A pass of the climb over a log."""
+
+    prepare: Prepare
+
+    def summarise(self, partition: Partition, current: Broadcast) -> Sums:
+        return summarise(partition, current)
 
 
 def step(

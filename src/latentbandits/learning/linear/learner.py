@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from latentbandits.learning.engines.engine import AnyLog, loaded
 from latentbandits.learning.heldout import HeldOut
 from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER, cluster_users
@@ -64,7 +65,7 @@ class LinearLearner:
 
     def select(
         self,
-        kept: Log,
+        kept: AnyLog,
         held_out: Log,
         states: Sequence[int] | None,
         seed: int,
@@ -76,6 +77,7 @@ class LinearLearner:
 
         The rank is the lowest within one paired standard error of the best.
         """
+        kept = loaded(kept)
         learner, warnings = self._settled(kept, held_out, seed, progress)
         wanted = STATES if states is None else tuple(states)
         ranks = (self.rank,) if self.rank is not None else _ranks(kept)
@@ -156,19 +158,21 @@ class LinearLearner:
         rank = lowest_rank([row for row in fitted if row.n_states == fewest]).rank
         return fewest_states([row for row in fitted if row.rank == rank])
 
-    def learn(self, log: Log, chosen: Candidate, seed: int) -> Learned:
+    def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
         assert chosen.rank is not None
+        log = loaded(log)
         return self.clustered(self.prepare(log, chosen.rank, seed), chosen.n_states, seed)
 
     def replicates(
         self,
-        log: Log,
+        log: AnyLog,
         learned: Learned,
         chosen: Candidate,
         n_fits: int,
         seed: int,
         progress: Progress,
     ) -> Iterator[Replicate]:
+        log = loaded(log)
         for i in range(n_fits):
             again = self._learn_again(log, chosen, np.random.default_rng([seed, i]))
             progress.advance(1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
+
+import numpy as np
 
 from latentbandits.learning.arms.families.bernoulli import Bernoulli
 from latentbandits.learning.arms.families.categorical import Categorical
@@ -33,12 +35,33 @@ def family_class(name: Rewards) -> type[Family]:
     return _MAKERS[name]
 
 
-def make_family(name: Rewards, rewards: FloatArray, noise: float | None = None) -> Family:
+class Described(Protocol):
+    """What a family needs to know of a log's rewards (`log_summary.RewardSummary`)."""
+
+    @property
+    def values(self) -> FloatArray:
+        """Different rewards: all, or many of them with one outside each family."""
+
+    @property
+    def mean(self) -> float: ...
+
+    @property
+    def deviation(self) -> float: ...
+
+
+def make_family(
+    name: Rewards, rewards: FloatArray | Described, noise: float | None = None
+) -> Family:
     """Return the family `name`, set up for a log's `rewards`; LogError if they cannot be its.
 
     `noise` fixes the standard deviation of Gaussian rewards.
     """
-    family = _MAKERS[name].of(rewards)
+    if isinstance(rewards, np.ndarray):
+        family = _MAKERS[name].of(rewards)
+    elif name == "gaussian":
+        family = Gaussian(shift=rewards.mean, scale=rewards.deviation or 1.0)
+    else:
+        family = _MAKERS[name].of(rewards.values)
     if noise is None:
         return family
     if not isinstance(family, Gaussian):

@@ -1,0 +1,75 @@
+"""The log in memory, one partition for each bucket of users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from latentbandits.learning import user_hash
+from latentbandits.learning.engines.engine import AnyLog, Engine
+from latentbandits.learning.engines.fold import (
+    Change,
+    Parameters,
+    Summariser,
+    Sums,
+    prepared,
+    tree_sum,
+)
+from latentbandits.learning.logs import Log
+
+
+class MemoryEngine(Engine):
+    """Partitions are slices of one log; what learners prepare of them is kept between passes."""
+
+    name: ClassVar[str] = "memory"
+
+    def __init__(self, log: Log, buckets: tuple[int, list[tuple[int, Log]]] | None = None) -> None:
+        self.action_ids = log.action_ids
+        self._log = log
+        self.n_buckets, self._buckets = _bucketed(log) if buckets is None else buckets
+        self._kept: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+
+    def fold(self, summariser: Summariser[Parameters, Sums], parameters: Parameters) -> Sums:
+        sums: Sums | None = tree_sum(self._summed(summariser, parameters), self.n_buckets)
+        assert sums is not None
+        return sums
+
+    def mapped(self, change: Change) -> MemoryEngine:
+        changed = ((number, change(part)) for number, part in self._buckets)
+        buckets = [(number, part) for number, part in changed if part.n_users]
+        return MemoryEngine(self._log, (self.n_buckets, buckets))
+
+    def _summed(self, summariser: Any, parameters: Any) -> Iterator[tuple[int, Any]]:
+        for (number, _), part in zip(self._buckets, self._partitions(summariser), strict=True):
+            yield number, summariser.summarise(part, parameters)
+
+    def _partitions(self, summariser: Any) -> list[Any]:
+        """What the summariser takes of every bucket, prepared once for each `prepare`."""
+        parts = [part for _, part in self._buckets]
+        prepare = getattr(summariser, "prepare", None)
+        if prepare is None:
+            return parts
+        if prepare not in self._kept:
+            self._kept[prepare] = [prepared(summariser, part) for part in parts]
+        return self._kept[prepare]
+
+
+def engine_of(log: AnyLog) -> Engine:
+    """Return the engine of a log: in memory, unless it is on an engine already."""
+    return log if isinstance(log, Engine) else MemoryEngine(log)
+
+
+def _bucketed(log: Log) -> tuple[int, list[tuple[int, Log]]]:
+    """How many buckets, and the log of each that has users; users of a bucket by their keys."""
+    n_buckets = user_hash.bucket_count(log.n_users)
+    bucket = user_hash.buckets(log.keys, n_buckets)
+    order = np.lexsort((log.keys, bucket))
+    edges = np.searchsorted(bucket[order], np.arange(n_buckets + 1))
+    return n_buckets, [
+        (number, log.of_users(order[edges[number] : edges[number + 1]]))
+        for number in range(n_buckets)
+        if edges[number] < edges[number + 1]
+    ]

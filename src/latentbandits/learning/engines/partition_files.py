@@ -1,0 +1,313 @@
+"""A log of any size as Parquet partitions of whole users, written in one stream over its files.
+
+Each chunk of rows is sorted by the hash of its users and written once. Then the rows of each of 256
+hashes are collected, sorted by user, and kept as `rows-NNN.parquet` and `users-NNN.parquet`.
+Memory is one chunk, and then one partition. `manifest.json` says which log it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from latentbandits.learning import user_hash
+from latentbandits.learning.formats import LogError, TextFormat, read_file
+from latentbandits.learning.logs import (
+    Log,
+    check_several,
+    checked_rewards,
+    join_logs,
+    refuse,
+    sort_ids,
+)
+from latentbandits.learning.progress import Progress
+from latentbandits.learning.tables import Table, as_text, check_columns, files_of, typed
+from latentbandits.learning.user_hash import MOST_BUCKETS
+from latentbandits.models.checks import IntArray
+
+CHUNK = 2_000_000
+"""Rows that are read at a time."""
+
+BYTES_OF_A_ROW = 64
+"""Scratch space that a row takes while partitions are made."""
+
+_MANIFEST = "manifest.json"
+_ROWS_OF_A_GROUP = 8_192  # of a chunk's file: the rows of one hash are read without the others
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """Names of the columns of a log, and how its text files are written."""
+
+    user: str
+    action: str
+    reward: str
+    order: str | None
+    text_format: TextFormat
+
+    @property
+    def names(self) -> list[str]:
+        names = [self.user, self.action, self.reward]
+        names += [] if self.order is None else [self.order]
+        if len(set(names)) < len(names):
+            raise LogError(f"user, action, reward and order are different columns; got {names}")
+        return names
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """A folder of partitions that is complete."""
+
+    folder: Path
+    n_users: int
+    n_rows: int
+    action_ids: tuple[str, ...]
+
+    @cached_property
+    def n_buckets(self) -> int:
+        return user_hash.bucket_count(self.n_users)
+
+    def load(self, bucket: int) -> Log | None:
+        """Return the users of a bucket, by their keys; None if it has none."""
+        parts = []
+        for number in range(bucket, MOST_BUCKETS, self.n_buckets):
+            part = self._part(number)
+            if part is not None:
+                parts.append(part)
+        if not parts:
+            return None
+        if len(parts) == 1:
+            return parts[0]
+        return join_logs(parts, self.action_ids)
+
+    def _part(self, number: int) -> Log | None:
+        path = self.folder / f"rows-{number:03}.parquet"
+        if not path.exists():
+            return None
+        rows = pl.read_parquet(path)
+        users = pl.read_parquet(self.folder / f"users-{number:03}.parquet")
+        repeats = rows["repeat"].to_numpy() if "repeat" in rows.columns else None
+        return Log(
+            rows["user"].to_numpy().astype(np.int64),
+            rows["action"].to_numpy().astype(np.int64),
+            rows["reward"].to_numpy().astype(np.float64),
+            tuple(users["id"]),
+            self.action_ids,
+            None if repeats is None else repeats.astype(np.bool_),
+            users["key"].to_numpy().astype(np.uint64),
+        )
+
+
+def write_partitions(
+    source: Any, columns: LogColumns, folder: Path, progress: Progress
+) -> Partitions:
+    """Stream the rows of `source` (files, folders, globs) into partitions below `folder`."""
+    paths = files_of(source)
+    total = sum(row_count(path) for path in paths)
+    n_chunks = -(-total // CHUNK)
+    progress.start("partitioning the log", n_chunks + MOST_BUCKETS)
+    writer = _Writer(folder, columns)
+    for path in paths:
+        for table in _tables(path, columns):
+            writer.add(table)
+            progress.advance(1)
+    found = writer.finish(progress)
+    manifest = {
+        "format": _FORMAT,
+        "log": _fingerprint(paths, columns),
+        "n_users": found.n_users,
+        "n_rows": found.n_rows,
+        "action_ids": list(found.action_ids),
+    }
+    (folder / _MANIFEST).write_text(json.dumps(manifest) + "\n")  # last: it says "complete"
+    return found
+
+
+def open_partitions(folder: Path, source: Any, columns: LogColumns) -> Partitions | None:
+    """Return the partitions in `folder`, None if it is empty; LogError if they are another log's.
+
+    A folder that was left half written is another log's too: it has no manifest.
+    """
+    path = folder / _MANIFEST
+    if not path.exists():
+        if any(folder.iterdir()):
+            raise LogError(
+                f"{folder} is not empty and holds no partitions of a log: name another folder, or "
+                "remove what is in it"
+            )
+        return None
+    try:
+        manifest = json.loads(path.read_text())
+        if manifest["format"] != _FORMAT:
+            raise LogError(f"{folder} holds partitions of format {manifest['format']}: remove it")
+        found = Partitions(
+            folder, manifest["n_users"], manifest["n_rows"], tuple(manifest["action_ids"])
+        )
+        theirs = manifest["log"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise LogError(f"{path} cannot be read: remove the folder, it will be made again") from None
+    ours = _fingerprint(files_of(source), columns)
+    for what, own in ours.items():
+        if theirs.get(what) != own:
+            raise LogError(
+                f"{folder} holds partitions of another log: its {what} are "
+                f"{_shown(theirs.get(what))}, this log's are {_shown(own)}. Name another folder, "
+                "or remove it"
+            )
+    return found
+
+
+def row_count(path: Path) -> int:
+    """How many rows a file has; a guess from its size where that is not written in it."""
+    if path.suffix == ".parquet":
+        try:
+            return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+        except (pl.exceptions.PolarsError, OSError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise LogError(f"{path} cannot be read as Parquet: {reason}") from None
+    packed = 4 if path.suffix in (".gz", ".zst", ".zstd") else 1
+    return packed * path.stat().st_size // 16 + 1
+
+
+class _Writer:
+    """Collects chunks, sorted by hash, and turns them into partitions."""
+
+    def __init__(self, folder: Path, columns: LogColumns) -> None:
+        self._folder, self._columns = folder, columns
+        self._codes: dict[str, int] = {}  # of actions, in the order they were met
+        self._ends: list[IntArray] = []  # of each chunk: rows up to and including each hash
+        self._whole: dict[str, bool] = {}  # whether float ids have been whole numbers so far
+
+    def add(self, table: Table) -> None:
+        columns, frame = self._columns, table.frame
+        rewards = checked_rewards(table, columns.reward)
+        users, actions = (self._text(table, name) for name in (columns.user, columns.action))
+        ids = users.unique()
+        keys = user_hash.user_keys(ids.to_list())[_codes(users, ids)]
+        met = actions.unique()
+        for action in met:
+            self._codes.setdefault(action, len(self._codes))
+        codes = np.array([self._codes[action] for action in met], np.int32)[_codes(actions, met)]
+        bucket = user_hash.buckets(keys, MOST_BUCKETS)
+        rows = {"user": users, "key": keys, "action": codes, "reward": rewards}
+        if columns.order is not None:
+            refuse(table, columns.order, frame[columns.order].is_null(), "has no value")
+            rows["order"] = frame[columns.order]
+        order = np.argsort(bucket, kind="stable")
+        chunk = pl.DataFrame(rows)[order]
+        path = self._chunk(len(self._ends))
+        chunk.write_parquet(path, compression="lz4", row_group_size=_ROWS_OF_A_GROUP)
+        self._ends.append(np.searchsorted(bucket[order], np.arange(MOST_BUCKETS), side="right"))
+
+    def finish(self, progress: Progress) -> Partitions:
+        if not self._ends:
+            raise LogError("the log has no rows")
+        ids = pl.Series(list(self._codes), dtype=pl.String)
+        sorted_ids = tuple(sort_ids(ids))
+        place = {action: code for code, action in enumerate(sorted_ids)}
+        codes = np.array([place[action] for action in self._codes], np.int64)
+        check_several("action", sorted_ids, self._columns.action)
+        chunks = [pl.scan_parquet(self._chunk(i)) for i in range(len(self._ends))]
+        n_users = n_rows = 0
+        some: str = ""
+        for number in range(MOST_BUCKETS):
+            frame = pl.concat([self._slice(chunk, i, number) for i, chunk in enumerate(chunks)])
+            if len(frame):
+                users = self._partition(frame, number, codes)
+                n_users, n_rows = n_users + len(users), n_rows + len(frame)
+                some = users[0]
+            progress.advance(1)
+        check_several("user", (some,) if n_users == 1 else ("", ""), self._columns.user)
+        for i in range(len(self._ends)):
+            self._chunk(i).unlink()
+        return Partitions(self._folder, n_users, n_rows, sorted_ids)
+
+    def _partition(self, frame: pl.DataFrame, number: int, codes: IntArray) -> pl.Series:
+        """Write the rows and users of one hash; return the users."""
+        what = [name for name in frame.columns if name != "key"]
+        repeats = ~frame.select(pl.struct(what).is_first_distinct()).to_series()
+        by = ["key", "user"] + (["order"] if "order" in frame.columns else [])
+        frame = frame.with_columns(repeats.alias("repeat")).sort(by, maintain_order=True)
+        new = (frame["user"] != frame["user"].shift(1)).fill_null(True)
+        users = frame.filter(new).select(pl.col("user").alias("id"), "key")
+        rows = pl.DataFrame(
+            {
+                "user": (new.cast(pl.Int32).cum_sum() - 1).cast(pl.Int32),
+                "action": codes[frame["action"].to_numpy()].astype(np.int32),
+                "reward": frame["reward"],
+            }
+        )
+        if repeats.any():
+            rows = rows.with_columns(frame["repeat"])
+        rows.write_parquet(self._folder / f"rows-{number:03}.parquet", compression="lz4")
+        users.write_parquet(self._folder / f"users-{number:03}.parquet", compression="lz4")
+        return users["id"]
+
+    def _slice(self, chunk: pl.LazyFrame, i: int, number: int) -> pl.DataFrame:
+        ends = self._ends[i]
+        start = int(ends[number - 1]) if number else 0
+        return chunk.slice(start, int(ends[number]) - start).collect()
+
+    def _chunk(self, i: int) -> Path:
+        return self._folder / f"chunk-{i:05}.parquet"
+
+    def _text(self, table: Table, name: str) -> pl.Series:
+        column = table.frame[name]
+        refuse(table, name, column.is_null(), "has no value")
+        text = as_text(column)
+        if column.dtype.is_float():
+            whole = "." not in (text[0] or "")
+            if self._whole.setdefault(name, whole) != whole:
+                raise LogError(
+                    f"{name} holds whole numbers in some rows and fractions in others, as in "
+                    f"{table.where(0)}: write ids as text or as integers"
+                )
+        return text
+
+
+def _codes(values: pl.Series, ids: pl.Series) -> IntArray:
+    return values.cast(pl.Enum(ids)).to_physical().to_numpy().astype(np.int64)
+
+
+def _tables(path: Path, columns: LogColumns) -> Iterator[Table]:
+    """The rows of a file, some at a time; text and JSON files are read whole, one by one."""
+    names = columns.names
+    if path.suffix == ".parquet":
+        scan = pl.scan_parquet(path)
+        check_columns(names, scan.collect_schema().names(), str(path))
+        scan, total = scan.select(names), row_count(path)
+    else:
+        frame = read_file(path, names, columns.text_format)
+        check_columns(names, frame.columns, str(path))
+        text = (columns.user, columns.action, columns.reward)
+        scan, total = typed(frame.select(names), text).lazy(), len(frame)
+    for start in range(0, total, CHUNK):
+        rows = scan.slice(start, CHUNK).collect()
+        # The second entry is this chunk: `where` counts rows from the beginning of the file.
+        yield Table(rows, (str(path), str(path)), (-start, len(rows)))
+
+
+def _fingerprint(paths: Sequence[Path], columns: LogColumns) -> Mapping[str, Any]:
+    """Files, their sizes and times, and the columns that were read."""
+    files = []
+    for path in paths:
+        found = path.stat()
+        files.append([os.fspath(path.resolve()), found.st_size, found.st_mtime_ns])
+    written = columns.text_format
+    text = [written.separator, written.encoding, list(written.columns or ())]
+    names = [columns.user, columns.action, columns.reward, columns.order]
+    return {"files": files, "columns": names, "text formats": text}
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 200 else f"{text[:200]}..."

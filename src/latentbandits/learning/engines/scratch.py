@@ -1,0 +1,127 @@
+"""A folder for scratch files that is gone when the work ends, however it ends.
+
+The folder's name holds the process that made it. It is removed when the work ends, when it fails,
+and when the process is asked to stop (SIGTERM, Ctrl-C). What a killed process leaves behind is
+recognised by its name, and removed by the next process that opens a scratch folder there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from latentbandits.learning.formats import LogError
+
+_NAME = re.compile(r"^latentbandits-scratch-(\d+)-(\d+)-\w+$")
+_SPARE = 1.1  # free space that is asked for, over what is expected
+
+
+@contextmanager
+def scratch_folder(parent: str | os.PathLike[str] | None, needed: int) -> Iterator[Path]:
+    """Yield a new folder below `parent` (None: the system's) that is removed in the end.
+
+    LogError before any work if there is no space for `needed` bytes.
+    """
+    above = Path(tempfile.gettempdir() if parent is None else parent)
+    if not above.is_dir():
+        raise LogError(f"the folder for scratch files, {above}, does not exist: make it first")
+    remove_left_overs(above)
+    check_space(above, needed)
+    own = os.getpid()
+    try:
+        folder = tempfile.mkdtemp(prefix=f"latentbandits-scratch-{own}-{_born(own)}-", dir=above)
+    except OSError as error:
+        raise LogError(f"no scratch files can be written to {above}: {error.strerror}") from None
+    try:
+        with _stopped_by_exception():
+            yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """LogError if `folder` has no space for `needed` bytes."""
+    free = shutil.disk_usage(folder).free
+    if free < _SPARE * needed:
+        raise LogError(
+            f"partitions of the log need about {in_units(needed)}, and {folder} has "
+            f"{in_units(free)} free: name a folder with more space (--scratch, or scratch=)"
+        )
+
+
+def remove_left_overs(above: Path) -> list[Path]:
+    """Remove scratch folders of processes that are gone; return them."""
+    removed = []
+    for folder in above.glob("latentbandits-scratch-*"):
+        found = _NAME.match(folder.name)
+        if found is None or not folder.is_dir() or folder.is_symlink():
+            continue
+        process, born = int(found[1]), int(found[2])
+        if _born(process) != born:
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(folder)
+    return removed
+
+
+def in_units(n_bytes: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> in_units(1_500_000_000), in_units(20_000)
+    ('1.5 GB', '0.0 MB')
+    """
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _born(process: int) -> int:
+    """When a process started, in ticks since boot; 0 if there is none, or if nobody can tell.
+
+    Numbers of processes are used again: the start tells an old one from a new one.
+    """
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return _alive(process)
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def _alive(process: int) -> int:
+    """1 for a process that runs, where there is no /proc to tell when it started."""
+    if Path("/proc/self/stat").exists():
+        return 0
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return 0
+    return 1
+
+
+@contextmanager
+def _stopped_by_exception() -> Iterator[None]:
+    """Turn SIGTERM into SystemExit, so that what was begun is tidied up."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> Any:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
