@@ -23,9 +23,10 @@ from tests.processes.service import free_port
 from benchmarks.report import Cell, Report, Table, Target
 from latentbandits import LinearGaussian, mmTS, save
 from latentbandits.serving.engine.engine import Engine, EngineSettings
+from latentbandits.serving.engine.ids import OrderSequence
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
-from latentbandits.serving.records import DecisionRow, SessionRow
+from latentbandits.serving.records import DecisionRow, RewardRow, SessionRow
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 
@@ -34,7 +35,7 @@ REQUESTS, ROUNDS, SECONDS, SESSIONS = 4_000, 1_000, 3.0, 1_000_000
 REPEATS = 3  # of everything; the best counts: what others do to the machine only ever adds
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SERVE = (
-    "import sys; from latentbandits.serving import writer; "
+    "import sys; from latentbandits.serving.engine import writer; "
     "writer.MAX_BATCH = int(sys.argv.pop(1)); "
     "from latentbandits.cli import main; raise SystemExit(main(['serve', *sys.argv[1:]]))"
 )
@@ -79,7 +80,8 @@ async def _wait(port: int) -> None:
 
 
 def service(model: Path, *flags: str, batch: int = 256) -> Any:
-    return running("-c", _SERVE, str(batch), model, *flags, "--log-level", "warning", "--port")
+    options = ("--policy", "mmTS", *flags, "--log-level", "warning", "--port")
+    return running("-c", _SERVE, str(batch), model, *options)
 
 
 def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
@@ -144,7 +146,7 @@ def engine_cost() -> Measured:
     """
     model, features = make_model(), make_features()
     policy = mmTS(model)
-    engine = Engine(MemoryStore(), EngineSettings(propensity="none"))
+    engine = Engine(MemoryStore(), EngineSettings(policy="mmTS", propensity="none"))
     with engine.transaction():
         engine.activate(pack(model, "model"))
     rng = np.random.default_rng(2)
@@ -246,24 +248,70 @@ def fill(path: Path, sessions: int, model: LinearGaussian) -> None:
     """A store with this many sessions of one rewarded decision each."""
     store = SqliteStore(path, "NORMAL", 100_000)
     row = pack(model, "model")
-    engine = Engine(store)
+    engine = Engine(store, EngineSettings(policy="mmTS"))
     with engine.transaction():
         engine.activate(row)
         activation = engine.library.active.order
     features = np.array(make_features())[:1].tobytes()
     now = int(time.time() * 1000)
+    orders = OrderSequence(store)
     for start in range(0, sessions, 50_000):
         store.begin()
         for i in range(start, min(start + 50_000, sessions)):
-            key = 1 + i * 4
-            store.put_session(SessionRow(
-                key, f"user-{i:08d}", "policy", row.id, activation, now, 1, 1, 1.0, key + 2,
-                b"\0" * 8 * STATES,
-            ))  # fmt: skip
-            store.add_decision(DecisionRow(
-                key + 1, i, key, 1, row.id, "policy", "mmTS", "0", 0, 1, None, features, 0, 0.5,
-                "counted", b"\0" * 8 * STATES, None, None, 1.0, key + 2, "applied",
-            ))  # fmt: skip
+            key, decision, reward = orders.next(), orders.next(), orders.next()
+            store.add_session(
+                SessionRow(
+                    key=key,
+                    name=f"user-{i:08d}",
+                    group="main",
+                    model=row.id,
+                    activation=activation,
+                    started=now,
+                    seen=now,
+                    rounds=1,
+                    rewards=1,
+                    reward_sum=1.0,
+                    last_order=reward,
+                    probabilities=b"\0" * 8 * STATES,
+                )
+            )
+            store.add_decision(
+                DecisionRow(
+                    order=decision,
+                    token=i,
+                    session=key,
+                    round=1,
+                    time=now,
+                    model=row.id,
+                    group="main",
+                    policy="mmTS",
+                    action="0",
+                    index=0,
+                    n_actions=1,
+                    actions=None,
+                    features=features,
+                    state=0,
+                    propensity=0.5,
+                    propensity_kind="counted",
+                    probabilities=b"\0" * 8 * STATES,
+                    request_id=None,
+                    fingerprint=None,
+                )
+            )
+            store.add_reward(
+                RewardRow(
+                    order=reward,
+                    decision=decision,
+                    session=key,
+                    applies_at=reward,
+                    value=1.0,
+                    kind="reward",
+                    status="applied",
+                    time=now,
+                    event_id=None,
+                    who="",
+                )
+            )
         store.commit()
     store.close()
 

@@ -107,8 +107,9 @@ class Exchange:
         return body
 
     def _drop_body(self) -> None:
-        self._connection.hold(-sum(map(len, self._body)))
-        self._body.clear()
+        if self._body:
+            self._connection.hold(-sum(map(len, self._body)))
+            self._body.clear()
 
     # ASGI
 
@@ -184,6 +185,15 @@ class Exchange:
     def _reply(self, status: int, content: bytes, extra: dict[bytes, bytes]) -> None:
         """Send a whole answer at once."""
         if self.disconnected:
+            return
+        if not extra and self.arrived and self.keep_alive:
+            self.started = True
+            common = b"".join([b"%s: %s\r\n" % pair for pair in self._connection.default_headers])
+            self._connection.write(
+                b"%s%scontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+                % (STATUS_LINES[status], common, len(content), content)
+            )
+            self.end()
             return
         headers = [(b"content-type", b"application/json"), *extra.items()]
         headers.append((b"content-length", b"%d" % len(content)))
