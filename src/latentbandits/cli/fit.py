@@ -45,6 +45,8 @@ def add_parser(subparsers: Any) -> None:
     add("--duplicates", choices=("auto", *DUPLICATES), default="auto", help=repeats)
     add("--name-column", metavar="COL", help="the column with the actions' names")
     add("--items", metavar="TABLE", help="the table with that column (default: the log)")
+    known = "columns with what is known about users: a gate P(state | attributes) is learned"
+    add("--user-features", nargs="+", default=[], metavar="COL", help=known)
     add("--strict", action="store_true", help="exit with code 3 if there are warnings")
     add("--seed", type=seed, default=0, help="of all randomness (default 0)")
     parser.set_defaults(run=run)
@@ -82,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
                 bootstrap=arguments.bootstrap,
                 duplicates=arguments.duplicates,
                 names=names,
+                user_features=arguments.user_features,
                 seed=arguments.seed,
                 progress=progress,
             )

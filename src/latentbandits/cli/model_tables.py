@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from latentbandits.learning.side.tables import side_tables
 from latentbandits.models import Catalogue, GaussianArms, KnownModel, LinearGaussian, Model
 from latentbandits.models.artefacts.arrays import to_arrays
 from latentbandits.report.estimate import Estimate
@@ -25,6 +26,7 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
         _held_out(report["held_out"]),
         _uncertainty(report["uncertainty"]),
     ]
+    found += side_tables(report)
     judged = report.get("judgement")  # reports of version 0.1 have none
     return found if not judged or not judged["replay"] else [*found, replay_table(judged)]
 

@@ -10,6 +10,7 @@ import numpy as np
 from latentbandits.learning.engines.engine import AnyLog, summary_of
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.log_summary import LogSummary
+from latentbandits.learning.side.tables import side_notes
 
 FAR_FROM_LEVEL = 0.07
 """Distance of an interval's coverage from its level that is worth a warning."""
@@ -35,6 +36,7 @@ def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[s
         *_about_choice(report["selection"], report["settings"]),
         *_about_states(learned),
         *_about_verdict(report.get("judgement")),
+        *side_notes(report),
     ]
 
 

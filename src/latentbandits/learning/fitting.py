@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,8 @@ from latentbandits.learning.requests import (
     kind_of,
 )
 from latentbandits.learning.selection import Candidate, Selection, judge
+from latentbandits.learning.side import requests as side
+from latentbandits.learning.side.worth import learn_gate
 from latentbandits.learning.tables import TableSource
 from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
 from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
@@ -73,6 +75,7 @@ def fit(
     bootstrap: int = 20,
     duplicates: Duplicates | Auto = "auto",
     names: Mapping[str, str] | None = None,
+    user_features: Sequence[str] = (),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fit:
@@ -86,7 +89,8 @@ def fit(
     resampled users widen the prior by what they disagree on. `names` are the actions' names by id.
     Columns that are not named are found: user or session, action, reward. An export of the service
     is a log as it is, and `unrewarded` is the reward of its decisions that got none (None: they
-    are dropped).
+    are dropped). `user_features` are columns with what is known about users: the model gets a gate
+    P1(s | z), and `decide` takes these attributes by name.
 
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
@@ -109,9 +113,12 @@ def fit(
             order=order,
             text_format=text_format,
             unrewarded=unrewarded,
+            more=side.columns(log, user_features),
         )
     )
-    raw = engine_of(read.log)
+    attributes = side.attributes(read, user_features)
+    beside = None if attributes is None else attributes.encoded
+    raw = engine_of(read.log if beside is None else replace(read.log, attributes=beside))
     form = kind_of(kind, raw)
     check_options(form, method, reg, rewards, transform, noise)
     check_sizes(form, states, rank, raw)
@@ -153,6 +160,15 @@ def fit(
         )
         learned = selection.learner.widened(learned, disagreement)
     judgement = judge_policies(selection.learned, kept, held_out, seed=seed, progress=bar)
+    judged = unjudged() if judgement is None else judgement.report()
+    gate_report = None
+    if attributes is not None:
+        bar.start("learning what users' attributes say", 1)
+        policy = judged["recommended_policy"]
+        gated = learn_gate(
+            attributes, selection.learned, learned, kept, held_out, everyone, policy, seed
+        )
+        learned, gate_report = gated.learned, gated.report
     catalogue = Catalogue(everyone.action_ids, _names(everyone.action_ids, names), learned.features)
     asked: dict[str, Any] = {"states": states, "rank": rank, "reg": reg, "kind": kind}
     asked |= {"rewards": rewards, "transform": transform}
@@ -162,13 +178,14 @@ def fit(
     content: dict[str, Any] = {
         "family": settings.get("rewards", "gaussian"),
         "settings": settings,
-        "judgement": unjudged() if judgement is None else judgement.report(),
+        "judgement": judged,
         "families": None if families is None else families.report(),
         "log": report.of_log(raw.summary, merge) | report.of_unrewarded(read),
         "selection": report.of_selection(selection.rows, selection.chosen),
         "states": report.of_states(learned, catalogue),
         "held_out": report.of_held_out(selection.judged, kept.summary, held_out),
         "uncertainty": report.of_uncertainty(learned, disagreement, bootstrap, seed),
+        "user_features": gate_report,
     }
     content["warnings"] = [*selection.warnings, *cautions(raw, learned, content)]
     content["seconds"] = round(time.perf_counter() - started, 2)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from latentbandits.learning.formats import DETECTED, LogError, TextFormat
-from latentbandits.learning.logs import Log, read_log
+from latentbandits.learning.logs import Log, read_log_with
 from latentbandits.learning.tables import TableSource, as_text, column_names, read_table
 
 DECISION = "decision_id"
 """The column that tells an export of the service: its id of a decision."""
 
+USER_FEATURES = "user_features"
+"""The column of an export with the attributes of the session's user, as JSON."""
+
 _USERS = ("user", "session")
+_MORE = "more:"  # before the names of further columns, while tables are put together
 
 
 class Interactions(NamedTuple):
@@ -24,6 +30,7 @@ class Interactions(NamedTuple):
     n_unrewarded: int = 0  # decisions without a reward
     filled_with: float | None = None  # their reward; None: they were dropped
     n_replaced: int = 0  # rows that a later row of the same decision replaced
+    more: pl.DataFrame | None = None  # further columns, one row for each event of the log
 
 
 def read_interactions(
@@ -35,13 +42,16 @@ def read_interactions(
     order: str | None = None,
     text_format: TextFormat = DETECTED,
     unrewarded: float | None = None,
+    more: Sequence[str] = (),
 ) -> Interactions:
     """Read one log or several, each with the columns that are named, or found.
 
     A table without the column `user` has its users in "user" or "session". Several rows of one
     decision (an export writes a decision again when its reward comes late) count once, the last
     of them. Decisions of an export without a reward are dropped, or get the reward `unrewarded`;
-    in other tables a missing reward is an error unless `unrewarded` says what it means.
+    in other tables a missing reward is an error unless `unrewarded` says what it means. The
+    columns `more` are read beside; an export has the users' attributes in `user_features`, and its
+    column `features` is read as the features of the action that was chosen.
 
     >>> table = {"decision_id": ["a", "b", "c"], "session": ["x", "x", "y"], "action": [0, 1, 1],
     ...          "reward": [1.0, None, 0.0]}
@@ -57,18 +67,18 @@ def read_interactions(
     exports = [DECISION in names for names in columns]
     if not any(exports) and unrewarded is None:
         names = columns[0]
-        return Interactions(
-            read_log(
-                source,
-                user or _found(names, _USERS, "user"),
-                action or _found(names, ("action",), "action"),
-                reward or _found(names, ("reward",), "reward"),
-                order=order,
-                text_format=text_format,
-            )
+        plain, beside = read_log_with(
+            source,
+            user or _found(names, _USERS, "user"),
+            action or _found(names, ("action",), "action"),
+            reward or _found(names, ("reward",), "reward"),
+            more,
+            order=order,
+            text_format=text_format,
         )
+        return Interactions(plain, more=beside)
     frames = [
-        _frame(part, names, user, action, reward, order, text_format)
+        _frame(part, names, user, action, reward, order, text_format, more)
         for part, names in zip(parts, columns, strict=True)
     ]
     frame = pl.concat(frames).with_row_index("row")
@@ -88,8 +98,17 @@ def read_interactions(
             "what a missing one means (unrewarded=0 for clicks)"
         )
     has_order = order is not None and frame["order"].null_count() == 0
-    log = read_log(frame, "user", "action", "reward", order="order" if has_order else None)
-    return Interactions(log, n_missing, unrewarded, total - len(decisions) - _plain(frames))
+    log, beside = read_log_with(
+        frame,
+        "user",
+        "action",
+        "reward",
+        [_MORE + name for name in more],
+        order="order" if has_order else None,
+    )
+    beside = beside.rename({_MORE + name: name for name in more})
+    replaced = total - len(decisions) - _plain(frames)
+    return Interactions(log, n_missing, unrewarded, replaced, beside)
 
 
 def _plain(frames: list[pl.DataFrame]) -> int:
@@ -120,13 +139,24 @@ def _frame(
     reward: str | None,
     order: str | None,
     text_format: TextFormat,
+    more: Sequence[str],
 ) -> pl.DataFrame:
-    """Return one table's rows as columns user, action, reward, order and id."""
+    """Return one table's rows as columns user, action, reward, order and id, and `more`."""
     own_user = user if user in names else _found(names, _USERS, "user")
     own_action = action if action in names else _found(names, ("action",), "action")
     own_reward = reward if reward in names else _found(names, ("reward",), "reward")
     wanted = [own_user, own_action, own_reward]
     wanted += [name for name in (order, DECISION) if name is not None and name in names]
+    beside = [name for name in more if name in names]
+    packed = len(beside) < len(more) and USER_FEATURES in names
+    beside += [USER_FEATURES] if packed else []
+    beside += ["index"] if "features" in beside and "index" in names else []
+    missing = [name for name in more if name not in names]
+    if missing and not packed:
+        raise LogError(
+            f"the log has no column {', '.join(missing)}; its columns are {', '.join(names)}"
+        )
+    wanted = list(dict.fromkeys([*wanted, *beside]))
     text = [own_user, own_action] + ([DECISION] if DECISION in wanted else [])
     table = read_table(source, wanted, text=text, text_format=text_format).frame
     given = table[own_reward]
@@ -148,5 +178,30 @@ def _frame(
             if ordered is None
             else ordered,
             "id": pl.Series([None] * len(table), dtype=pl.String) if ids is None else ids,
+            **{_MORE + name: _beside(table, name) for name in more},
         }
     )
+
+
+def _beside(table: pl.DataFrame, name: str) -> pl.Series:
+    """Return a further column: the table's own, or one of an export's `user_features`."""
+    if name not in table.columns:
+        users = [None if text is None else json.loads(text) for text in table[USER_FEATURES]]
+        values = [None if user is None else user.get(name) for user in users]
+        return pl.Series(name, values, strict=False)
+    column = table[name]
+    if name != "features" or "index" not in table.columns:
+        return column
+    rows = [_parsed(value) for value in column]
+    chosen = [
+        value[index] if value and isinstance(value[0], list) else value
+        for value, index in zip(rows, table["index"].cast(pl.Int64), strict=True)
+    ]
+    return pl.Series(name, chosen, dtype=pl.List(pl.Float64))
+
+
+def _parsed(value: Any) -> Any:
+    """Return a list that may be JSON text."""
+    if value is None or isinstance(value, list):
+        return value
+    return json.loads(value) if isinstance(value, str) else value.to_list()

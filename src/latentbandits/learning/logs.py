@@ -46,6 +46,8 @@ class Log:
     action_ids: tuple[str, ...]
     repeats: BoolArray | None = None  # (n_events,): rows that repeat an earlier one exactly
     known_keys: Keys | None = None  # (n_users,): hashes of the ids, where they are known
+    features: FloatArray | None = None  # (n_events, n_features): of each row
+    attributes: FloatArray | None = None  # (n_users, n_attributes): of each user
 
     def __post_init__(self) -> None:
         for array in (self.users, self.actions, self.rewards):
@@ -117,6 +119,8 @@ class Log:
             self.user_ids,
             self.action_ids,
             known_keys=self.known_keys,
+            features=_taken(self.features, place),
+            attributes=self.attributes,
         )
 
     def of_users(self, chosen: IntArray) -> Log:
@@ -133,6 +137,8 @@ class Log:
             self.action_ids,
             None if self.repeats is None else self.repeats[events],
             self.keys[chosen],
+            features=_taken(self.features, events),
+            attributes=_taken(self.attributes, chosen),
         )
 
     def of_events(self, chosen: NDArray[np.bool_]) -> Log:
@@ -145,6 +151,8 @@ class Log:
             self.action_ids,
             None if self.repeats is None else self.repeats[chosen],
             self.known_keys,
+            features=_taken(self.features, chosen),
+            attributes=self.attributes,
         )
 
     def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
@@ -180,6 +188,8 @@ def join_logs(parts: Sequence[Log], action_ids: tuple[str, ...]) -> Log:
         action_ids,
         repeats,
         np.concatenate([np.zeros(0, np.uint64), *(part.keys for part in parts)]),
+        _joined([part.features for part in parts]),
+        _joined([part.attributes for part in parts]),
     )
     return joined.of_users(np.argsort(joined.keys, kind="stable"))
 
@@ -199,10 +209,25 @@ def read_log(
     are in the order of the column `order`, or of the rows where that is None. Booleans are rewards
     of 1 and 0.
     """
+    return read_log_with(source, user, action, reward, (), order=order, text_format=text_format)[0]
+
+
+def read_log_with(
+    source: TableSource,
+    user: str,
+    action: str,
+    reward: str,
+    more: Sequence[str],
+    *,
+    order: str | None = None,
+    text_format: TextFormat = DETECTED,
+) -> tuple[Log, pl.DataFrame]:
+    """Return what `read_log` reads, and the columns `more` with one row for each event."""
     columns = [user, action, reward] + ([order] if order is not None else [])
     if len(set(columns)) < len(columns):
         raise LogError(f"user, action, reward and order are different columns; got {columns}")
-    table = read_table(source, columns, text=(user, action, reward), text_format=text_format)
+    wanted = list(dict.fromkeys([*columns, *more]))
+    table = read_table(source, wanted, text=(user, action, reward), text_format=text_format)
     rewards = checked_rewards(table, reward)
     users, user_ids = _encode(table, user)
     actions, action_ids = _encode(table, action)
@@ -214,8 +239,11 @@ def read_log(
         refuse(table, order, table.frame[order].is_null(), "has no value")
         frame, keys = frame.with_columns(table.frame[order].alias("order")), ["user", "order"]
     repeats = ~frame.select(pl.struct(pl.all()).is_first_distinct()).to_series()
-    frame = frame.with_columns(repeats.alias("repeat")).sort(keys, maintain_order=True)
-    return Log(
+    frame = frame.with_columns(repeats.alias("repeat")).with_row_index("row")
+    frame = frame.sort(keys, maintain_order=True)
+    names = list(dict.fromkeys(more))
+    beside = table.frame.select(names)[frame["row"]] if names else pl.DataFrame()
+    log = Log(
         frame["user"].to_numpy().astype(np.int64),
         frame["action"].to_numpy().astype(np.int64),
         frame["reward"].to_numpy().astype(np.float64),
@@ -223,6 +251,7 @@ def read_log(
         action_ids,
         frame["repeat"].to_numpy().astype(np.bool_) if repeats.any() else None,
     )
+    return log, beside
 
 
 def read_names(
@@ -236,6 +265,15 @@ def read_names(
     table = read_table(source, [action, name], text=(action, name), text_format=text_format)
     ids, names = as_text(table.frame[action]), table.frame[name].cast(pl.String)
     return {i: n for i, n in zip(ids, names, strict=True) if i is not None and n is not None}
+
+
+def _joined(parts: Sequence[FloatArray | None]) -> FloatArray | None:
+    there = [part for part in parts if part is not None]
+    return np.concatenate(there) if there else None
+
+
+def _taken(values: FloatArray | None, chosen: IntArray | BoolArray) -> FloatArray | None:
+    return None if values is None else values[chosen]
 
 
 def checked_rewards(table: Table, column: str) -> pl.Series:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from latentbandits.learning.side.tables import side_tables
 from latentbandits.report.estimate import Estimate
 
 _STYLE = """
@@ -67,6 +68,7 @@ def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | No
         _table(("rank", "states", "evidence", "error", ""), map(_candidate, report["selection"])),
         "<h2>How wrong it may be</h2>",
         _uncertainty(report["uncertainty"]),
+        *(f"<h2>{escape(t.title)}</h2>" + _table(t.columns, t.rows) for t in side_tables(report)),
         "</html>",
     ]  # fmt: skip
     return "\n".join(parts) + "\n"

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -50,6 +50,14 @@ class Player(Protocol):
 
     def learn(self, reward: FloatArray) -> None:
         """Receive the rewards `(n,)` of the slots that were chosen last."""
+
+
+@runtime_checkable
+class KnowsUsers(Protocol):
+    """A player that knows something about the users it plays for."""
+
+    def meet(self, users: IntArray) -> None:
+        """Hear, before `start`, which users of the log come next."""
 
 
 @dataclass(eq=False)
@@ -213,6 +221,8 @@ def replay(
         for i, chunk in enumerate(chunks):
             offers = _Offers(log, chunk, offered, np.random.default_rng([seed, i]))
             stream = [seed, i, zlib.crc32(name.encode())]
+            if isinstance(player, KnowsUsers):
+                player.meet(chunk)
             player.start(len(chunk), np.random.default_rng(stream))
             earned = _play(player, offers, rounds[chunk], log)
             rewards[name][i * _CHUNK : i * _CHUNK + len(chunk), : earned.shape[1]] = earned

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.attributes.parts import parts_of, with_parts
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.transformed import TransformedRewards
 
@@ -236,12 +237,13 @@ def _with_arms(model: Any, means: FloatArray, variances: FloatArray) -> Any:
         return _rebuilt(model, model=grown, smearing=smearing)
     if not hasattr(model, "with_actions"):
         raise ValueError(f"actions cannot be added to a {type(model).__name__}")
-    return model.with_actions(means, variances)
+    return with_parts(model.with_actions(means, variances), **parts_of(model))
 
 
 def _rebuilt(model: Any, /, **changes: Any) -> Any:
     values = {field.name: getattr(model, field.name) for field in fields(model)}
-    return type(model)(**(values | changes))
+    grown = type(model)(**(values | changes))
+    return with_parts(grown, **{n: p for n, p in parts_of(model).items() if n != "encoder"})
 
 
 def _longer(

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray
+from latentbandits.policies.begin import begin, gate_of
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy, policy_name
 
@@ -33,6 +35,9 @@ class Agent:
         policy: any policy.
         seed: of the agent's randomness, or a generator.
 
+    If the policy's model has a gate (`fit(..., user_features=[...])`), the first `decide` of a
+    session may state the user's attributes by name.
+
     >>> from latentbandits import Agent, GaussianArms, mmTS
     >>> agent = Agent(mmTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.1, spread=0.1)), seed=0)
     >>> for _ in range(3):
@@ -48,16 +53,25 @@ class Agent:
         self.policy = policy
         self._rng = np.random.default_rng(seed)
         self._beliefs: dict[Hashable, Any] = {}
+        self._users: dict[Hashable, Row | None] = {}  # attributes that a session began with
 
     def decide(
         self,
         session_id: Hashable,
         context: ArrayLike | None = None,
         eligible: ArrayLike | None = None,
+        user_features: Row | None = None,
     ) -> Chosen:
-        """Choose an action; `context` is `(n_actions, n_features)`, `eligible` `(n_actions,)`."""
+        """Choose an action; `context` is `(n_actions, n_features)`, `eligible` `(n_actions,)`.
+
+        `user_features` hold for the whole session: ValueError if a later call states others.
+        """
         features = None if context is None else np.asarray(context, np.float64)[None]
         mask = None if eligible is None else np.asarray(eligible)[None]
+        if user_features is None:
+            self._users.setdefault(session_id, None)
+        else:
+            self._state(session_id, user_features)
         belief = self._belief(session_id)
         decision = self.policy.decide(belief, features, self._rng, eligible=mask)
         chance = None if decision.propensity is None else float(decision.propensity[0])
@@ -91,7 +105,25 @@ class Agent:
     def forget(self, session_id: Hashable) -> None:
         """Drop the belief of a session."""
         self._beliefs.pop(session_id, None)
+        self._users.pop(session_id, None)
+
+    def _state(self, session_id: Hashable, user: Row) -> None:
+        """Take the attributes of a session's user, once."""
+        if session_id in self._users:
+            if self._users[session_id] != user:
+                raise ValueError(
+                    f"session {session_id!r} began with the user features "
+                    f"{self._users[session_id]}, which hold for the whole session; got {dict(user)}"
+                )
+            return
+        gate = gate_of(self.policy)
+        if gate is not None:
+            gate.check(user)
+        self._users[session_id] = dict(user)
 
     def _belief(self, session_id: Hashable) -> Any:
         known = self._beliefs.get(session_id)
-        return self.policy.init(1) if known is None else known
+        if known is not None:
+            return known
+        user = self._users.get(session_id)
+        return self.policy.init(1) if user is None else begin(self.policy, [user])

@@ -9,6 +9,7 @@ rounds is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,17 +106,29 @@ def _by_state(model: GaussianArms | ConjugateArms, log: Log, edges: Edges | None
     if isinstance(model, GaussianArms):
         return _gaussian(model, log, edges)
     rewards = np.asarray(log.rewards)
-    model.check_reward(rewards)
-    statistic = model.statistic(rewards)
-    earlier = _earlier(log, statistic)
+    log_density = log_density_by_state(model, log, rewards)
+    earlier = _earlier(log, model.statistic(rewards))
     prior = model.prior_hyperparameters[0][:, log.actions].swapaxes(0, 1)  # (n, S, K)
-    log_density = model.log_normaliser_step(prior, earlier[:, None], statistic[:, None])
-    base = model.log_base_measure(rewards)
-    log_density = log_density + (base if isinstance(base, float) else base[:, None])
     phi = prior + earlier[:, None]
     tails = _DISTRIBUTIONS[type(model)](model, phi, rewards[:, None], edges)
     mean, variance = model.moments(phi)
     return ByState(log_density, mean, variance, *tails)
+
+
+def log_density_by_state(
+    model: GaussianArms | ConjugateArms, log: Log, rewards: FloatArray
+) -> FloatArray:
+    """Return the log density of every reward given the user's earlier ones, `(n, n_states)`."""
+    seen = replace(log, rewards=rewards)
+    if isinstance(model, GaussianArms):
+        return _gaussian(model, seen, None).log_density
+    model.check_reward(rewards)
+    statistic = model.statistic(rewards)
+    earlier = _earlier(log, statistic)
+    prior = model.prior_hyperparameters[0][:, log.actions].swapaxes(0, 1)
+    log_density = model.log_normaliser_step(prior, earlier[:, None], statistic[:, None])
+    base = model.log_base_measure(rewards)
+    return log_density + (base if isinstance(base, float) else base[:, None])
 
 
 def _earlier(log: Log, values: FloatArray) -> FloatArray:

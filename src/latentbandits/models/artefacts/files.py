@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 
 from latentbandits.models.artefacts.arrays import from_arrays, to_arrays
 from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.attributes.parts import PARTS, parts_of, with_parts
 from latentbandits.models.protocol import KnownModel, Model
 from latentbandits.models.registry import find
 from latentbandits.replacing import interrupted, replacing_folder
@@ -91,6 +92,8 @@ def model_files(
     part of the manifest, and `load_notes` reads them again.
     """
     arrays = to_arrays(model)
+    for part, value in parts_of(model).items():
+        arrays |= {f"{part}.{name}": array for name, array in value.to_arrays().items()}
     if catalogue is not None:
         arrays |= {CATALOGUE + name: array for name, array in catalogue.to_arrays().items()}
     data = safetensors.numpy.save(arrays)
@@ -190,15 +193,27 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _model(path: Any, manifest: Mapping[str, Any], arrays: Mapping[str, Any]) -> Model:
-    own = {name: array for name, array in arrays.items() if not name.startswith(CATALOGUE)}
+    beside = (CATALOGUE, *(f"{part}." for part in PARTS))
+    own = {name: array for name, array in arrays.items() if not name.startswith(beside)}
     try:
-        return from_arrays(manifest["kind"], own)
-    except (TypeError, ValueError) as error:
+        parts = {
+            part: kind.from_arrays(found)
+            for part, kind in PARTS.items()
+            if (found := _named(arrays, f"{part}."))
+        }
+        model = from_arrays(manifest["kind"], own)
+        return with_parts(model, **parts) if parts else model
+    except (TypeError, ValueError, KeyError) as error:
         raise ArtefactError(f"{path} does not hold a {manifest['kind']}: {error}") from None
 
 
+def _named(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the arrays whose names have this prefix, without it."""
+    return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+
+
 def _catalogue(path: Any, arrays: Mapping[str, Any]) -> Catalogue | None:
-    own = {n.removeprefix(CATALOGUE): a for n, a in arrays.items() if n.startswith(CATALOGUE)}
+    own = _named(arrays, CATALOGUE)
     try:
         return Catalogue.from_arrays(own) if own else None
     except (KeyError, TypeError, ValueError) as error:

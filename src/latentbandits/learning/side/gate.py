@@ -1,0 +1,173 @@
+"""Learn the gate P1(s | z) inside EM: a multinomial logistic regression with soft labels.
+
+With l[u, s] the log evidence of user u's rewards in state s, p[u, s] the gate's probabilities and
+r[u, s] = p[u, s] exp(l[u, s]) / sum the responsibilities, the penalised evidence
+
+    sum_u log sum_s p[u, s] exp(l[u, s]) - ridge / 2 |w|^2
+
+has the gradient sum_u (r[u, s] - p[u, s]) z_u - ridge w_s. Its curvature is at least that of
+-1/2 sum_u z_u z_u' for every state (Boehning 1992), so that the step
+
+    w_s <- w_s + (sum_u z_u z_u' / 2 + ridge)^-1 gradient_s
+
+never lowers it. A pass is `summarise` of every partition and one `step`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.learning.engines.engine import AnyLog, Engine
+from latentbandits.learning.engines.memory import engine_of
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.logs import Log
+from latentbandits.learning.side.evidence import state_evidence
+from latentbandits.models.attributes.gate import log_softmax
+from latentbandits.models.checks import FloatArray
+
+RIDGES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
+"""Penalties that are tried, from no effect to almost none; numbers are standardised."""
+
+_TOLERANCE = 1e-6  # nats a user: a pass that gains less ends the fit
+_MAX_PASSES = 2_000
+
+
+class GateParameters(NamedTuple):
+    """The weights, and sum z z' once a pass has found it."""
+
+    weights: FloatArray  # (n_states, 1 + n_attributes), intercepts first
+    gram: FloatArray | None = None  # (1 + n_attributes, 1 + n_attributes)
+
+
+class GateSums(NamedTuple):
+    """Sums over users; those of partitions add."""
+
+    gradient: FloatArray  # (n_states, 1 + n_attributes), without the penalty
+    gram: FloatArray  # sum z z'; empty where the parameters have it
+    log_evidence: float
+    n_users: int
+
+    def __add__(self, other: GateSums) -> GateSums:  # type: ignore[override]
+        return GateSums(
+            self.gradient + other.gradient,
+            self.gram + other.gram,
+            self.log_evidence + other.log_evidence,
+            self.n_users + other.n_users,
+        )
+
+
+class GatePartition(NamedTuple):
+    """The users of a partition."""
+
+    attributes: FloatArray  # (n_users, 1 + n_attributes), ones first
+    log_evidence: FloatArray  # (n_users, n_states)
+
+
+@dataclass(frozen=True, eq=False)
+class PrepareGate:
+    """Prepares a partition once for all passes: the evidence does not depend on the gate."""
+
+    learned: Learned
+
+    def __call__(self, log: Log) -> GatePartition:
+        assert log.attributes is not None
+        ones = np.ones((log.n_users, 1))
+        evidence = state_evidence(self.learned, log)
+        return GatePartition(np.concatenate([ones, log.attributes], axis=1), evidence)
+
+
+@dataclass(frozen=True, eq=False)
+class GateLearner:
+    """One pass over the users: sums, and a step that never lowers the penalised evidence."""
+
+    prepare: PrepareGate
+    ridge: float
+
+    def summarise(self, partition: GatePartition, parameters: GateParameters) -> GateSums:
+        z, evidence = partition
+        log_prior = log_softmax(z @ parameters.weights.T)
+        weights = log_prior + evidence
+        top = weights.max(axis=1, keepdims=True)
+        total = np.exp(weights - top).sum(axis=1, keepdims=True)
+        taken = np.exp(weights - top) / total
+        gram = z.T @ z if parameters.gram is None else np.zeros((0, 0))
+        gradient = (taken - np.exp(log_prior)).T @ z
+        return GateSums(gradient, gram, float((top + np.log(total)).sum()), len(z))
+
+    def step(self, sums: GateSums, parameters: GateParameters) -> GateParameters:
+        weights = parameters.weights
+        gram = sums.gram if parameters.gram is None else parameters.gram
+        penalty = self.ridge * np.ones(len(gram))
+        penalty[0] = 1e-9 * max(gram[0, 0], 1.0)  # an intercept is not drawn to zero
+        slope = sums.gradient - penalty * weights
+        moved = np.linalg.solve(gram / 2 + np.diag(penalty), slope.T).T
+        return GateParameters(weights + moved, gram)
+
+    def objective(self, sums: GateSums, parameters: GateParameters) -> float:
+        """The penalised evidence that a step never lowers."""
+        return sums.log_evidence - self.ridge / 2 * float((parameters.weights[:, 1:] ** 2).sum())
+
+
+def fit_gate(learner: GateLearner, log: Engine, start: GateParameters) -> GateParameters:
+    """Repeat passes from `start` until none gains `_TOLERANCE` nats a user."""
+    parameters, before = start, -np.inf
+    for _ in range(_MAX_PASSES):
+        sums = log.fold(learner, parameters)
+        now = learner.objective(sums, parameters)
+        if now - before < _TOLERANCE * sums.n_users:
+            break
+        parameters, before = learner.step(sums, parameters), now
+    return parameters
+
+
+class GateRow(NamedTuple):
+    """A ridge and the evidence of held-out users, in nats a user beyond that of no attributes."""
+
+    ridge: float
+    gain: float
+    stderr: float
+
+
+def no_effect(learned: Learned, n_attributes: int) -> GateParameters:
+    """Return the gate that gives every user the model's own prior."""
+    prior = learned.model.log_state_prior[0]
+    weights = np.zeros((len(prior), 1 + n_attributes))
+    weights[:, 0] = prior - prior.mean()
+    return GateParameters(weights)
+
+
+def choose_ridge(learned: Learned, kept: AnyLog, held_out: Log) -> tuple[float, list[GateRow]]:
+    """Return the ridge of the largest evidence of held-out users, infinity if none gains."""
+    prepare = PrepareGate(learned)
+    users, judged = engine_of(kept), prepare(held_out)
+    current = no_effect(learned, judged.attributes.shape[1] - 1)
+    average = user_evidence(judged, current.weights)
+    rows: list[GateRow] = []
+    best, chosen = 0.0, np.inf
+    for ridge in RIDGES:
+        current = fit_gate(GateLearner(prepare, ridge), users, current)
+        gain = user_evidence(judged, current.weights) - average
+        rows.append(GateRow(ridge, float(gain.mean()), float(gain.std() / np.sqrt(len(gain)))))
+        if gain.mean() > best:
+            best, chosen = float(gain.mean()), ridge
+    return chosen, rows
+
+
+def learn_weights(learned: Learned, log: AnyLog, n_attributes: int, ridge: float) -> FloatArray:
+    """Return the gate's weights `(n_states, 1 + n_attributes)` from all users of `log`."""
+    start = no_effect(learned, n_attributes)
+    if ridge == np.inf:
+        return start.weights
+    learner = GateLearner(PrepareGate(learned), ridge)
+    return fit_gate(learner, engine_of(log), start).weights
+
+
+def user_evidence(part: GatePartition, weights: FloatArray) -> FloatArray:
+    """Return the log evidence of every user's rewards with a gate, `(n_users,)`."""
+    scores = log_softmax(part.attributes @ weights.T) + part.log_evidence
+    top = scores.max(axis=1)
+    found: FloatArray = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
+    return found

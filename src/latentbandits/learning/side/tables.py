@@ -1,0 +1,47 @@
+"""The report on side information as tables, for the terminal and the page of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from latentbandits.report.estimate import Estimate
+from latentbandits.report.report import Table
+
+
+def side_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return a table for each kind of side information that the fit used."""
+    found = report.get("user_features")
+    return [] if not found else [_worth(found)]
+
+
+def side_notes(report: Mapping[str, Any]) -> list[str]:
+    """Return warnings about side information, one sentence each."""
+    notes = []
+    found = report.get("user_features")
+    if found and found["users_whose_attributes_change"]:
+        notes.append(
+            f"the attributes of {found['users_whose_attributes_change']:,} users change between "
+            "their rows: the first value by time is taken"
+        )
+    return notes
+
+
+def _worth(found: Mapping[str, Any]) -> Table:
+    rows: list[tuple[str, ...]] = [
+        (
+            str(row["round"]),
+            _estimate(row["nats"], row["nats_stderr"]),
+            f"{row['users']:,}",
+            _estimate(row["reward"], row["reward_stderr"]),
+            f"{row['players']:,}",
+        )
+        for row in found["worth"]
+    ]
+    names = ", ".join(found["columns"])
+    title = f"What {names} are worth on held-out users (with less without; {found['policy']})"
+    return Table(title, ("round", "nats a reward", "users", "reward", "users played"), rows)
+
+
+def _estimate(mean: float | None, stderr: float | None) -> str:
+    return "" if mean is None or stderr is None else f"{Estimate(mean, stderr):+}"

@@ -1,0 +1,183 @@
+"""What the users' attributes are worth on held-out users: nats and reward, round by round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from latentbandits.learning.engines.engine import AnyLog
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.logs import Log
+from latentbandits.learning.replay import PolicyPlayer, playable_rounds, replay
+from latentbandits.learning.side.encoding import UserAttributes
+from latentbandits.learning.side.evidence import state_evidence
+from latentbandits.learning.side.gate import (
+    GatePartition,
+    choose_ridge,
+    learn_weights,
+    no_effect,
+    user_evidence,
+)
+from latentbandits.models.attributes.gate import Gate
+from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.composed.particle_model import ParticleModel
+from latentbandits.policies.registry import Inputs, build
+from latentbandits.report.estimate import Estimate
+
+ROUNDS = (1, 2, 5)
+"""The rounds that the report states."""
+
+_MOST_USERS, _MOST_USERS_OF_PARTICLES = 2_000, 200
+
+
+@dataclass(eq=False)
+class AttributedPlayer(PolicyPlayer):
+    """A policy that is told the users' attributes: `log_prior` (n_users, n_states) follows."""
+
+    log_prior: FloatArray | None = None
+
+    def meet(self, users: IntArray) -> None:
+        self._users = users
+
+    def start(self, n_users: int, rng: np.random.Generator) -> None:
+        super().start(n_users, rng)
+        weights = getattr(self._belief, "log_weights", None)
+        if self.log_prior is None or weights is None:
+            return
+        own = np.array(weights)
+        own[:, : self.log_prior.shape[1]] = self.log_prior[self._users]
+        self._belief = self._belief._replace(log_weights=own)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedGate:
+    """The model of all users with its gate, and the report on it."""
+
+    learned: Learned
+    report: dict[str, Any]
+
+
+def learn_gate(
+    attributes: UserAttributes,
+    selected: Learned,
+    learned: Learned,
+    kept: AnyLog,
+    held_out: Log,
+    log: AnyLog,
+    policy: str,
+    seed: int,
+) -> LearnedGate:
+    """Choose the ridge on held-out users, learn the gate from all, and state its worth.
+
+    Args:
+        attributes: of all users of the log.
+        selected: the model of the users kept, which the choice is made with.
+        learned: the model of all users, which gets the gate.
+        kept: users whose `attributes` the choice is learned from.
+        held_out: users who judge it.
+        log: all users.
+        policy: the policy whose reward is compared with and without attributes.
+        seed: of the replay.
+    """
+    n = len(attributes.encoder)
+    ridge, rows = choose_ridge(selected, kept, held_out)
+    weights = learn_weights(selected, kept, n, ridge)
+    gate = Gate(attributes.encoder, learn_weights(learned, log, n, ridge), attributes.sample)
+    report = {
+        "columns": list(attributes.encoder.names),
+        "labels": list(attributes.encoder.labels),
+        "users_whose_attributes_change": attributes.n_changed,
+        "users_without_attributes": attributes.n_missing,
+        "taken": "the first value by time of each user",
+        "ridge": None if ridge == np.inf else ridge,
+        "ridges": [row._asdict() for row in rows],
+        "weights": gate.weights.tolist(),
+        "worth": worth(selected, weights, held_out, policy, seed),
+        "policy": policy,
+    }
+    return LearnedGate(replace(learned, model=with_parts(learned.model, gate=gate)), report)
+
+
+def worth(
+    learned: Learned, weights: FloatArray, held_out: Log, policy: str, seed: int
+) -> list[dict[str, Any]]:
+    """Return nats and reward that attributes add in each of `ROUNDS`, with standard errors.
+
+    Nats: the mean log density of the user's t-th reward given those before it, with the gate less
+    without. Reward: that of the policy in the t-th round of replay, with less without. None where
+    no user has so many rows.
+    """
+    nats = _nats(learned, weights, held_out)
+    rewards = _rewards(learned, weights, held_out, policy, seed)
+    return [{"round": t, **nats[t], **rewards[t]} for t in ROUNDS]
+
+
+def _first_rows(log: Log, n_rows: int) -> Log:
+    return log.of_events(np.arange(log.n_events) - log.starts[log.users] < n_rows)
+
+
+def _nats(learned: Learned, weights: FloatArray, log: Log) -> dict[int, dict[str, Any]]:
+    assert log.attributes is not None
+    z = np.concatenate([np.ones((log.n_users, 1)), log.attributes], axis=1)
+    average = no_effect(learned, log.attributes.shape[1]).weights
+    lengths = np.diff(log.starts)
+
+    def gain(n_rows: int) -> FloatArray:
+        if n_rows == 0:
+            return np.zeros(log.n_users)
+        part = GatePartition(z, state_evidence(learned, _first_rows(log, n_rows)))
+        return user_evidence(part, weights) - user_evidence(part, average)
+
+    found: dict[int, dict[str, Any]] = {}
+    for t in ROUNDS:
+        there = lengths >= t
+        if not there.any():
+            found[t] = {"nats": None, "nats_stderr": None, "users": 0}
+            continue
+        lead = Estimate.of((gain(t) - gain(t - 1))[there])
+        found[t] = {"nats": lead.mean, "nats_stderr": lead.stderr, "users": int(there.sum())}
+    return found
+
+
+def _rewards(
+    learned: Learned, weights: FloatArray, log: Log, policy: str, seed: int
+) -> dict[int, dict[str, Any]]:
+    nothing: dict[str, Any] = {"reward": None, "reward_stderr": None, "players": 0}
+    if log.features is None:
+        log = log.of_events(learned.counts[log.actions] > 0)
+    most = _MOST_USERS_OF_PARTICLES if _is_slow(learned) else _MOST_USERS
+    log = log.of_users(np.arange(min(most, log.n_users)))
+    if not playable_rounds(log).any():
+        return dict.fromkeys(ROUNDS, nothing)
+    assert log.attributes is not None
+    z = np.concatenate([np.ones((log.n_users, 1)), log.attributes], axis=1)
+    scores = z @ weights.T
+    built = build(policy, Inputs(learned.model, horizon=max(ROUNDS), items=learned.features))
+    options = built, log.n_actions, learned.features
+    # Both play under one name: the random numbers of a player depend on its name.
+    told, untold = (
+        replay({policy: player}, log, most_rounds=max(ROUNDS), seed=seed).rewards[policy]
+        for player in (AttributedPlayer(*options, log_prior=scores), PolicyPlayer(*options))
+    )
+    lead = told - untold
+    found = {}
+    for t in ROUNDS:
+        own = lead[:, t - 1] if t <= lead.shape[1] else np.zeros(0)
+        own = own[~np.isnan(own)]
+        if len(own) < 2:
+            found[t] = nothing
+            continue
+        estimate = Estimate.of(own)
+        found[t] = {
+            "reward": estimate.mean,
+            "reward_stderr": estimate.stderr,
+            "players": len(own),
+        }
+    return found
+
+
+def _is_slow(learned: Learned) -> bool:
+    return isinstance(learned.model, ParticleModel)

@@ -1,0 +1,48 @@
+"""What a model knows beside its parameters: attributes of users, rows and items.
+
+They are attributes of the model object that are not fields of its class, so every family has them.
+They are saved with the model, and a model of one's own that has none is a model without them.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, TypeVar
+
+from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.gate import Gate
+
+ModelT = TypeVar("ModelT")
+
+PARTS: dict[str, Any] = {"gate": Gate, "encoder": Encoder}
+"""The classes of the parts by the name of their attribute."""
+
+
+def part(model: Any, name: str) -> Any:
+    """Return a part of a model; None if it has none."""
+    return getattr(model, name, None)
+
+
+def with_parts(model: ModelT, **parts: Any) -> ModelT:
+    """Return the model with these parts in place of its own.
+
+    Raises:
+        ValueError: a gate has other states than the model, or an encoder other features.
+    """
+    gate, encoder = parts.get("gate"), parts.get("encoder")
+    n_states, n_features = (getattr(model, name, None) for name in ("n_states", "n_features"))
+    if gate is not None and gate.n_states != n_states:
+        raise ValueError(f"the gate has {gate.n_states} states, the model {n_states}")
+    if encoder is not None and len(encoder) != n_features:
+        raise ValueError(f"the encoder makes {len(encoder)} features, the model takes {n_features}")
+    changed = copy.copy(model)
+    for name, value in parts.items():
+        if name not in PARTS:
+            raise TypeError(f"a model has no part {name!r}; there are {', '.join(PARTS)}")
+        object.__setattr__(changed, name, value)
+    return changed
+
+
+def parts_of(model: Any) -> dict[str, Any]:
+    """Return the parts that a model has."""
+    return {name: part(model, name) for name in PARTS if part(model, name) is not None}
