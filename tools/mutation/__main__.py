@@ -3,54 +3,85 @@
     python -m tools.mutation --mutants 500 --seed 1
 
 Results are appended to `--out`/results.jsonl as they come: an interrupted run goes on from there.
+A later run repeats the mutants that survived if their tests changed.
 A mutant that no test can notice is listed in `equivalent.txt` with the reason; it does not count.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
-from tools.mutation.covering import PACKAGES, SOURCE, Coverage, record
+import numpy  # noqa: F401  (imported once here, not in every process that runs a mutant)
+import scipy.integrate
+import scipy.special
+import scipy.stats  # noqa: F401
+
+from tools.mutation.covering import Coverage, record, source_files
 from tools.mutation.mutants import Mutant, key, mutants
+from tools.mutation.run import WarmTests, chosen, cold, is_warm
 
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 
 
 def sample(n: int, seed: int) -> list[Mutant]:
     """Return a random sample of all mutants of the packages."""
-    files = sorted(
-        str(path) for package in PACKAGES for path in Path(SOURCE, package).rglob("*.py")
-    )
+    files = source_files()
     everything = [mutant for path in files for mutant in mutants(path)]
-    chosen = random.Random(seed).sample(everything, min(n, len(everything)))
-    say(f"{len(chosen)} of {len(everything)} mutants of {len(files)} files, seed {seed}")
-    return chosen
+    picked = random.Random(seed).sample(everything, min(n, len(everything)))
+    say(f"{len(picked)} of {len(everything)} mutants of {len(files)} files, seed {seed}")
+    return picked
 
 
 def equivalents() -> dict[str, str]:
     """Return the reasons of `equivalent.txt` by the name of the mutant."""
-    if not EQUIVALENT.exists():
-        return {}
-    pairs: dict[str, str] = {}
     lines = [line for line in EQUIVALENT.read_text().splitlines() if line and line[0] != "#"]
-    for name, reason in zip(lines[::2], lines[1::2], strict=True):
-        pairs[name] = reason.strip()
-    return pairs
+    return {name: reason.strip() for name, reason in zip(lines[::2], lines[1::2], strict=True)}
 
 
-def check_harness(coverage: Coverage) -> None:
+class Results:
+    """The outcomes so far, in a file that each outcome is appended to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, dict[str, str]] = {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                entry = json.loads(line)
+                self._known[entry["key"]] = entry
+
+    def find(self, mutant: Mutant, tests: list[str], version: str) -> str | None:
+        """Return the outcome if it still holds: its test or tests are as they were."""
+        entry = self._known.get(key(mutant))
+        if entry is None:
+            return None
+        if entry["outcome"] in ("killed", "timeout"):
+            return entry["outcome"] if not entry["test"] or entry["test"] in tests else None
+        return entry["outcome"] if entry["tests"] == version else None
+
+    def add(self, mutant: Mutant, outcome: str, test: str, version: str) -> None:
+        """Keep an outcome."""
+        entry = {"key": key(mutant), "name": mutant.name, "outcome": outcome, "test": test,
+                 "tests": version}  # fmt: skip
+        self._known[entry["key"]] = entry
+        with self._path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def check_harness(warm: WarmTests, coverage: Coverage) -> None:
     """Exit if the tests fail without any change: every mutant would then seem to be noticed."""
-    from tools.mutation.run import outcome
-
-    tests = sorted(coverage.seconds, key=lambda test: coverage.seconds[test])[::10][:40]
-    unchanged = Mutant(f"{SOURCE}/models/checks.py", -1, 0, "", "", "")
-    if outcome(unchanged, tests, coverage.seconds) != "survived":
-        sys.exit("the tests fail on the unchanged source: record the coverage again (--record)")
+    tests = sorted(coverage.seconds, key=lambda test: coverage.seconds[test])
+    for part in range(4):
+        quickest = chosen(tests[part::4][:400], coverage.seconds)
+        outcome, test = warm.outcome(None, quickest, coverage.seconds)
+        if outcome != "survived":
+            sys.exit(f"a test fails on the unchanged source: {test or outcome}")
 
 
 def say(text: str) -> None:
@@ -59,73 +90,68 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.mutation", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.mutation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--mutants", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("out/mutation"))
-    parser.add_argument("--part", default="0/1", help="this part of so many, to run side by side")
-    parser.add_argument("--record", action="store_true", help="record the coverage and stop")
     arguments = parser.parse_args()
-    part, parts = (int(number) for number in arguments.part.split("/"))
-    if arguments.record or not list(arguments.out.glob("coverage-*.json")):
-        record(arguments.out / f"coverage-{part}.json", part, parts)
-        if arguments.record:
-            return 0
-    coverage = Coverage(sorted(arguments.out.glob("coverage-*.json")))
-    from tools.mutation.run import chosen, outcome, preload
-
-    preload()
-    results_file = arguments.out / "results.jsonl"
-    known = _read(results_file)
+    record(arguments.out / "coverage")
+    coverage = Coverage(arguments.out / "coverage")
+    results = Results(arguments.out / "results.jsonl")
     reasons = equivalents()
     wanted = sample(arguments.mutants, arguments.seed)
-    check_harness(coverage)
     started = time.monotonic()
-    counts = {"killed": 0, "survived": 0, "timeout": 0, "uncovered": 0, "equivalent": 0}
-    left: list[str] = []
-    for number, mutant in enumerate(wanted):
-        if number % parts != part:
+    outcomes = {mutant: "equivalent" for mutant in wanted if mutant.name in reasons}
+    todo: dict[Mutant, tuple[list[str], str]] = {}
+    for mutant in wanted:
+        if mutant in outcomes:
             continue
-        if mutant.name in reasons:
-            counts["equivalent"] += 1
-            continue
-        identity = key(mutant)
-        result = known.get(identity)
-        tests = coverage.tests(mutant.path, mutant.line, bool(mutant.function))
-        if result in (None, "survived", "uncovered"):
-            picked = chosen(tests, coverage.seconds)
-            signature = f"{identity}:{len(tests)}"
-            if result is None or known.get(signature) is None:
-                result = outcome(mutant, picked, coverage.seconds) if picked else "uncovered"
-                _append(results_file, {identity: result, signature: result, "name": mutant.name})
-        counts[result] += 1
-        if result in ("survived", "uncovered"):
-            left.append(f"{result}: line {mutant.line} of {mutant.name}")
-        done = sum(counts.values())
-        if done % 20 == 0:
-            say(f"{done}: {counts}, {time.monotonic() - started:.0f} s")
-    say("\n".join(left))
-    decided = sum(counts.values()) - counts["equivalent"]
+        warm = is_warm(mutant)
+        tests = coverage.tests(mutant) if warm else coverage.tests_of_module(mutant.path)
+        picked = chosen(tests, coverage.seconds)
+        names = "\n".join(f"{test} {coverage.version[test]}" for test in picked)
+        version = hashlib.sha256(names.encode()).hexdigest()[:16]
+        known = results.find(mutant, tests, version)
+        if known is not None:
+            outcomes[mutant] = known
+        elif not picked:
+            outcomes[mutant] = "uncovered"
+        elif warm:
+            todo[mutant] = picked, version
+        else:
+            outcomes[mutant], test = cold(mutant, picked, coverage.seconds)
+            results.add(mutant, outcomes[mutant], test, version)
+
+    def run_all(warm: WarmTests) -> None:
+        check_harness(warm, coverage)
+        for number, (mutant, (picked, version)) in enumerate(todo.items(), 1):
+            outcomes[mutant], test = warm.outcome(mutant, picked, coverage.seconds)
+            results.add(mutant, outcomes[mutant], test, version)
+            if number % 20 == 0:
+                say(f"{number} of {len(todo)}: {dict(Counter(outcomes.values()))}, "
+                    f"{time.monotonic() - started:.0f} s")  # fmt: skip
+
+    if todo:
+        WarmTests(run_all).collect()
+    return summarise(wanted, outcomes, time.monotonic() - started)
+
+
+def summarise(wanted: list[Mutant], outcomes: dict[Mutant, str], seconds: float) -> int:
+    """Print the mutants that no test noticed, and the score."""
+    for mutant in wanted:
+        if outcomes[mutant] in ("survived", "uncovered"):
+            say(f"{outcomes[mutant]}: line {mutant.line} of {mutant.name}")
+    counts = Counter(outcomes.values())
+    decided = len(wanted) - counts["equivalent"]
     noticed = counts["killed"] + counts["timeout"]
-    say(f"{counts}; {time.monotonic() - started:.0f} s")
+    say(f"{dict(counts)}; {seconds:.0f} s")
     say(f"mutation score {noticed / max(decided, 1):.1%}: {noticed} of {decided} noticed, "
         f"{counts['equivalent']} equivalent mutants not counted")  # fmt: skip
     return 0
-
-
-def _read(path: Path) -> dict[str, str]:
-    known: dict[str, str] = {}
-    if path.exists():
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            entry.pop("name", None)
-            known |= entry
-    return known
-
-
-def _append(path: Path, entry: dict[str, str]) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(entry) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,50 +1,68 @@
-"""Which test covers which line, and how long each test takes: one run of the tests, recorded."""
+"""Record which test runs which line, and how long each test takes.
+
+The record of a test file is kept until the file, the source or the reference loops change.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tools.mutation.mutants import Mutant
+
 PACKAGES = ("models", "beliefs", "policies")
 SOURCE = "src/latentbandits"
-TESTS = (
-    *(
-        f"tests/unit/test_{name}.py"
-        for name in (
-            "any_model", "bayes_ucb", "beliefs", "catalogue", "check_model", "defects", "draws",
-            "exploring", "families", "model_registry", "models", "moving_states", "model_numbers",
-            "planning", "policies", "population", "quadrature", "registry", "structured",
-        )
-    ),
-    "tests/property/test_information.py",
-    "tests/property/test_quadrature.py",
-    *(f"{SOURCE}/{package}" for package in PACKAGES),
-    *(
-        f"tests/unit/test_{name}.py"
-        for name in (
-            "cofiba_nmf", "subspace", "rank1", "particle_mf", "phased", "newcomers",
-            "new_models_conform", "artefacts",
-        )
-    ),
-    "tests/property/test_encoding.py",
-    "tests/statistical/test_gamma_draws.py",
+UNIT = (
+    "any_model", "artefacts", "bayes_ucb", "beliefs", "catalogue", "check_model", "cofiba_nmf",
+    "decision_tables", "defects", "draws", "drift", "exploring", "families", "many_actions",
+    "model_numbers", "model_registry", "models", "moving_states", "new_models_conform",
+    "newcomers", "old_artefacts", "particle_mf", "phased", "planning", "policies", "population",
+    "quadrature", "rank1", "registry", "structured", "subspace", "together", "toys",
+    "users_of_model",
 )  # fmt: skip
-"""Tests of these packages that are quick for what they notice."""
-LEFT_OUT = " and ".join(
-    f"not {name}"
-    for name in ("every_flipped_bit", "planted_bug", "huge_rewards", "any_number_of_sessions")
-)
-"""Slow tests that notice nothing more."""
-SLOWEST = 4.0
-"""Seconds: slower tests are left out, so that a mutant is decided quickly."""
+PROPERTY = ("beliefs", "encoding", "families", "information", "quadrature")
+STATISTICAL = ("gamma_draws", "particles", "posterior_draws", "sampling")
+PYTEST_OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow",
+                  "--no-header", "--doctest-modules", "--hypothesis-seed=0")  # fmt: skip
+SLOWEST = 8.0
+"""Tests that need more processor seconds than this are left out."""
+
+
+def test_files() -> list[str]:
+    """Return the test files that mutants meet: no server, no experiment, no slow statistics."""
+    named = [
+        *(f"tests/unit/test_{name}.py" for name in UNIT),
+        *(f"tests/property/test_{name}.py" for name in PROPERTY),
+        *(f"tests/statistical/test_{name}.py" for name in STATISTICAL),
+    ]
+    return named + source_files()
+
+
+def source_files() -> list[str]:
+    """Return the files whose mutants are tested."""
+    return sorted(str(path) for package in PACKAGES for path in Path(SOURCE, package).rglob("*.py"))
+
+
+def quicken_hypothesis() -> None:
+    """Make hypothesis repeatable, and stop at the first failure without shrinking it."""
+    from hypothesis import HealthCheck, Phase, settings
+
+    settings.register_profile(
+        "mutation", database=None, deadline=None, derandomize=True,
+        phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    settings.load_profile("mutation")
 
 
 class Recorder:
-    """A pytest plugin that records coverage and seconds of every test."""
+    """A pytest plugin that records the covered lines and the processor seconds of every test."""
 
     def __init__(self) -> None:
         import coverage
@@ -65,57 +83,99 @@ class Recorder:
         self._coverage.switch_context("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
+        if report.failed or report.skipped:
             self.failed.add(report.nodeid)
 
-    def lines(self) -> dict[str, dict[int, list[str]]]:
-        """Return the tests of every line of every file."""
+    def lines(self) -> dict[str, dict[str, list[int]]]:
+        """Return the lines of every source file that every test runs."""
         self._coverage.stop()
         data = self._coverage.get_data()
-        root = Path.cwd()
-        return {
-            str(Path(file).relative_to(root)): {
-                line: sorted(test for test in tests if test)
-                for line, tests in data.contexts_by_lineno(file).items()
-            }
-            for file in data.measured_files()
-        }
+        by_test: dict[str, dict[str, list[int]]] = {}
+        for file in data.measured_files():
+            name = str(Path(file).relative_to(Path.cwd()))
+            for line, tests in data.contexts_by_lineno(file).items():
+                for test in tests:
+                    by_test.setdefault(test, {}).setdefault(name, []).append(line)
+        return by_test
 
 
-def record(target: Path, part: int = 0, parts: int = 1) -> None:
-    """Run the tests once, or a part of them, and write what they cover to `target`."""
+def record(folder: Path) -> None:
+    """Run the tests that have no valid record, in a process of their own."""
+    stale = {file: target for file, target in _targets(folder).items() if not target.exists()}
+    if not stale:
+        return
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            _record(stale)
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise SystemExit("recording the coverage failed")
+
+
+def _record(targets: dict[str, Path]) -> None:
+    quicken_hypothesis()
     recorder = Recorder()
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "-k", LEFT_OUT]
-    pytest.main([*options, "--doctest-modules", *TESTS[part::parts]], plugins=[recorder])
-    covered = {
-        "lines": recorder.lines(),
-        "seconds": {
-            test: seconds
-            for test, seconds in recorder.seconds.items()
-            if test not in recorder.failed and seconds < SLOWEST
-        },
+    pytest.main([*PYTEST_OPTIONS, *targets], plugins=[recorder])
+    lines = recorder.lines()
+    by_file: dict[str, dict[str, Any]] = {file: {} for file in targets}
+    for test, seconds in recorder.seconds.items():
+        if test not in recorder.failed and seconds < SLOWEST:
+            entry = {"seconds": seconds, "lines": lines.get(test, {})}
+            by_file[test.partition("::")[0]][test] = entry
+    for file, target in targets.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(by_file[file]))
+
+
+def _targets(folder: Path) -> dict[str, Path]:
+    """Return the file that holds the record of each test file, named by all that it depends on."""
+    references = sorted(str(path) for path in Path("tests/reference").glob("*.py"))
+    shared = _digest([*source_files(), *references])
+    return {
+        file: folder / f"{Path(file).stem}-{_digest([file])}-{shared}.json" for file in test_files()
     }
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(covered))
+
+
+def _digest(files: Iterable[str]) -> str:
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.encode() + b"\0" + Path(file).read_bytes())
+    return total.hexdigest()[:12]
 
 
 class Coverage:
-    """The recorded coverage: tests of a line, quickest first."""
+    """The recorded coverage: the tests of a line, quickest first."""
 
-    def __init__(self, paths: list[Path]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.seconds: dict[str, float] = {}
+        self.version: dict[str, str] = {}
+        """Digest of the file of each test."""
         self._lines: dict[str, dict[int, set[str]]] = {}
-        for path in paths:
-            recorded = json.loads(path.read_text())
-            self.seconds |= recorded["seconds"]
-            for file, lines in recorded["lines"].items():
-                known = self._lines.setdefault(file, {})
-                for line, tests in lines.items():
-                    known.setdefault(int(line), set()).update(tests)
+        for file, target in _targets(folder).items():
+            for test, entry in json.loads(target.read_text()).items():
+                self.seconds[test] = entry["seconds"]
+                self.version[test] = _digest([file])
+                for source, lines in entry["lines"].items():
+                    known = self._lines.setdefault(source, {})
+                    for line in lines:
+                        known.setdefault(line, set()).add(test)
 
-    def tests(self, path: str, line: int, in_function: bool) -> list[str]:
-        """Return the tests that run a line; of a module's own line, all that run the module."""
-        lines = self._lines.get(path, {})
-        tests = set(lines.get(line, ())) if in_function else set().union(*lines.values())
-        known = [test for test in tests if test in self.seconds]
-        return sorted(known, key=lambda test: (self.seconds[test], test))
+    def tests(self, mutant: Mutant) -> list[str]:
+        """Return the tests that run the changed lines, or, if none is recorded, the statement."""
+        lines = self._lines.get(mutant.path, {})
+        tests = set().union(*(lines.get(i, ()) for i in range(mutant.line, mutant.end + 1)))
+        if not tests:
+            tests = set().union(*(lines.get(i, ()) for i in range(mutant.statement, mutant.line)))
+        return self._quickest(tests)
+
+    def tests_of_module(self, path: str) -> list[str]:
+        """Return the tests that run any line of a module."""
+        return self._quickest(set().union(*self._lines.get(path, {}).values()))
+
+    def _quickest(self, tests: set[str]) -> list[str]:
+        return sorted(tests & set(self.seconds), key=lambda test: (self.seconds[test], test))

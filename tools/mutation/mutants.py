@@ -46,6 +46,8 @@ class Mutant:
     path: str  # relative to the repository
     index: int  # among the mutants of the module
     line: int
+    end: int  # the last line of the changed expression; of a statement, its first line
+    statement: int  # the first line of the statement around it
     function: str  # qualified name, or "" for the module's own lines
     source: str  # the line, stripped
     change: str  # "a + b -> a - b"
@@ -61,16 +63,23 @@ def mutants(path: str) -> list[Mutant]:
     text = Path(path).read_text(encoding="utf-8")
     lines = text.splitlines()
     made = []
-    for index, (node, function, change, _) in enumerate(_sites(ast.parse(text))):
+    for index, (node, statement, function, change, _) in enumerate(_sites(ast.parse(text))):
         line = node.lineno
-        made.append(Mutant(path, index, line, function, lines[line - 1].strip(), change))
+        source = lines[line - 1].strip()
+        end = (node.end_lineno or line) if isinstance(node, ast.expr) else line
+        made.append(Mutant(path, index, line, end, statement, function, source, change))
     return made
+
+
+def original_tree(path: str) -> ast.Module:
+    """Return the syntax tree of a module."""
+    return ast.parse(Path(path).read_text(encoding="utf-8"))
 
 
 def mutated_tree(path: str, index: int) -> ast.Module:
     """Return the syntax tree of a module with one of its mutants."""
-    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    for i, (_, _, _, apply) in enumerate(_sites(tree)):
+    tree = original_tree(path)
+    for i, (_, _, _, _, apply) in enumerate(_sites(tree)):
         if i == index:
             apply()
             break
@@ -83,11 +92,12 @@ def key(mutant: Mutant) -> str:
     return hashlib.sha256((mutant.path + ast.dump(tree)).encode()).hexdigest()[:24]
 
 
-def _sites(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, str, object]]:
-    yield from _walk(tree, "")
+def _sites(tree: ast.Module) -> Iterator[tuple]:
+    """Yield the node, its statement's line, its function, the change in words and its action."""
+    yield from _walk(tree, "", 1)
 
 
-def _walk(node: ast.AST, function: str) -> Iterator[tuple]:
+def _walk(node: ast.AST, function: str, statement: int) -> Iterator[tuple]:
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list", "bases", "keywords") and isinstance(
             node, (ast.AnnAssign, ast.arg, ast.FunctionDef, ast.ClassDef)
@@ -101,8 +111,10 @@ def _walk(node: ast.AST, function: str) -> Iterator[tuple]:
             name = function
             if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
                 name = f"{function}.{child.name}".lstrip(".")
-            yield from _changes(child, name)
-            yield from _walk(child, name)
+            first = child.lineno if isinstance(child, ast.stmt) else statement
+            for changed, *rest in _changes(child, name):
+                yield changed, first, *rest
+            yield from _walk(child, name, first)
 
 
 def _is_type_checking(node: ast.AST) -> bool:

@@ -1,25 +1,128 @@
-"""Run the covering tests of mutants, each in a process of its own."""
+"""Run the covering tests of mutants, each in a forked process.
+
+All tests are imported and collected once. A mutant of a function replaces the code of that function
+in a fork of this process (`WarmTests`). A mutant of a module's or a class's own lines, or of a
+default value, is imported anew in a fork of a process that has not imported the library (`cold`).
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+import resource
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import CodeType, FunctionType
 
-from tools.mutation.mutants import Mutant, mutated_tree
+import pytest
+
+from tools.mutation.covering import PYTEST_OPTIONS, quicken_hypothesis, test_files
+from tools.mutation.mutants import Mutant, mutated_tree, original_tree
 
 BUDGET = 25.0
-"""Seconds of covering tests that a mutant gets, the quickest first."""
-MOST_TESTS = 150
-TIMEOUT_SECONDS = 90.0
-"""A mutant that runs longer than this, and than ten times its tests, counts as noticed."""
+"""Processor seconds of covering tests that a mutant gets, the quickest first."""
+START_SECONDS = 15.0
+"""Processor seconds allowed besides ten times the normal ones of the tests."""
+MEMORY_BYTES = 6 * 2**30
+Outcome = tuple[str, str]
+"""One of "killed", "timeout" and "survived", and the test that failed."""
 
 
-class MutatedModule(MetaPathFinder, Loader):
+def chosen(tests: list[str], seconds: dict[str, float]) -> list[str]:
+    """Return the quickest tests, as many as the budget allows."""
+    picked, total = [], 0.0
+    for test in tests:
+        total += seconds[test]
+        if picked and total > BUDGET:
+            break
+        picked.append(test)
+    return picked
+
+
+def is_warm(mutant: Mutant) -> bool:
+    """Tell whether the mutant changes the code of functions only."""
+    pairs = list(_changed_codes(*_codes(mutant)))
+    own = [old for old, _ in pairs if old.co_name == "<module>" or not _is_function(old)]
+    return all(_same_own_code(old, new) for old, new in pairs if old in own)
+
+
+class WarmTests:
+    """A pytest plugin that hands the collected tests to `job` instead of running them."""
+
+    def __init__(self, job: Callable[[WarmTests], None]) -> None:
+        self._job = job
+        self._items: dict[str, pytest.Item] = {}
+        self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        self._report: Callable[[str], None] | None = None
+
+    def collect(self) -> None:
+        """Collect all tests and run the job."""
+        quicken_hypothesis()
+        pytest.main([*PYTEST_OPTIONS, *test_files()], plugins=[self])
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self._items = {item.nodeid: item for item in session.items}
+        for found in gc.get_objects():
+            if isinstance(found, FunctionType):
+                self._functions.setdefault(_place(found.__code__), []).append(found)
+        gc.collect()
+        gc.freeze()
+        self._job(self)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and self._report is not None:
+            self._report(report.nodeid)
+
+    def outcome(
+        self, mutant: Mutant | None, tests: list[str], seconds: dict[str, float]
+    ) -> Outcome:
+        """Run tests on a mutant, or on the unchanged source, until one fails."""
+
+        def run(report: Callable[[str], None]) -> int:
+            self._report = report
+            if mutant is not None:
+                self._change(mutant)
+            items = [self._items[test] for test in tests]
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+            return 0
+
+        return _in_child(run, sum(seconds[test] for test in tests))
+
+    def _change(self, mutant: Mutant) -> None:
+        old_module, new_module = _codes(mutant)
+        for old, new in _changed_codes(old_module, new_module):
+            for function in self._functions.get(_place(old), ()):
+                function.__code__ = new
+
+
+def cold(mutant: Mutant, tests: list[str], seconds: dict[str, float]) -> Outcome:
+    """Run tests on a mutant that is imported from its syntax tree."""
+
+    def run(report: Callable[[str], None]) -> int:
+        sys.meta_path.insert(0, _MutatedModule(mutant))
+        quicken_hypothesis()
+        return int(pytest.main(["-x", *PYTEST_OPTIONS, *tests], plugins=[_Reporter(report)]))
+
+    return _in_child(run, sum(seconds[test] for test in tests))
+
+
+class _Reporter:
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._report(report.nodeid)
+
+
+class _MutatedModule(MetaPathFinder, Loader):
     """Imports one module from its mutated syntax tree, all others as usual."""
 
     def __init__(self, mutant: Mutant) -> None:
@@ -40,55 +143,79 @@ class MutatedModule(MetaPathFinder, Loader):
         exec(compile(tree, self._mutant.path, "exec"), vars(module))  # our own source, changed
 
 
-def preload() -> None:
-    """Import what every test needs and no mutant changes, once."""
-    import numpy  # noqa: F401
-    import pytest  # noqa: F401
-    import safetensors.numpy  # noqa: F401
-    import scipy.integrate
-    import scipy.special
-    import scipy.stats  # noqa: F401
-
-
-def chosen(tests: list[str], seconds: dict[str, float]) -> list[str]:
-    """Return the quickest tests, as many as the budget allows."""
-    picked, total = [], 0.0
-    for test in tests[:MOST_TESTS]:
-        total += seconds[test]
-        if picked and total > BUDGET:
-            break
-        picked.append(test)
-    return picked
-
-
-def outcome(mutant: Mutant, tests: list[str], seconds: dict[str, float]) -> str:
-    """Return "killed", "survived" or "timeout"."""
-    limit = max(TIMEOUT_SECONDS, 10 * sum(seconds[test] for test in tests))
+def _in_child(run: Callable[[Callable[[str], None]], int], seconds: float) -> Outcome:
+    """Fork, run, and read how it ended; the processor time and the memory are limited."""
+    limit = START_SECONDS + 10 * seconds
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        _run_child(mutant, tests)
-    deadline = time.monotonic() + limit
-    while time.monotonic() < deadline:
-        finished, status = os.waitpid(child, os.WNOHANG)
-        if finished:
-            return "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
-        time.sleep(0.02)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "timeout"
+        _be_child(run, writing, int(limit))
+    os.close(writing)
+    deadline = time.monotonic() + 20 * limit
+    while not (finished := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            finished = os.waitpid(child, 0)
+            break
+        time.sleep(0.005)
+    with os.fdopen(reading) as pipe:
+        test = pipe.read()
+    status = os.waitstatus_to_exitcode(finished[1])
+    if status == 0:
+        return "survived", ""
+    slow = status in (-signal.SIGXCPU, -signal.SIGKILL)
+    return ("timeout" if slow else "killed"), test
 
 
-def _run_child(mutant: Mutant, tests: list[str]) -> None:
+def _be_child(run: Callable[[Callable[[str], None]], int], writing: int, limit: int) -> None:
     status = 70
+
+    def report(test: str) -> None:
+        os.write(writing, test.encode())
+        os._exit(1)
+
     try:
         os.setsid()
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        sys.meta_path.insert(0, MutatedModule(mutant))
-        import pytest
-
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
-        status = int(pytest.main([*options, "--hypothesis-seed=0", "--doctest-modules", *tests]))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        status = run(report)
     finally:
         os._exit(status)
+
+
+def _codes(mutant: Mutant) -> tuple[CodeType, CodeType]:
+    file = str(Path(mutant.path).absolute())
+    old = compile(original_tree(mutant.path), file, "exec")
+    return old, compile(mutated_tree(mutant.path, mutant.index), file, "exec")
+
+
+def _changed_codes(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """Yield the pairs of code objects, outermost first, that differ in themselves or inside."""
+    if old == new:
+        return
+    yield old, new
+    before = [c for c in old.co_consts if isinstance(c, CodeType)]
+    after = [c for c in new.co_consts if isinstance(c, CodeType)]
+    for inner_old, inner_new in zip(before, after, strict=True):
+        yield from _changed_codes(inner_old, inner_new)
+
+
+def _same_own_code(old: CodeType, new: CodeType) -> bool:
+    """Tell whether two code objects differ only in the functions that they contain."""
+
+    def own(code: CodeType) -> tuple[object, ...]:
+        constants = [(type(c), repr(c)) for c in code.co_consts if not isinstance(c, CodeType)]
+        return (code.co_code, constants, code.co_names)
+
+    return own(old) == own(new)
+
+
+def _is_function(code: CodeType) -> bool:
+    return bool(code.co_flags & 0x2)  # CO_NEWLOCALS: neither a module nor a class body
+
+
+def _place(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
