@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import time
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ UNIT = (
 PROPERTY = ("beliefs", "encoding", "families", "information", "quadrature")
 STATISTICAL = ("gamma_draws", "particles", "posterior_draws", "sampling")
 PYTEST_OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow",
-                  "--no-header", "--doctest-modules", "--hypothesis-seed=0")  # fmt: skip
+                  "--no-header", "--doctest-modules")  # fmt: skip
 SLOWEST = 8.0
 """Tests that need more processor seconds than this are left out."""
 
@@ -50,15 +51,17 @@ def source_files() -> list[str]:
     return sorted(str(path) for package in PACKAGES for path in Path(SOURCE, package).rglob("*.py"))
 
 
-def quicken_hypothesis() -> None:
-    """Make hypothesis repeatable, and stop at the first failure without shrinking it."""
-    from hypothesis import HealthCheck, Phase, settings
+class QuickHypothesis:
+    """A pytest plugin: hypothesis repeats itself, and does not shrink a failure."""
 
-    settings.register_profile(
-        "mutation", database=None, deadline=None, derandomize=True,
-        phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    settings.load_profile("mutation")
+    def pytest_sessionstart(self) -> None:
+        from hypothesis import HealthCheck, Phase, settings
+
+        settings.register_profile(
+            "mutation", database=None, deadline=None, derandomize=True,
+            phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        settings.load_profile("mutation")
 
 
 class Recorder:
@@ -106,21 +109,20 @@ def record(folder: Path) -> None:
         return
     child = os.fork()
     if child == 0:
-        status = 1
         try:
             _record(stale)
-            status = 0
-        finally:
-            os._exit(status)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
     _, status = os.waitpid(child, 0)
     if status:
         raise SystemExit("recording the coverage failed")
 
 
 def _record(targets: dict[str, Path]) -> None:
-    quicken_hypothesis()
     recorder = Recorder()
-    pytest.main([*PYTEST_OPTIONS, *targets], plugins=[recorder])
+    pytest.main([*PYTEST_OPTIONS, *targets], plugins=[QuickHypothesis(), recorder])
     lines = recorder.lines()
     by_file: dict[str, dict[str, Any]] = {file: {} for file in targets}
     for test, seconds in recorder.seconds.items():

@@ -21,7 +21,7 @@ from types import CodeType, FunctionType
 
 import pytest
 
-from tools.mutation.covering import PYTEST_OPTIONS, quicken_hypothesis, test_files
+from tools.mutation.covering import PYTEST_OPTIONS, QuickHypothesis, test_files
 from tools.mutation.mutants import Mutant, mutated_tree, original_tree
 
 BUDGET = 25.0
@@ -62,8 +62,7 @@ class WarmTests:
 
     def collect(self) -> None:
         """Collect all tests and run the job."""
-        quicken_hypothesis()
-        pytest.main([*PYTEST_OPTIONS, *test_files()], plugins=[self])
+        pytest.main([*PYTEST_OPTIONS, *test_files()], plugins=[QuickHypothesis(), self])
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {item.nodeid: item for item in session.items}
@@ -107,8 +106,11 @@ def cold(mutant: Mutant, tests: list[str], seconds: dict[str, float]) -> Outcome
 
     def run(report: Callable[[str], None]) -> int:
         sys.meta_path.insert(0, _MutatedModule(mutant))
-        quicken_hypothesis()
-        return int(pytest.main(["-x", *PYTEST_OPTIONS, *tests], plugins=[_Reporter(report)]))
+        return int(
+            pytest.main(
+                ["-x", *PYTEST_OPTIONS, *tests], plugins=[QuickHypothesis(), _Reporter(report)]
+            )
+        )
 
     return _in_child(run, sum(seconds[test] for test in tests))
 
