@@ -16,6 +16,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy  # noqa: F401  (imported once here, not in every process that runs a mutant)
@@ -27,6 +28,7 @@ from tools.mutation.covering import Coverage, record, source_files
 from tools.mutation.mutants import Mutant, key, mutants
 from tools.mutation.run import WarmTests, chosen, cold, is_warm
 
+Run = Callable[[Mutant, list[str], dict[str, float]], tuple[str, str]]
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 
 
@@ -65,6 +67,10 @@ class Results:
             return entry["outcome"] if not entry["test"] or entry["test"] in tests else None
         return entry["outcome"] if entry["tests"] == version else None
 
+    def outcomes(self, mutants: list[Mutant]) -> dict[Mutant, str]:
+        """Return the outcomes of mutants that were run."""
+        return {mutant: self._known[key(mutant)]["outcome"] for mutant in mutants}
+
     def add(self, mutant: Mutant, outcome: str, test: str, version: str) -> None:
         """Keep an outcome."""
         entry = {"key": key(mutant), "name": mutant.name, "outcome": outcome, "test": test,
@@ -78,7 +84,7 @@ def check_harness(warm: WarmTests, coverage: Coverage) -> None:
     """Exit if the tests fail without any change: every mutant would then seem to be noticed."""
     tests = sorted(coverage.seconds, key=lambda test: coverage.seconds[test])
     for part in range(4):
-        quickest = chosen(tests[part::4][:400], coverage.seconds)
+        quickest = chosen(tests[part::4], coverage.seconds, 4.0)
         outcome, test = warm.outcome(None, quickest, coverage.seconds)
         if outcome != "survived":
             sys.exit(f"a test fails on the unchanged source: {test or outcome}")
@@ -97,6 +103,7 @@ def main() -> int:
     )
     parser.add_argument("--mutants", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=10, help="seconds of tests for a mutant")
     parser.add_argument("--out", type=Path, default=Path("out/mutation"))
     arguments = parser.parse_args()
     record(arguments.out / "coverage")
@@ -106,13 +113,14 @@ def main() -> int:
     wanted = sample(arguments.mutants, arguments.seed)
     started = time.monotonic()
     outcomes = {mutant: "equivalent" for mutant in wanted if mutant.name in reasons}
-    todo: dict[Mutant, tuple[list[str], str]] = {}
+    warm_ones: dict[Mutant, tuple[list[str], str]] = {}
+    cold_ones: dict[Mutant, tuple[list[str], str]] = {}
     for mutant in wanted:
         if mutant in outcomes:
             continue
         warm = is_warm(mutant)
         tests = coverage.tests(mutant) if warm else coverage.tests_of_module(mutant.path)
-        picked = chosen(tests, coverage.seconds)
+        picked = chosen(tests, coverage.seconds, arguments.budget)
         names = "\n".join(f"{test} {coverage.version[test]}" for test in picked)
         version = hashlib.sha256(names.encode()).hexdigest()[:16]
         known = results.find(mutant, tests, version)
@@ -120,23 +128,25 @@ def main() -> int:
             outcomes[mutant] = known
         elif not picked:
             outcomes[mutant] = "uncovered"
-        elif warm:
-            todo[mutant] = picked, version
         else:
-            outcomes[mutant], test = cold(mutant, picked, coverage.seconds)
-            results.add(mutant, outcomes[mutant], test, version)
+            (warm_ones if warm else cold_ones)[mutant] = picked, version
 
-    def run_all(warm: WarmTests) -> None:
-        check_harness(warm, coverage)
-        for number, (mutant, (picked, version)) in enumerate(todo.items(), 1):
-            outcomes[mutant], test = warm.outcome(mutant, picked, coverage.seconds)
+    def run(mutants: dict[Mutant, tuple[list[str], str]], outcome: Run) -> None:
+        for number, (mutant, (picked, version)) in enumerate(mutants.items(), 1):
+            outcomes[mutant], test = outcome(mutant, picked, coverage.seconds)
             results.add(mutant, outcomes[mutant], test, version)
             if number % 20 == 0:
-                say(f"{number} of {len(todo)}: {dict(Counter(outcomes.values()))}, "
+                say(f"{number} of {len(mutants)}: {dict(Counter(outcomes.values()))}, "
                     f"{time.monotonic() - started:.0f} s")  # fmt: skip
 
-    if todo:
-        WarmTests(run_all).collect()
+    def run_warm(warm: WarmTests) -> None:
+        check_harness(warm, coverage)
+        run(warm_ones, warm.outcome)
+
+    if warm_ones:
+        WarmTests(run_warm).run()
+        outcomes |= Results(arguments.out / "results.jsonl").outcomes(list(warm_ones))
+    run(cold_ones, cold)
     return summarise(wanted, outcomes, time.monotonic() - started)
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ def _digest(files: Iterable[str]) -> str:
 
 
 class Coverage:
-    """The recorded coverage: the tests of a line, quickest first."""
+    """The recorded coverage: the tests of a line, in the order in which a mutant meets them."""
 
     def __init__(self, folder: Path) -> None:
         self.seconds: dict[str, float] = {}
@@ -180,4 +181,12 @@ class Coverage:
         return self._quickest(set().union(*self._lines.get(path, {}).values()))
 
     def _quickest(self, tests: set[str]) -> list[str]:
-        return sorted(tests & set(self.seconds), key=lambda test: (self.seconds[test], test))
+        """Return the quickest case of each test first, then the second of each, and so on."""
+        quickest = sorted(tests & set(self.seconds), key=lambda test: (self.seconds[test], test))
+        seen: Counter[str] = Counter()
+        turns: dict[str, int] = {}
+        for test in quickest:
+            function = test.partition("[")[0]
+            turns[test] = seen[function]
+            seen[function] += 1
+        return sorted(quickest, key=lambda test: (turns[test], self.seconds[test]))

@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -24,8 +25,6 @@ import pytest
 from tools.mutation.covering import PYTEST_OPTIONS, QuickHypothesis, test_files
 from tools.mutation.mutants import Mutant, mutated_tree, original_tree
 
-BUDGET = 25.0
-"""Processor seconds of covering tests that a mutant gets, the quickest first."""
 START_SECONDS = 15.0
 """Processor seconds allowed besides ten times the normal ones of the tests."""
 MEMORY_BYTES = 6 * 2**30
@@ -33,13 +32,13 @@ Outcome = tuple[str, str]
 """One of "killed", "timeout" and "survived", and the test that failed."""
 
 
-def chosen(tests: list[str], seconds: dict[str, float]) -> list[str]:
-    """Return the quickest tests, as many as the budget allows."""
+def chosen(tests: list[str], seconds: dict[str, float], budget: float) -> list[str]:
+    """Return the first tests, as many as the budget of processor seconds allows."""
     picked, total = [], 0.0
     for test in tests:
+        if picked and total + seconds[test] > budget:
+            continue
         total += seconds[test]
-        if picked and total > BUDGET:
-            break
         picked.append(test)
     return picked
 
@@ -60,8 +59,23 @@ class WarmTests:
         self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
         self._report: Callable[[str], None] | None = None
 
-    def collect(self) -> None:
-        """Collect all tests and run the job."""
+    def run(self) -> None:
+        """Collect all tests and run the job, in a process that ends with it."""
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+            if status:
+                raise SystemExit("the run of the mutants failed")
+            return
+        try:
+            self._collect()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        sys.stdout.flush()
+        os._exit(0)
+
+    def _collect(self) -> None:
         pytest.main([*PYTEST_OPTIONS, *test_files()], plugins=[QuickHypothesis(), self])
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
