@@ -123,7 +123,7 @@ def check_outcome(
     action = decision.action
     if action.shape != (n_sessions,):
         raise ValueError(f"the decision is for {len(action)} sessions, the belief for {n_sessions}")
-    if action.min() < 0 or action.max() >= n_actions:
+    if np.maximum.reduce(action.astype(np.uint64)) >= n_actions:  # a negative one becomes huge
         bad = int(action[(action < 0) | (action >= n_actions)][0])
         raise ValueError(f"action {bad} is out of range: there are {n_actions} actions")
     try:

@@ -30,8 +30,9 @@ def check_context(
 ) -> tuple[Context, int]:
     """The checked context, and the number of actions of the model or of the context."""
     features = model.check_context(context, n_sessions)
-    if model.n_actions is not None:
-        return features, model.n_actions
+    n_actions = model.n_actions
+    if n_actions is not None:
+        return features, n_actions
     assert features is not None, "a model without n_actions takes them from the context"
     return features, features.shape[1]
 

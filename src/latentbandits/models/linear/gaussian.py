@@ -194,13 +194,12 @@ class LinearGaussian(StationaryModel):
         self, parameters: LinearPosterior, context: Context, state: IntArray, normals: FloatArray
     ) -> FloatArray:
         """Return `sample_rewards` made from given standard normals, `(1 or n, m, n_features)`."""
-        n, m = state.shape
-        draws = np.broadcast_to(normals, (n, m, self.n_features))
         features = checks.required(context)
-        if m <= self.n_states:
-            theta = (_at(parameters.factor, state) @ draws[..., None])[..., 0]
+        if state.shape[1] <= self.n_states:
+            theta = (_at(parameters.factor, state) @ normals[..., None])[..., 0]
             theta += _at(parameters.mean, state)
             return theta @ features.swapaxes(1, 2)
+        draws = np.broadcast_to(normals, (*state.shape, self.n_features))
         return _many_rewards(parameters, features, state, draws)
 
     def point_theta(self, state: IntArray) -> FloatArray:

@@ -18,7 +18,9 @@ def rows(tables: FloatArray, index: IntArray) -> FloatArray:
            [1., 2.],
            [3., 4.]])
     """
+    if len(tables) == 1:
+        table: FloatArray = tables[0]
+        return table.take(index, axis=0)
     n_tables, n_rows, *width = tables.shape
-    if n_tables > 1:
-        index = (index.T + n_rows * np.arange(n_tables)).T
+    index = (index.T + n_rows * np.arange(n_tables)).T
     return tables.reshape(-1, *width).take(index, axis=0)
