@@ -13,7 +13,6 @@ import resource
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -57,6 +56,7 @@ class WarmTests:
         self._job = job
         self._items: dict[str, pytest.Item] = {}
         self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        self._done = False
         self._report: Callable[[str], None] | None = None
 
     def run(self) -> None:
@@ -67,16 +67,9 @@ class WarmTests:
             if status:
                 raise SystemExit("the run of the mutants failed")
             return
-        try:
-            self._collect()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        sys.stdout.flush()
-        os._exit(0)
-
-    def _collect(self) -> None:
         pytest.main([*PYTEST_OPTIONS, *test_files()], plugins=[QuickHypothesis(), self])
+        sys.stdout.flush()
+        os._exit(0 if self._done else 1)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {item.nodeid: item for item in session.items}
@@ -86,6 +79,7 @@ class WarmTests:
         gc.collect()
         gc.freeze()
         self._job(self)
+        self._done = True
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

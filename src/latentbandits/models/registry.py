@@ -41,6 +41,7 @@ def register(kind: ModelClassT) -> ModelClassT:
     ...     '''Gaussian arms under a name of their own.'''
     >>> find("MyArms") is MyArms
     True
+    >>> unregister("MyArms")
     """
     if not isclass(kind):
         raise TypeError(f"register takes a class; got {kind!r}")
@@ -50,6 +51,11 @@ def register(kind: ModelClassT) -> ModelClassT:
         raise ValueError(f"{name!r} is the name of a model of latentbandits: choose another name")
     _registered[name] = kind
     return kind
+
+
+def unregister(name: str) -> None:
+    """Remove a model class that was added by `register`."""
+    _registered.pop(name, None)
 
 
 def find(name: str) -> ModelClass:
