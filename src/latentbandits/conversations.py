@@ -1,4 +1,4 @@
-"""What a client says to a decision service, and when it says it again: no input or output here.
+"""The requests of a client of the decision service, and when they are repeated; no I/O here.
 
 Each method of `Conversations` is a generator. It yields a `Send` or a `Pause`, is sent the `Reply`
 to the last `Send` (status 0 where none came), and returns the answer.

@@ -47,7 +47,7 @@ class HasInit(Protocol):
 
 
 def encode(policy: HasInit, belief: Any) -> bytes:
-    """The belief of `policy` as bytes.
+    """Return the belief of `policy` as bytes.
 
     Raises:
         BeliefError: the belief is no tree of arrays with the structure of `policy.init()`.
@@ -64,7 +64,7 @@ def encode(policy: HasInit, belief: Any) -> bytes:
 
 
 def decode(policy: HasInit, data: bytes) -> Any:
-    """The belief that `encode(policy, ...)` made these bytes of, equal to the last bit.
+    """Return the belief that `encode(policy, ...)` made these bytes of, equal to the last bit.
 
     Raises:
         BeliefError: the bytes are damaged, or of another policy, model or version.
@@ -92,7 +92,7 @@ def decode(policy: HasInit, data: bytes) -> Any:
 
 
 def can_encode(policy: HasInit) -> bool:
-    """Whether the beliefs of `policy` are trees of arrays.
+    """Tell whether the beliefs of `policy` are trees of arrays.
 
     >>> from latentbandits import UCB1
     >>> can_encode(UCB1(3))
@@ -133,7 +133,7 @@ def _codec(policy: HasInit) -> _Codec:
 
 
 def _sessions_of(policy: Any) -> int:
-    """The number of sessions that the model's arrays are for; 1 where any number will do."""
+    """Return the number of sessions that the model's arrays are for; 1 where any number will do."""
     while hasattr(policy, "policy"):
         policy = policy.policy
     return getattr(getattr(policy, "model", None), "n_sessions", None) or 1
@@ -159,7 +159,7 @@ def _describe(digest: Any, value: Any, values: bool = True) -> None:
 
 
 def _branches(value: Any) -> list[tuple[str, Any]]:
-    """The parts of a value by name; without what `cached_property` has kept."""
+    """Return the parts of a value by name; without what `cached_property` has kept."""
     if isinstance(value, (tuple, list)):
         return [(str(i), branch) for i, branch in enumerate(value)]
     if isinstance(value, dict):
@@ -180,7 +180,7 @@ def _is_node(value: Any) -> bool:
 
 
 def _leaves(template: Any, value: Any, found: list[Any]) -> list[Any]:
-    """The leaves of a belief in order; BeliefError unless it has the structure of `template`."""
+    """Return the leaves of a belief; BeliefError unless its structure is that of `template`."""
     if isinstance(template, np.ndarray) and isinstance(value, np.ndarray):
         found.append(value)
     elif isinstance(template, tuple) and type(value) is type(template):
@@ -215,7 +215,7 @@ def _outline(value: Any) -> str:
 
 
 def _rebuild(template: Any, leaves: Iterator[NDArray[Any]]) -> Any:
-    """The tree of `template` with these leaves."""
+    """Return the tree of `template` with these leaves."""
     if isinstance(template, np.ndarray):
         return next(leaves)
     if isinstance(template, tuple):
@@ -270,5 +270,5 @@ def _unpack(body: memoryview, n_leaves: int) -> Iterator[NDArray[Any]]:
 
 @lru_cache
 def _lengths(n_axes: int) -> struct.Struct:
-    """The lengths of an array's axes, and how much of each is stored: all, or one."""
+    """Return the lengths of an array's axes, and how much of each is stored: all, or one."""
     return struct.Struct(f"<{2 * n_axes}Q")

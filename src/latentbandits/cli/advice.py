@@ -19,7 +19,7 @@ _MANY, _MOST = 100, 2_000  # actions: from the first on fewer users, from the se
 
 
 def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
-    """The policy that the fit of a saved model recommends; `default` if it recommends none."""
+    """Return the policy that the fit of a saved model recommends, or `default` if none."""
     from latentbandits.models.artefacts.files import load_notes
 
     results = Path(path, "results.json")
@@ -71,7 +71,7 @@ def tuned_to_serve(model: Any, items: Any) -> Tuning:
 
 
 def harm_warnings(notes: Mapping[str, Any], name: str) -> list[str]:
-    """The warning that every command gives which uses a model that harms."""
+    """Return the warning that every command gives which uses a model that harms."""
     if notes.get("verdict") != "harms":
         return []
     return [

@@ -66,7 +66,7 @@ def k_means(rows: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
 
 
 def _k_means_from(centres: FloatArray, rows: FloatArray) -> tuple[float, IntArray]:
-    """The sum of squared distances, and whose cluster each row is in."""
+    """Return the sum of squared distances, and the cluster of each row."""
     for _ in range(20):
         squares = ((rows[:, None] - centres) ** 2).sum(axis=2)
         label: IntArray = squares.argmin(axis=1)

@@ -30,7 +30,7 @@ def add_text_format(parser: argparse.ArgumentParser) -> None:
 
 
 def text_format(arguments: argparse.Namespace) -> TextFormat:
-    """The format that --separator, --encoding and --columns describe."""
+    """Return the format that --separator, --encoding and --columns describe."""
     from latentbandits.learning.formats import TextFormat
 
     separator = arguments.separator

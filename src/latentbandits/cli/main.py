@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of these commands: a command that is asked for need not load the others."""
+    """Return the parser of these commands: a command that is asked for need not load the others."""
     parser = argparse.ArgumentParser(
         prog="latentbandits",
         description="Learn offline who your users can be; find out online which one this is.",

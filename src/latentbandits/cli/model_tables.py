@@ -32,7 +32,7 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
 
 
 def replay_table(judged: Mapping[str, Any]) -> Table:
-    """The policies of a fit on the real rewards of held-out users; * is recommended."""
+    """Return the policies of a fit on the real rewards of held-out users; * is recommended."""
     found = {row["policy"]: Estimate(row["regret"], row["stderr"]) for row in judged["simulated"]}
     last = max(row["rounds"] for row in judged["replay"])
     users = next(row["users"] for row in judged["replay"] if row["rounds"] == last)
@@ -216,7 +216,7 @@ def _uncertainty(found: Mapping[str, Any]) -> Table:
 
 
 def _parts(found: Mapping[str, Any]) -> str:
-    """The two parts of the prior of arms."""
+    """Return the two parts of the prior of arms."""
     if found.get("estimation") is None:
         return ""
     strength, within = found["within_strength"], "none"

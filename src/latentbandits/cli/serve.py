@@ -194,7 +194,7 @@ def _model_row(path: str | None, demo: Any) -> Any:
 
 
 def _safe(store: str) -> str:
-    """A store's name without a password in it."""
+    """Return a store's name without a password in it."""
     scheme, separator, rest = store.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}" if separator else store
 

@@ -141,7 +141,7 @@ def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: li
 
 
 def policy_texts(given: Sequence[str] | None, path: str, model: Any, items: Any) -> list[str]:
-    """The policies to play: those given, or the recommended one and the usual ones that fit.
+    """Return the policies to play: those given, or the recommended one and the usual ones that fit.
 
     `auto` stands for the policy that the fit recommends, or that `tune` finds if there is none.
     """
@@ -164,7 +164,7 @@ def policy_texts(given: Sequence[str] | None, path: str, model: Any, items: Any)
 
 
 def _users(arguments: argparse.Namespace, model: Any, catalogue: Any) -> tuple[Any, list[str]]:
-    """The environment that is played, and what to know about it."""
+    """Return the environment that is played, and what to know about it."""
     import numpy as np
 
     from latentbandits.environments import UsersOfModel

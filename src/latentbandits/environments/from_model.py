@@ -131,7 +131,7 @@ def check_contexts(model: KnownModel, contexts: ArrayLike | None) -> Contexts | 
 
 
 def _inner(model: Any) -> Any:
-    """The model whose parameters are drawn: the one inside a `Markov`, where the state moves."""
+    """Return the model whose parameters are drawn: of a `Markov`, the model inside it."""
     return getattr(model, "model", model) if model.transition is not None else model
 
 

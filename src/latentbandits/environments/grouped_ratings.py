@@ -85,7 +85,7 @@ class GroupedRatings:
         return np.nonzero(self.groups.T)[1]
 
     def draw(self, n_runs: int, rng: np.random.Generator) -> IntArray:
-        """The items of a round, `(n_runs, n_actions)`: one of each group that was drawn."""
+        """Return the items of a round, `(n_runs, n_actions)`: one of each group that was drawn."""
         shape = (n_runs, self.n_actions)
         group = rng.integers(len(self.sizes), size=shape)
         first = np.cumsum(self.sizes) - self.sizes

@@ -54,7 +54,7 @@ class SyntheticInstances:
 def separated_means(
     n_rows: int, n_actions: int, gap: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Rows of Uniform(0, 1) whose best is at least `gap` above their second best, by rejection."""
+    """Draw rows of Uniform(0, 1) whose best is at least `gap` above the second best."""
     means = rng.random((n_rows, n_actions))
     while n_actions > 1:
         top = np.partition(means, n_actions - 2, axis=1)[:, -2:]

@@ -329,7 +329,7 @@ def _direct(
 
 
 def _logged(log: DecisionLog, chosen: Sequence[str]) -> dict[tuple[str, str], ByRound]:
-    """The mean reward that the logging policy itself had: every weight is 1."""
+    """Return the mean reward that the logging policy itself had: every weight is 1."""
     ones = np.ones(log.action.shape)
     zeros = np.zeros(log.action.shape)
     on_policy = WeightedLog(ones, log.reward, zeros, zeros, log.active)

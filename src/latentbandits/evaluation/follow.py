@@ -161,7 +161,7 @@ def _follow(
 
 
 def _spread(decision: Decision, rows: IntArray, n: int) -> Decision:
-    """The decision of some sessions, in arrays for all `n`."""
+    """Return the decision of some sessions, in arrays for all `n`."""
     if len(rows) == n:
         return decision
 

@@ -86,7 +86,7 @@ def queue(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRo
 
 
 def is_uniform(log: DecisionLog) -> bool:
-    """Whether every logged decision was uniformly random over its eligible actions."""
+    """Tell whether every logged decision was uniformly random over its eligible actions."""
     if log.propensity is None:
         return False
     error = np.abs(log.propensity * log.n_eligible - 1)
@@ -115,7 +115,7 @@ def _trimmed(earned: FloatArray) -> ByRound:
 
 
 def _rows(decision: Any, rows: IntArray) -> Any:
-    """The decision of some of the sessions."""
+    """Return the decision of some of the sessions."""
     return type(decision)(
         decision.action[rows],
         decision.state[rows],

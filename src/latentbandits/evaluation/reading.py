@@ -356,7 +356,7 @@ def _ids(
 
 
 def _lists(frame: pl.DataFrame, name: str) -> pl.Series | None:
-    """The column of lists of action ids; texts are JSON lists, or split at | , or blanks."""
+    """Return the column of lists of action ids; texts are JSON lists, or split at | , or blanks."""
     if name not in frame.columns or frame[name].null_count() == len(frame):
         return None
     column = frame[name]

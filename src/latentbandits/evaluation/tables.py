@@ -78,7 +78,7 @@ def figure(found: Evaluation, max_policies: int = 5) -> Figure:
 
 
 def _curve(rounds: Sequence[Mapping[str, Any]], policy: str) -> list[Mapping[str, Any]]:
-    """The rows of the policy's most trusted estimator."""
+    """Return the rows of the policy's most trusted estimator."""
     own = [row for row in rounds if row["policy"] == policy]
     for estimator in _PREFERRED:
         chosen = [row for row in own if row["estimator"] == estimator]

@@ -35,7 +35,7 @@ class Checkable(Protocol):
 
 
 def check_all(claims: Iterable[Checkable], results: BySetting) -> list[Claim]:
-    """Every claim whose policies were played."""
+    """Check every claim whose policies were played."""
     if not results:
         return []
     played = set.intersection(*(set(result) for result in results.values()))
@@ -90,7 +90,7 @@ class Share:
         return self.policy, self.other
 
     def check(self, results: BySetting) -> Claim:
-        """The ratio of two paired means, with the error of its linear expansion."""
+        """Return the ratio of two paired means, with the error of its linear expansion."""
         result = results[self.setting]
         mine, others = result[self.policy].regrets, result[self.other].regrets
         ratio = float(mine.mean() / others.mean())
@@ -150,5 +150,5 @@ def _scaled(factor: float, estimate: Estimate) -> Estimate:
 
 
 def _independent(a: Estimate, b: Estimate) -> Estimate:
-    """The difference of two estimates that share nothing."""
+    """Return the difference of two estimates that share nothing."""
     return Estimate(a.mean - b.mean, math.hypot(a.stderr, b.stderr))

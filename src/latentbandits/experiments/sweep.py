@@ -37,7 +37,7 @@ def play(
     executor: Executor | None,
     progress: ProgressBar,
 ) -> dict[str, Results]:
-    """The chosen policies in every setting that has any of them."""
+    """Play the chosen policies in every setting that has any of them."""
     results = {}
     for setting in settings:
         policies = {name: setting.policies[name] for name in chosen if name in setting.policies}
@@ -67,7 +67,7 @@ def rows(results: Mapping[str, Results]) -> list[dict[str, Any]]:
 
 
 def metric_table(title: str, results: Mapping[str, Results], metric: Metric) -> Table:
-    """A policy in each row, a setting in each column."""
+    """Return a table with a policy in each row and a setting in each column."""
     policies = list(dict.fromkeys(name for result in results.values() for name in result))
     body = [
         (name, *(_cell(result, name, metric) for result in results.values())) for name in policies

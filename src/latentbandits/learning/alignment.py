@@ -1,4 +1,4 @@
-"""Which state of one fit is which state of another: labels are arbitrary, their rewards are not."""
+"""Match the states of two fits by their rewards: labels of states are arbitrary."""
 
 from __future__ import annotations
 

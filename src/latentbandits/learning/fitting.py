@@ -48,7 +48,7 @@ MOST_HELD_OUT = 2_000
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What was learned: the model of all users, its catalogue, and the report on it."""
+    """The result of a fit: the model of all users, its catalogue, and the report on it."""
 
     model: Any  # BernoulliArms, GaussianArms, ..., LinearGaussian
     catalogue: Catalogue

@@ -53,7 +53,7 @@ class LogError(ValueError):
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How delimited text is written; None: detected.
+    """The separator, encoding and columns of delimited text; None: detected.
 
     `columns` are the names of the columns of files without a header line.
     """

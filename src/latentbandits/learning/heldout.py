@@ -1,4 +1,4 @@
-"""How well a model predicts users it was not learned from, reward by reward.
+"""Score a model by the rewards of users that it was not learned from.
 
 Each held-out user is a new session: before every one of their rewards the model states how likely
 it is, given those before it (`beliefs.joint`); the product is the evidence of the whole sequence.

@@ -1,4 +1,4 @@
-"""What a learner is: it chooses by held-out users, learns from all of them, and learns again.
+"""The protocol of a learner: it chooses by held-out users, learns from all, and learns again.
 
 `learning/arms/` and `learning/linear/` have one each.
 """
@@ -83,4 +83,4 @@ class Learner(Protocol):
         """
 
     def settings(self) -> dict[str, Any]:
-        """What the report says about the learner."""
+        """The settings of the learner for the report."""

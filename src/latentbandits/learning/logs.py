@@ -72,7 +72,7 @@ class Log:
 
     @cached_property
     def starts(self) -> IntArray:
-        """Where each user's events begin, and the last one's end: `(n_users + 1,)`."""
+        """The index of each user's first event, and the end of the last: `(n_users + 1,)`."""
         return np.searchsorted(self.users, np.arange(self.n_users + 1))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a fit found, as plain data: report.json holds it, the page and the command line show it."""
+"""The report of a fit as plain data: report.json holds it, page and command line show it."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def check_rewards(
 def _first_row(
     source: TableSource | AnyLog, column: str | None, text_format: TextFormat, mask: Mask
 ) -> str | None:
-    """Where the first such reward is in the table; None if there is no table to look at."""
+    """Return the row of the first such reward; None if there is no table to look at."""
     if isinstance(source, (Log, Engine)) or column is None:
         return None
     table = read_table(source, [column], text=(column,), text_format=text_format)

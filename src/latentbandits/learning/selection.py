@@ -53,7 +53,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What was chosen, and from what."""
+    """The chosen setting, and all settings that were compared."""
 
     learner: Learner  # with all its settings fixed
     rows: tuple[Candidate, ...]
@@ -64,7 +64,7 @@ class Selection:
 
 
 def judge(learned: Learned, log: Log) -> HeldOut:
-    """How well the model predicts the users of `log`, on the actions that it has features for."""
+    """Score the model on the users of `log`, for the actions that it has features of."""
     if learned.features is None:
         return score(learned.model, log)
     known = learned.counts[log.actions] > 0

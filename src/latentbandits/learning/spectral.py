@@ -47,7 +47,7 @@ class Moments(NamedTuple):
 
 
 class Decomposition(NamedTuple):
-    """What the moments say: no likelihood was asked."""
+    """The states and weights found from moments alone, without a likelihood."""
 
     means: FloatArray  # (n_states, n_actions)
     shares: FloatArray  # (n_states,)

@@ -24,7 +24,7 @@ _SUSPICIOUS = 5.0  # standard errors: a logging policy that ignores the user war
 
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """What `learn_subspace` found: a subspace, its error, and the second moment of weights."""
+    """The result of `learn_subspace`: a subspace, its error, and the second moment of weights."""
 
     basis: FloatArray  # (d, k): the top eigenvectors
     eigenvalues: FloatArray  # (d,), of the second moment, falling
@@ -62,6 +62,15 @@ def learn_subspace(
     `(H_n,)`, with H_n >= 2. `rank` None takes the largest relative gap of eigenvalues. The error is
     the average distance to the subspaces of `n_bootstrap` resamples of the users. A logging policy
     that visibly depended on the user gives a warning: then the estimate is biased.
+
+    Args:
+        features: one `(H_n, d)` array for each user, or `(n_users, H, d)`.
+        rewards: one `(H_n,)` array for each user, or `(n_users, H)`.
+        rank: dimension of the subspace; None: chosen.
+        ridge: added to the second moment of each user's features.
+        n_bootstrap: number of resamples of the users.
+        seed: of the split of trajectories and of the resamples.
+        progress: called with 1 after each resample.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(400, 8, 3))

@@ -31,7 +31,7 @@ class Table:
     ends: tuple[int, ...] = ()  # rows up to and including each file
 
     def where(self, row: int) -> str:
-        """Where a row is to be found: rows are counted from 1, a CSV's header not counted.
+        """Name the place of a row: rows are counted from 1, a CSV's header not counted.
 
         >>> Table(pl.DataFrame(), ("a.csv", "b.csv"), (10, 30)).where(12)
         'row 3 of b.csv'

@@ -1,4 +1,4 @@
-"""How the latent state moves, from frequencies of pairs of rewards (SL-EC).
+"""Learn how the latent state moves from frequencies of pairs of rewards (SL-EC).
 
 Russo, Metelli & Restelli (2024): rewards given the state are known, the transition matrix P is not.
 For two rounds in a row, freq(a, r, a', r') = sum_{s, s'} p(r | a, s) p(r' | a', s') Q(s, s') with

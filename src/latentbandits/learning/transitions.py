@@ -1,4 +1,4 @@
-"""How the latent state moves, from logged sequences of users: expectation-maximisation."""
+"""Learn how the latent state moves from logged sequences, by expectation-maximisation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UserSequence(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TransitionFit:
-    """What expectation-maximisation found, and the log likelihood after each of its steps."""
+    """The result of expectation-maximisation, and the log likelihood after each step."""
 
     transition: FloatArray  # (n_states, n_states)
     state_prior: FloatArray  # (n_states,), of the first round

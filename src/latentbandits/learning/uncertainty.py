@@ -1,4 +1,4 @@
-"""How wrong a fit may be: what changes when other users had been logged.
+"""Estimate the errors of a fit by fitting resampled users (bootstrap).
 
 The bootstrap resamples the users and learns the model again. What the fits disagree on widens the
 model's prior, and says what epsilon and delta of Theorem 2 are: with probability 1 - delta,
@@ -92,7 +92,7 @@ def bootstrap(
 def prior_errors(
     learned: Learned, among: BoolArray, *, n_draws: int = 400, seed: int = 0
 ) -> FloatArray:
-    """For draws of the parameters from the model's own prior, the largest distance from its means
+    """Return, for draws from the model's prior, the largest distance from its means
     over all states and actions (`among` these): `(n_draws,)`. Its 1 - delta quantile is the
     epsilon that the model itself claims.
     """

@@ -187,7 +187,7 @@ def _reason(interval: Interval, margin: float, ess: float, n_sessions: int) -> s
 
 
 def _needed(interval: Interval, influence: FloatArray, margin: float, level: float) -> int | None:
-    """The least number of sessions whose sequence would exclude the margin."""
+    """Return the least number of sessions whose sequence would exclude the margin."""
     gap = abs(interval.value - margin)
     deviation = float(np.std(influence, ddof=1)) if len(influence) > 1 else math.nan
     decided = interval.low > margin or interval.high < margin

@@ -309,7 +309,7 @@ def _read_model(folder: Path) -> Model:
 
 
 def _policy_of(decisions: pl.DataFrame, model_id: str) -> str:
-    """The policy of the main group's latest decision on this model."""
+    """Return the policy of the main group's latest decision on this model."""
     own = decisions.filter(
         (pl.col("group") == MAIN_GROUP)
         & (pl.col("model") == model_id)
@@ -321,7 +321,7 @@ def _policy_of(decisions: pl.DataFrame, model_id: str) -> str:
 
 
 def _without_exploration(text: str) -> str:
-    """The policy inside `Exploring(policy='...')`: both sides are judged without its randomness."""
+    """Return the policy inside `Exploring(policy='...')`: exploration is not judged."""
     spec = parse(text)
     inner = spec.options.get("policy")
     return str(inner) if spec.name == "Exploring" and inner is not None else text

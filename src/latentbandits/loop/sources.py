@@ -1,4 +1,4 @@
-"""Where the log comes from: a running service, or its store."""
+"""Sources of the log: a running service, or its store."""
 
 from __future__ import annotations
 

@@ -40,5 +40,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Every public name, also those that load when they are first used."""
+    """Return every public name, also those that load when they are first used."""
     return sorted({*globals(), *__getattr__("__all__")})

@@ -20,13 +20,13 @@ _SYMMETRY_TOLERANCE = 1e-9
 
 
 def frozen(array: FloatArray) -> FloatArray:
-    """`array` made read-only, so that what many sessions share cannot change under them."""
+    """Make `array` read-only, because many sessions share it."""
     array.flags.writeable = False
     return array
 
 
 def finite_array(name: str, value: ArrayLike, dimensions: tuple[int, ...]) -> FloatArray:
-    """`value` as an own float64 array, refused if it is ragged, empty, or not finite."""
+    """Return `value` as a float64 array of its own; ValueError if ragged, empty or not finite."""
     try:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -45,7 +45,7 @@ def finite_array(name: str, value: ArrayLike, dimensions: tuple[int, ...]) -> Fl
 
 
 def positive_number(name: str, value: Any) -> float:
-    """`value` as a float above zero."""
+    """Return `value` as a float above zero."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -56,21 +56,21 @@ def positive_number(name: str, value: Any) -> float:
 
 
 def positive_count(name: str, value: Any) -> int:
-    """`value` as a whole number of at least one."""
+    """Return `value` as a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
     return int(value)
 
 
 def count(name: str, value: Any) -> int:
-    """`value` as a whole number of at least zero."""
+    """Return `value` as a whole number of at least zero."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
         raise ValueError(f"{name} must be a whole number of at least 0; got {value!r}")
     return int(value)
 
 
 def non_negative_array(name: str, value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    """`value` broadcast to `shape`, every entry at least zero."""
+    """Return `value` broadcast to `shape`; ValueError if an entry is negative."""
     array = finite_array(name, value, tuple(range(len(shape) + 1)))
     if (array < 0).any():
         where = tuple(int(i) for i in np.argwhere(array < 0)[0])
@@ -87,8 +87,9 @@ def non_negative_array(name: str, value: ArrayLike, shape: tuple[int, ...]) -> F
 def state_prior(
     value: ArrayLike | None, arrays: FloatArray, name: str = "state_prior"
 ) -> FloatArray:
-    """P1(s) for a model whose arrays are `(n_states, ...)` or `(n_sessions, n_states, ...)`:
-    of shape `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
+    """Return P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
+
+    The arrays of the model are `(n_states, ...)` or `(n_sessions, n_states, ...)`.
     """
     n_states = arrays.shape[-2]
     if value is None:
@@ -108,13 +109,13 @@ def state_prior(
 
 
 def log_prior(prior: FloatArray) -> FloatArray:
-    """Log P1(s) as `(1 or n_sessions, n_states)`; a state of probability zero is -inf."""
+    """Return log P1(s) as `(1 or n_sessions, n_states)`; a state of probability zero is -inf."""
     with np.errstate(divide="ignore"):
         return np.log(prior.reshape(-1, prior.shape[-1]))
 
 
 def covariances(name: str, value: ArrayLike | None, shape: tuple[int, ...]) -> FloatArray:
-    """Symmetric positive semi-definite matrices of `shape`; None is zero."""
+    """Return symmetric positive semi-definite matrices of `shape`; None is zero."""
     if value is None:
         return np.zeros(shape)
     array = finite_array(name, value, (len(shape),))
@@ -145,7 +146,7 @@ def set_fields(value: object, **fields: FloatArray | float) -> None:
 
 
 def session_count(n_sessions: int, model_sessions: int | None) -> int:
-    """A count of sessions that fits a model made for `model_sessions` (None: for any number)."""
+    """Return a count of sessions that fits a model of `model_sessions` (None: any number)."""
     n = positive_count("n_sessions", n_sessions)
     if model_sessions is not None and n != model_sessions:
         raise ValueError(
@@ -164,7 +165,7 @@ def no_context(kind: str, context: ArrayLike | None) -> None:
 
 
 def features(context: ArrayLike | None, n_sessions: int, n_features: int) -> FloatArray:
-    """`context` as finite features `(n_sessions, n_actions, n_features)`."""
+    """Return `context` as finite features `(n_sessions, n_actions, n_features)`."""
     if context is None:
         raise ValueError(
             "this model needs a context: the features of every action, of shape "
@@ -206,7 +207,7 @@ def played(context: Context, action: IntArray) -> FloatArray:
 
 
 def positive_arrays(**values: ArrayLike) -> dict[str, FloatArray]:
-    """Arrays above zero, broadcast to one shape `(n_states, n_actions)`, or with sessions first."""
+    """Return arrays above zero of one shape, `(n_states, n_actions)` or with sessions first."""
     arrays = {name: finite_array(name, value, (0, 1, 2, 3)) for name, value in values.items()}
     for name, array in arrays.items():
         if (array <= 0).any():
@@ -236,12 +237,12 @@ def above(name: str, array: FloatArray, least: float, why: str) -> None:
 
 
 def one_state(array: FloatArray, axis: int) -> tuple[int, ...]:
-    """The shape of a model's array if it had a single state."""
+    """Return the shape of a model's array if it had a single state."""
     return (*array.shape[:axis], 1, *array.shape[axis + 1 :])
 
 
 def extended_prior(prior: FloatArray, probability: float) -> FloatArray:
-    """P1(s) with one more state of the given probability, taken from all others alike."""
+    """Return P1(s) with one more state of this probability, taken from all others alike."""
     if not 0 < probability < 1:
         raise ValueError(f"the probability of one more state must be in (0, 1); got {probability}")
     last = np.full((*prior.shape[:-1], 1), probability)
@@ -249,7 +250,7 @@ def extended_prior(prior: FloatArray, probability: float) -> FloatArray:
 
 
 def transition_matrix(value: ArrayLike, n_states: int) -> FloatArray:
-    """P(next state | state): rows that sum to one."""
+    """Return P(next state | state), `(n_states, n_states)`; ValueError unless rows sum to one."""
     array = finite_array("transition", value, (2,))
     if array.shape != (n_states, n_states):
         raise ValueError(

@@ -108,7 +108,7 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
         return self._probabilities(belief, features, mask, rng)
 
     def state_probabilities(self, belief: BeliefT) -> FloatArray:
-        """P(s) given the session's rewards, `(n_sessions, n_states)`."""
+        """Return P(s) given the session's rewards, `(n_sessions, n_states)`."""
         return np.ones((_n_sessions(belief), 1))
 
     @abstractmethod
@@ -155,10 +155,10 @@ class LargestScore(CheckedPolicy[BeliefT], ABC):
 
     @abstractmethod
     def _scores(self, belief: BeliefT, context: Context) -> FloatArray:
-        """The score of every action, `(n_sessions, n_actions)`."""
+        """Return the score of every action, `(n_sessions, n_actions)`."""
 
     def _believed_state(self, belief: BeliefT) -> IntArray | None:
-        """The state that a decision reports, `(n_sessions,)`; None: state 0."""
+        """Return the state that a decision reports, `(n_sessions,)`; None: state 0."""
         return None
 
     def _choose(
@@ -206,7 +206,7 @@ def best_probabilities(scores: FloatArray, eligible: BoolArray | None) -> Action
 
 
 def _is_generator(rng: object) -> bool:
-    """Whether it draws: numpy's generator, or one with a stream for every session."""
+    """Tell whether `rng` is numpy's generator, or one with a stream for every session."""
     return isinstance(rng, np.random.Generator) or hasattr(rng, "random_where")
 
 

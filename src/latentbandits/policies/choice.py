@@ -8,7 +8,7 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 
 def restrict(scores: FloatArray, eligible: BoolArray | None) -> FloatArray:
-    """Scores `(..., n_actions)` with -inf where an action of the last axis is not eligible."""
+    """Return the scores `(..., n_actions)` with -inf where an action is not eligible."""
     return scores if eligible is None else np.where(eligible, scores, -np.inf)
 
 

@@ -28,8 +28,13 @@ PropensityKind = Literal["exact", "quadrature", "counted", "conditional", "explo
 class Decision:
     """Actions for a batch of sessions, every field `(n_sessions,)`.
 
-    `state` is the latent state that was believed when the action was chosen, `propensity` the
-    probability with which the policy would choose this action, None where it was not asked for.
+    Args:
+        action: index of the chosen action.
+        state: latent state that was believed when the action was chosen.
+        propensity: probability with which the policy chooses this action; None if not asked for.
+        propensity_kind: how the propensity was found.
+        policy: name of the policy.
+        eligible: mask of the actions that could be chosen, `(n_sessions, n_actions)`; None: all.
     """
 
     action: IntArray
@@ -46,7 +51,7 @@ class Decision:
         state: ArrayLike | None = None,
         propensity: ArrayLike | None = None,
     ) -> Decision:
-        """A decision that was made elsewhere, for a policy to learn from.
+        """Return a decision that was made elsewhere, for a policy to learn from.
 
         Args:
             action: index of the action of every session, whole numbers `(n_sessions,)`.
@@ -63,7 +68,7 @@ class Decision:
 
 
 def _whole(name: str, value: ArrayLike) -> IntArray:
-    """`value` as an array of whole numbers; ValueError where it is none."""
+    """Return `value` as an array of whole numbers; ValueError where it is none."""
     given = np.asarray(value)
     if given.dtype.kind not in "iuf":
         raise ValueError(f"{name} must be whole numbers; got {value!r}")
@@ -79,7 +84,12 @@ ANYONE = ""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActionProbabilities:
-    """The probability of every action, `(n_sessions, n_actions)`, and how it was found."""
+    """The probability of every action, `(n_sessions, n_actions)`, and how it was found.
+
+    Args:
+        values: `(n_sessions, n_actions)`; rows sum to one.
+        kind: how they were found (`PropensityKind`).
+    """
 
     values: FloatArray
     kind: PropensityKind

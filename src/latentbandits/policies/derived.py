@@ -90,24 +90,24 @@ def build_mmucb(
 def build_exploring(
     inputs: Inputs, policy: str = "mmTS", e: float = 0.1, draws: int = 100
 ) -> Exploring:
-    """`policy`, given as text, with a share of random actions."""
+    """Return `policy`, given as text, with a share of random actions."""
     return Exploring(build(policy, inputs), e, draws)
 
 
 def build_discounted(inputs: Inputs, policy: str = "mUCB", factor: float = 0.99) -> Discounted:
-    """`policy`, given as text, with older rounds discounted."""
+    """Return `policy`, given as text, with older rounds discounted."""
     inner: Any = build(policy, inputs)
     return Discounted(inner, factor)
 
 
 def build_window(inputs: Inputs, policy: str = "mUCB", rounds: int = 100) -> SlidingWindow:
-    """`policy`, given as text, on the latest rounds."""
+    """Return `policy`, given as text, on the latest rounds."""
     inner: Any = build(policy, inputs)
     return SlidingWindow(inner, rounds)
 
 
 def prior_moments(model: Any) -> tuple[float, float]:
-    """Mean and standard deviation of a mean reward under the model's prior.
+    """Return mean and standard deviation of a mean reward under the model's prior.
 
     The state is drawn from its prior and the action uniformly.
 
@@ -125,7 +125,7 @@ def prior_moments(model: Any) -> tuple[float, float]:
 
 
 def likely_rewards(model: Any, items: FloatArray | None = None) -> tuple[float, float] | None:
-    """A range that holds most rewards of a model; None where features decide and are not known.
+    """Return a range that holds most rewards of a model; None if it depends on features.
 
     >>> from latentbandits import BernoulliArms, GaussianArms
     >>> likely_rewards(GaussianArms([[0.0, 1.0]], noise=0.5))

@@ -34,6 +34,12 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
     clipped outside it, divided by the probability of the action that was played. The rate is
     sqrt(2 log S / (n K)); with the horizon n unknown, n is the round.
 
+    Args:
+        model: its states are the experts.
+        reward_range: least and largest reward.
+        horizon: number of rounds n; None if unknown.
+        rate: learning rate; None is the one above.
+
     >>> from latentbandits.models import GaussianArms
     >>> policy = EXP4(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5), horizon=500)
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity

@@ -27,7 +27,7 @@ _CERTAIN: tuple[PropensityKind, ...] = ("exact", "quadrature")
 
 @dataclass(frozen=True, eq=False)
 class Exploring(CheckedPolicy[Any]):
-    """With probability `e` a uniformly random eligible action, else the action of `policy`.
+    """Play a uniformly random eligible action with probability `e`, else the action of `policy`.
 
     The propensity of an action a is (1 - e) p(a) + e / |eligible|. Where the policy has no closed
     form of p, p(a) is the share of its own draws that pick a; the decision is one of these draws,
@@ -95,7 +95,7 @@ class Exploring(CheckedPolicy[Any]):
         *,
         eligible: ArrayLike | None = None,
     ) -> Decision:
-        """A decision for one session, p from `draws` + 1 draws where the inner policy offers it.
+        """Decide for one session, with p from `draws` + 1 draws where the inner policy can.
 
         Quicker than `decide` where the inner policy would integrate.
         """
@@ -164,7 +164,7 @@ class Exploring(CheckedPolicy[Any]):
     def _inner(
         self, belief: Any, context: Context, eligible: BoolArray | None, rng: np.random.Generator
     ) -> tuple[IntArray, IntArray, ActionProbabilities]:
-        """A decision of the inner policy, its believed state, and p(a) of all actions."""
+        """Return a decision of the inner policy, its believed state, and p(a) of all actions."""
         policy = self.policy
         if not isinstance(policy, CheckedPolicy):
             return self._sampled(belief, context, eligible, rng)
@@ -180,7 +180,7 @@ class Exploring(CheckedPolicy[Any]):
     def _sampled(
         self, belief: Any, context: Context, eligible: BoolArray | None, rng: np.random.Generator
     ) -> tuple[IntArray, IntArray, ActionProbabilities]:
-        """As `_inner`, from draws of the inner policy, of which the first is the decision."""
+        """Return the same as `_inner` by draws of the inner policy; the first is the decision."""
         policy: Any = self.policy
         draws = getattr(policy, "propensity_draws", 0) or self.draws
         if hasattr(policy, "sample_actions"):
@@ -219,12 +219,12 @@ class Exploring(CheckedPolicy[Any]):
 
 
 def _repeated(tree: Any, times: int) -> Any:
-    """Every session of a tree of arrays `times` times, one after the other."""
+    """Return every session of a tree of arrays `times` times, one after the other."""
     return None if tree is None else map_leaves(lambda leaf: np.repeat(leaf, times, axis=0), tree)
 
 
 def _shares(action: IntArray, n_actions: int) -> FloatArray:
-    """The share of each action among the draws `(n_sessions, n_draws)`."""
+    """Return the share of each action among the draws `(n_sessions, n_draws)`."""
     n, draws = action.shape
     cell = action + n_actions * np.arange(n)[:, None]
     counts = np.bincount(cell.ravel(), minlength=n * n_actions)

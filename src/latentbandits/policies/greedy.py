@@ -16,6 +16,9 @@ from latentbandits.policies.latent import JointPolicy
 class mmGreedy(LargestScore[JointBelief], JointPolicy):
     """argmax_a of sum_s P(s) E[mu(a, x, s, theta) | s], on the joint belief of mmTS.
 
+    Args:
+        model: with uncertain parameters.
+
     >>> import numpy as np
     >>> from latentbandits.models import GaussianArms
     >>> policy = mmGreedy(GaussianArms([[0.9, 0.1], [0.2, 0.3]], noise=0.5, spread=0.1))

@@ -17,6 +17,8 @@ from latentbandits.policies.decision import Decision
 
 
 class HasLogWeights(Protocol):
+    """A belief that has log weights of the states."""
+
     @property
     def log_weights(self) -> FloatArray: ...
 
@@ -28,7 +30,7 @@ WeightedBeliefT = TypeVar("WeightedBeliefT", bound=HasLogWeights)
 def check_context(
     model: KnownModel, context: ArrayLike | None, n_sessions: int
 ) -> tuple[Context, int]:
-    """The checked context, and the number of actions of the model or of the context."""
+    """Return the checked context, and the number of actions of the model or of the context."""
     features = model.check_context(context, n_sessions)
     n_actions = model.n_actions
     if n_actions is not None:
@@ -77,7 +79,7 @@ class PosteriorPolicy(LatentPolicy[WeightedBeliefT], ABC):
     """A latent policy whose belief has a posterior over states."""
 
     def state_probabilities(self, belief: WeightedBeliefT) -> FloatArray:
-        """P(s) given the session's rewards, `(n_sessions, n_states)`."""
+        """Return P(s) given the session's rewards, `(n_sessions, n_states)`."""
         return states.probabilities(belief.log_weights)
 
 

@@ -45,6 +45,19 @@ class ProBALL(LargestScore[RoundSums]):
     one, and it never loses LinUCB's guarantee. `scale` multiplies every bonus; below 1 it explores
     less than the theory asks for. `error` can be estimated by `learn_subspace`.
 
+    Args:
+        basis: U, `(n_features, rank)`, with orthonormal columns.
+        error: Delta, the error of the subspace.
+        noise: sigma, the standard deviation of a reward.
+        horizon: n, the number of rounds.
+        combine: "switch" or "min".
+        ridge: lambda, of both regressions.
+        bound: B.
+        length: L.
+        scale: factor of every bonus.
+        tau: see `combine`; None is d.
+        threshold: see `combine`; None is sqrt(d).
+
     >>> policy = ProBALL([[1.0], [0.0]], error=0.0, noise=0.5, horizon=100)
     >>> policy.decide(policy.init(), [[[1.0, 0.0], [0.0, 2.0]]], np.random.default_rng(0)).action
     array([0])

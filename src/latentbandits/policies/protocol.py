@@ -51,10 +51,10 @@ AnyPolicy = Policy[Any]
 
 
 def policy_name(policy: AnyPolicy) -> str:
-    """The `name` of a policy; that of its class if it has none."""
+    """Return the `name` of a policy; that of its class if it has none."""
     return str(getattr(policy, "name", type(policy).__name__))
 
 
 def learns_from_any(policy: AnyPolicy) -> bool:
-    """Whether a policy can learn from the decisions of other policies (see `CheckedPolicy`)."""
+    """Tell whether a policy can learn from others' decisions (see `CheckedPolicy`)."""
     return getattr(policy, "learns_from", "any") == "any"

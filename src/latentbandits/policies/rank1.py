@@ -26,7 +26,7 @@ ROW, COLUMN = 0, 1
 
 
 class Rank1Belief(NamedTuple):
-    """Who stands for whom, sums of rewards, and the place in the current sweep."""
+    """The representative of each user, sums of rewards, and the place in the current sweep."""
 
     stage: IntArray  # (n,)
     row_of: IntArray  # (n, K): h_U, the row that is played for each row

@@ -1,4 +1,4 @@
-"""The one list of policies: `serve`, `simulate`, `reproduce`, the tests and the docs read it.
+"""The registry of policies: `serve`, `simulate`, `reproduce`, the tests and the docs read it.
 
 An entry is a name and a builder. The parameters of the builder say what it needs: a parameter
 named like a field of `Inputs` receives that input, and every other parameter is an option. A
@@ -131,7 +131,7 @@ class Entry:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields only: what was computed from them may not travel to another process."""
+        """Return the fields only: cached values may not be sent to another process."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
@@ -171,12 +171,12 @@ class Entry:
         )
 
     def missing(self, inputs: Inputs, options: Mapping[str, Any] | None = None) -> list[str]:
-        """The needed inputs that are neither known nor given as options."""
+        """Return the needed inputs that are neither known nor given as options."""
         given = options or {}
         return [name for name in self.needs if name not in given and getattr(inputs, name) is None]
 
     def fits(self, inputs: Inputs) -> bool:
-        """Whether this policy can be built on these inputs, without options."""
+        """Tell whether this policy can be built on these inputs, without options."""
         if self.missing(inputs):
             return False
         try:
@@ -194,7 +194,7 @@ class Entry:
             one_of(f"option of {self.name}", name, self.options)
 
     def make(self, inputs: Inputs, options: Mapping[str, Any]) -> AnyPolicy:
-        """The policy on these inputs with these options."""
+        """Return the policy on these inputs with these options."""
         self.check_options(options)
         missing = self.missing(inputs, options)
         if missing:
@@ -234,13 +234,13 @@ def unregister(name: str) -> None:
 
 
 def entries(scope: Scope | None = None) -> tuple[Entry, ...]:
-    """Every policy, those of the library first; of one `scope` if it is given."""
+    """Return every policy, those of the library first; of one `scope` if it is given."""
     _load_entry_points()
     return tuple(e for e in _registered.values() if scope is None or e.scope == scope)
 
 
 def find(name: str) -> Entry:
-    """The policy of this name; ValueError suggests the nearest name."""
+    """Return the policy of this name; ValueError suggests the nearest name."""
     if name not in _registered:
         _load_entry_points()
         one_of("policy", name, _registered)
@@ -266,7 +266,7 @@ def as_markdown(scope: Scope, *, options: bool = True) -> str:
 
 
 def parse(text: str | PolicySpec) -> PolicySpec:
-    """The name and options of a policy's text, both known to the registry.
+    """Return the name and options of a policy's text, both known to the registry.
 
     >>> str(parse("mmTS(catch_all=True)"))
     'mmTS(catch_all=True)'
@@ -280,7 +280,7 @@ def parse(text: str | PolicySpec) -> PolicySpec:
 
 
 def build(policy: str | PolicySpec, inputs: Inputs) -> AnyPolicy:
-    """The policy of this text or specification; ValueError says why it cannot be built.
+    """Return the policy of this text or specification; ValueError says why it cannot be built.
 
     >>> from latentbandits import GaussianArms
     >>> build("mmTS(catch_all=True)", Inputs(GaussianArms([[0.9, 0.1]], 0.5, 0.1))).n_states

@@ -74,12 +74,12 @@ class PolicySpec:
         return cls(tree.func.id, options)
 
     def to_json(self) -> dict[str, Any]:
-        """The name and the options as values that JSON has."""
+        """Return the name and the options as values that JSON has."""
         return {"name": self.name, "options": {k: _listed(v) for k, v in self.options.items()}}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PolicySpec:
-        """The inverse of `to_json`."""
+        """Return the specification that `to_json` wrote."""
         try:
             return cls(value["name"], dict(value.get("options") or {}))
         except (KeyError, TypeError, AttributeError):
@@ -89,7 +89,7 @@ class PolicySpec:
 
 
 def _value(text: str, option: str, node: ast.expr) -> Any:
-    """The literal of an option; a policy inside a policy becomes its text."""
+    """Return the literal of an option; a policy inside a policy becomes its text."""
     if option == "policy" and isinstance(node, (ast.Name, ast.Call)):
         return str(PolicySpec.from_text(ast.unparse(node)))
     try:
@@ -102,7 +102,7 @@ def _value(text: str, option: str, node: ast.expr) -> Any:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """`value` with lists as tuples; ValueError unless JSON can hold it."""
+    """Return `value` with lists as tuples; ValueError unless JSON can hold it."""
     if isinstance(value, (list, tuple)):
         return tuple(_checked(name, item) for item in value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -155,6 +155,10 @@ class UCBS(_BestAllowed):
     Where no state is allowed it plays any action, as in the paper. `alpha` 3 makes the width that
     of `SingleKUCB`; the paper's constant was not seen in print.
 
+    Args:
+        model: mean rewards of every state.
+        alpha: width of the intervals that allow a state.
+
     >>> from latentbandits.models import GaussianArms
     >>> policy = UCBS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5))
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).action
@@ -204,6 +208,11 @@ class UCBC(_Competitive):
     A wrong model costs only which actions are compared. `every_action_first` plays each action
     once at the start, as the paper does; else only competitive ones.
 
+    Args:
+        model: mean rewards of every state.
+        alpha: width of the intervals that allow a state.
+        every_action_first: whether each action is played once at the start.
+
     >>> from latentbandits.models import GaussianArms
     >>> policy = UCBC(GaussianArms([[0.9, 0.1, 0.3], [0.2, 0.8, 0.1]], noise=0.5))
     >>> policy.action_probabilities(policy.init(), None, np.random.default_rng(0)).values
@@ -252,6 +261,12 @@ class TSC(_Competitive):
 
     Draw N(m_a, beta sigma^2 / N_a) for each action that is best in some allowed state. The safe
     choice where nobody knows how wrong the model is: never much worse than no model.
+
+    Args:
+        model: mean rewards of every state.
+        alpha: width of the intervals that allow a state.
+        beta: factor of the variance of a draw.
+        every_action_first: whether each action is played once at the start.
 
     >>> from latentbandits.models import GaussianArms
     >>> policy = TSC(GaussianArms([[0.9, 0.1, 0.3], [0.2, 0.8, 0.1]], noise=0.5))

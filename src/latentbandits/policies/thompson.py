@@ -38,7 +38,7 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
     def _draw_rewards(
         self, belief: WeightedBeliefT, context: Context, state: IntArray, rng: np.random.Generator
     ) -> FloatArray:
-        """Mean rewards of every action given `state` (n_sessions,): `(n_sessions, n_actions)`."""
+        """Draw the mean rewards given `state` (n_sessions,): `(n_sessions, n_actions)`."""
 
     def _choose(
         self,
@@ -68,7 +68,7 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        """Sum over s of P(s) 1{a is best in s}, ties split: exact if the parameters are known."""
+        """Return sum_s P(s) 1{a is best in s}, ties split: exact if the parameters are known."""
         mask = None if eligible is None else eligible[:, None, :]
         best = choice.best(choice.restrict(self.model.expected_rewards(context), mask))
         weights = states.probabilities(belief.log_weights)
@@ -138,7 +138,7 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         draws: int,
         rng: np.random.Generator,
     ) -> tuple[IntArray, IntArray]:
-        """Independent decisions from one belief, and their states: both `(n_sessions, draws)`.
+        """Draw independent decisions from one belief, and their states: `(n_sessions, draws)` both.
 
         `context` and `eligible` are taken as checked.
         """
@@ -221,6 +221,13 @@ class mmTS(JointThompson):
 class TS(JointThompson):
     """Gaussian Thompson sampling without a latent model: mmTS with one state.
 
+    Args:
+        n_actions: number of actions.
+        noise: standard deviation of a reward.
+        prior_mean: mean of the normal prior of each action's mean reward.
+        prior_spread: its standard deviation.
+        propensity_draws: not used: propensities are by quadrature.
+
     >>> TS(n_actions=3, noise=0.5).init().log_weights
     array([[0.]])
     """
@@ -240,6 +247,12 @@ class TS(JointThompson):
 @dataclass(frozen=True, eq=False)
 class LinTS(JointThompson):
     """Linear Thompson sampling without a latent model: mmTS with one state, prior N(0, v^2 I).
+
+    Args:
+        n_features: number of features of an action.
+        noise: standard deviation of a reward.
+        prior_spread: v.
+        propensity_draws: posterior draws that are counted for a propensity; 0: none.
 
     >>> LinTS(n_features=3, noise=0.5).init().parameters.mean.shape
     (1, 1, 3)

@@ -46,7 +46,7 @@ class UCB1(LargestScore[ArmStatistics]):
         return None, self.n_actions
 
     def _scores(self, belief: ArmStatistics, context: Context) -> FloatArray:
-        """The upper confidence bound of every action; infinite where it was never tried."""
+        """Return the upper confidence bound of every action; infinite where it was never tried."""
         untried = belief.counts == 0
         counts = np.where(untried, 1.0, belief.counts)
         rounds = np.maximum(belief.counts.sum(axis=1, keepdims=True), 1.0)

@@ -13,7 +13,7 @@ from latentbandits.report.report import Report
 
 
 def write(report: Report, folder: Path) -> None:
-    """results.json, every frame as Parquet, every figure as PNG and SVG."""
+    """Write results.json, every frame as Parquet, every figure as PNG and SVG."""
     for name, frame in report.frames.items():
         frame.write_parquet(folder / f"{name}.parquet")
     for name, figure in report.figures.items():
@@ -28,7 +28,7 @@ def write(report: Report, folder: Path) -> None:
 def envelope(
     command: str, settings: Mapping[str, Any], seconds: float, warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The keys that results.json has for every command; a command adds its own.
+    """Return the keys that results.json has for every command; a command adds its own.
 
     >>> envelope("simulate", {"seed": 0}, 1.234)
     {'command': 'simulate', 'settings': {'seed': 0}, 'seconds': 1.23, 'warnings': []}

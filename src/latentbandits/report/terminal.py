@@ -17,7 +17,7 @@ _VERDICTS = {True: "yes", False: "NO", None: "too few runs"}
 
 
 def show(report: Report, folder: Path | None = None) -> None:
-    """The tables of a report, its claims last."""
+    """Show the tables of a report, its claims last."""
     tables = [*report.tables]
     if report.claims:
         tables.append(claims_table(report.claims))
@@ -60,6 +60,7 @@ def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
 
 
 def claims_table(claims: Iterable[Claim]) -> Table:
+    """Return a table of the claims, what they predict and what was measured."""
     body: list[tuple[str, ...]] = [
         (c.id, c.claim, c.predicted, c.measured, _VERDICTS[c.holds]) for c in claims
     ]

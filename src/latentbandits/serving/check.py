@@ -32,7 +32,7 @@ _TOTALS = f"""s.key, s.name, s.rounds, s.rewards, s.reward_sum, s.merged_into, s
 
 
 class Checked(NamedTuple):
-    """What was verified, by name, and what was found to be wrong."""
+    """The checks that were made, by name, and the problems that were found."""
 
     counts: dict[str, int]
     problems: list[str]

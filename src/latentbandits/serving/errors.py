@@ -65,7 +65,7 @@ class OutcomeUnknown(StoreUnavailable):
 
 
 class Damaged(StoreUnavailable):
-    """What the store holds at this place is not what was written there."""
+    """The store holds other bytes than were written."""
 
     code = "damaged"
 

@@ -137,7 +137,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ] = "info"
 
     def engine(self) -> EngineSettings:
-        """Those that the engine needs."""
+        """The settings that the engine needs."""
         names = EngineSettings.__struct_fields__
         return EngineSettings(**{name: getattr(self, name) for name in names})
 

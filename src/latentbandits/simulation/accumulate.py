@@ -33,6 +33,8 @@ class PolicyChunk:
 
 @dataclass(frozen=True, eq=False)
 class ChunkResult:
+    """The results of a chunk of `n_runs` runs, by the name of the policy."""
+
     n_runs: int
     policies: dict[str, PolicyChunk]
 

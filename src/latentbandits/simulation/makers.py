@@ -12,7 +12,7 @@ from latentbandits.simulation.simulate import PolicyMaker
 
 
 def maker(policy: str | PolicySpec, **facts: Any) -> PolicyMaker:
-    """A callable for `simulate`: it takes a model and builds `policy` on it.
+    """Return a callable for `simulate`: it takes a model and builds `policy` on it.
 
     Args:
         policy: a name of the registry, with options if wanted.
@@ -27,7 +27,7 @@ def maker(policy: str | PolicySpec, **facts: Any) -> PolicyMaker:
 
 
 def makers(policies: Mapping[str, str | PolicySpec], **facts: Any) -> dict[str, PolicyMaker]:
-    """A maker for each policy, by its label."""
+    """Return a maker for each policy, by its label."""
     return {label: maker(policy, **facts) for label, policy in policies.items()}
 
 

@@ -84,7 +84,7 @@ def _style(policy: str) -> tuple[str, str]:
 
 
 def _moving_average(values: FloatArray, window: int) -> FloatArray:
-    """The mean of the last `window` rounds, of fewer at the start."""
+    """Return the mean of the last `window` rounds, of fewer at the start."""
     total = np.cumsum(values)
     lagged = np.concatenate([np.zeros(min(window, len(total))), total[:-window]])[: len(total)]
     smooth: FloatArray = (total - lagged) / np.minimum(np.arange(1, len(values) + 1), window)

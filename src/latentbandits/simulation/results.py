@@ -151,7 +151,7 @@ def lower_tail_terms(values: FloatArray, share: float = WORST_SHARE) -> FloatArr
 
 
 def _tail_mean(below: FloatArray, ranked: FloatArray, tail: float) -> float:
-    """The mean of the lowest `tail` of the ranked values, of which `below` are the sums."""
+    """Return the mean of the lowest `tail` of the ranked values, of which `below` are the sums."""
     whole = int(tail + 1e-9)
     return float(below[whole] + (tail - whole) * ranked[whole]) / tail
 

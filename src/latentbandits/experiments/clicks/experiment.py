@@ -178,7 +178,7 @@ def _problem_claims(outcomes: Sequence[Outcome]) -> list[Claim]:
 
 
 def _gain(outcome: Outcome) -> float:
-    """The share of the true model's gain over popularity that the recommended policy has."""
+    """Return the share of the true model's gain over popularity that the recommended policy has."""
     possible = outcome.lead("mIDS, true model", 100).mean
     return outcome.lead(outcome.recommended, 100).mean / possible
 

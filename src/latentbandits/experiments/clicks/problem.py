@@ -38,12 +38,12 @@ class ClickProblem:
         return int(((clicked + 20 * overall) / (shown + 20)).argmax())
 
     def true_model(self) -> BernoulliArms:
-        """The model that knows the rates, with the states equally likely."""
+        """Return the model that knows the rates, with the states equally likely."""
         return BernoulliArms(self.rates * _SURE, (1 - self.rates) * _SURE)
 
 
 def reference_problem() -> ClickProblem:
-    """The problem of the reference figures: 3 states, 20 actions, 2.2% clicks."""
+    """Return the problem of the reference figures: 3 states, 20 actions, 2.2% clicks."""
     rng = np.random.default_rng(3)
     rates = np.clip(rng.gamma(1, 0.02, (3, 20)), 0.002, 0.25)
     state = rng.integers(0, 3, LOGGED + NEW)

@@ -28,13 +28,13 @@ LONG = tuple(name(kind, LONG_PROBABILITY) for kind in KINDS)
 
 
 def lead(results: BySetting, setting: str, policy: str) -> Estimate:
-    """By how much the regret of `policy` is below that of its twin, over the same runs."""
+    """Return the regret of the twin of `policy` minus that of `policy`, over the same runs."""
     found = results[setting].difference(KNOWING[policy], policy, "regret")
     return Estimate(found.mean, found.stderr)
 
 
 def lead_table(title: str, results: BySetting) -> Table:
-    """Every policy that knows against its twin in every setting: below zero, it loses."""
+    """Tabulate the lead of each policy over its twin in every setting; negative: it loses."""
     body = [
         (
             f"{policy} over {twin}",

@@ -67,7 +67,7 @@ def settings(horizon: int) -> list[Setting]:
 
 
 def long_settings(horizon: int) -> list[Setting]:
-    """The same, for `horizon` rounds of the long problem."""
+    """Return the same, for `horizon` rounds of the long problem."""
     everyone = policies(LONG_PROBLEM, LONG_PROBABILITY, horizon)
     paired = {*KNOWING, *KNOWING.values()} - {*_TOO_SLOW_FOR_LONG}
     return [
@@ -81,7 +81,7 @@ def long_settings(horizon: int) -> list[Setting]:
 
 
 def policies(problem: Synthetic, probability: float, horizon: int) -> Policies:
-    """The policies of a setting.
+    """Return the policies of a setting.
 
     Markov policies are given the switch probability. Policies that forget, and the cautious
     filter, are given at least one switch per run, because a standing state cannot be known.

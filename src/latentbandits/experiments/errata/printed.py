@@ -19,7 +19,7 @@ from latentbandits.policies.latent import PosteriorPolicy
 
 
 class PrintedBelief(NamedTuple):
-    """As in Algorithm 4, N_t(a, s) and S_t(a, s) are kept per state."""
+    """The counts N_t(a, s) and sums S_t(a, s) are kept for each state, as Algorithm 4 prints."""
 
     log_weights: FloatArray  # (n_sessions, n_states)
     counts: FloatArray  # (n_sessions, n_states, n_actions)

@@ -34,7 +34,7 @@ ARMS: Mapping[str, AnyPolicy | PolicyMaker] = {
 
 
 def _only(erratum: int) -> PolicyMaker:
-    """Algorithm 5 with one of its errors, E1 to E4, and without the others."""
+    """Return Algorithm 5 with one of its errors, E1 to E4, and without the others."""
     return partial(
         PrintedLinearThompson,
         indicator=erratum == 1,

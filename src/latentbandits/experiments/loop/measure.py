@@ -115,7 +115,7 @@ def _serve_and_relearn(
 
 
 def _broken_learner(i: int) -> Any:
-    """A learner whose data are wrong: actions shuffled, or rewards with the wrong sign."""
+    """Return a learner whose data are wrong: actions shuffled, or rewards with the wrong sign."""
 
     def broken(paths: Any, settings: Settings, progress: Any) -> Any:
         import polars as pl
@@ -132,7 +132,7 @@ def _broken_learner(i: int) -> Any:
 
 
 def _broken(rng: np.random.Generator) -> tuple[GaussianArms, GaussianArms, float]:
-    """A rough current model; a candidate with shuffled actions or inverted rewards."""
+    """Return a rough current model; a candidate with shuffled actions or inverted rewards."""
     current = _rough(rng, 0.15)
     if rng.random() < 0.5:
         return current, GaussianArms(1 - problem.MEANS, problem.NOISE), EXPLORE
@@ -141,7 +141,7 @@ def _broken(rng: np.random.Generator) -> tuple[GaussianArms, GaussianArms, float
 
 
 def _better(rng: np.random.Generator) -> tuple[GaussianArms, GaussianArms, float]:
-    """A current model that is wrong about every action; the candidate is the truth."""
+    """Return a current model that is wrong about every action; the candidate is the truth."""
     shift = int(rng.integers(1, problem.MEANS.shape[1]))
     wrong = GaussianArms(np.roll(problem.MEANS, shift, axis=1), problem.NOISE)
     return wrong, problem.TRUTH, EXPLORE

@@ -29,7 +29,7 @@ def settings(horizon: int) -> list[Setting]:
 
 
 def policies(horizon: int) -> Policies:
-    """The policies of every setting; TS knows how means are drawn."""
+    """Return the policies of every setting; TS knows how means are drawn."""
     texts = {name: name for name in ("TS", "mUCB", "mmUCB", "mTS", "mIDS", "mmTS", "mmIDS")}
     texts[CATCH_ALL] = "mmTS(catch_all=True)"
     return makers(texts, horizon=horizon, reward_range=(0.0, 1.0))

@@ -20,7 +20,7 @@ _RESAMPLES = 500
 
 @dataclass(frozen=True)
 class EndsFarAbove:
-    """For the bottom 10% of users, `policy` ends above `other` by more than `lead`.
+    """The claim that `policy` ends above `other` by `lead` for the bottom 10% of users.
 
     The bottom 10% of a policy are the users who earned least with it over the horizon, as in the
     figure; how they end is their mean over the last 100 rounds. The error of the difference is

@@ -41,7 +41,7 @@ class Ratings:
 
 
 def given_folder(data: str | None) -> Path | None:
-    """The folder that --data or the environment names, found to hold MovieLens; None: neither."""
+    """Return the MovieLens folder that --data or the environment names; None if neither does."""
     named = data or os.environ.get(ENVIRONMENT_VARIABLE)
     if not named:
         return None

@@ -64,7 +64,7 @@ def cache_folder() -> Path:
 def fetch(
     archive: Archive, cache: Path, files: Sequence[str], start: Advance | None = None
 ) -> Path:
-    """The folder with the archive's `files`: from the cache, or downloaded into it."""
+    """Return the folder with the archive's `files`: from the cache, or downloaded into it."""
     folder = cache / archive.folder
     if all((folder / name).is_file() for name in files):
         return folder

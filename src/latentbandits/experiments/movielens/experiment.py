@@ -213,7 +213,7 @@ def _sweep_table(sweep: dict[float, _Outcome]) -> Table:
 
 
 def _numbers(measured: str) -> str:
-    """The lead and its error, without the words around them.
+    """Return the lead and its error, without the words around them.
 
     >>> _numbers("smallest lead 0.12 ±0.01 (mTS over LinTS)")
     '0.12 ±0.01'

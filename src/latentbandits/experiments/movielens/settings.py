@@ -43,7 +43,7 @@ LinUCB and LinTS see the same train vectors, and have nothing but the prior N(0,
 def policies(
     names: Sequence[str], environment: GroupedRatings, horizon: int
 ) -> dict[str, PolicyMaker]:
-    """The policies of these names in one split of the data."""
+    """Return the policies of these names in one split of the data."""
     facts = {"horizon": horizon, "reward_range": RATING_RANGE, "noise": environment.noise}
     texts = {name: PolicySpec(name) for name in names}
     if "mmUCB" in texts:
@@ -52,7 +52,7 @@ def policies(
 
 
 def session_slack(environment: GroupedRatings) -> float:
-    """The slack of mmUCB for the average item that a round shows (see `average_item_slack`)."""
+    """Return the slack of mmUCB for the average item of a round (see `average_item_slack`)."""
     shares = environment.groups / environment.sizes  # of each group's items
     shown = shares.mean(axis=1) @ environment.features
     return average_item_slack(shown, environment.model.covariances)

@@ -36,7 +36,7 @@ class Calibration(NamedTuple):
 
 
 def count_states(job: StatesJob) -> int:
-    """The number of states that is chosen."""
+    """Return the number of states that is chosen."""
     from latentbandits.learning.arms.families import make_family
     from latentbandits.learning.arms.learner import ArmsLearner
     from latentbandits.learning.fitting import split_users

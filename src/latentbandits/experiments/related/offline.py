@@ -26,7 +26,7 @@ _TRIES = 500
 
 @dataclass(frozen=True)
 class Offline:
-    """What is learned before the new users come: the subspace, and how far it is from the truth."""
+    """A subspace that was learned before new users come, and its distance from the true one."""
 
     truth: FloatArray  # (D, RANK)
     found: Subspace

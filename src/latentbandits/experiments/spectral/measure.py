@@ -52,7 +52,7 @@ def measure(job: Job) -> Outcome:
 
 
 def slope(n_users: FloatArray, errors: FloatArray, truth: IntArray) -> Estimate:
-    """The power of n with which errors fall, by least squares of their logarithms.
+    """Return the power of n with which errors fall, by least squares of their logarithms.
 
     Logs of one `truth` have a level of their own: some truths are harder than others.
 

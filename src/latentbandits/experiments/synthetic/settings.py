@@ -47,6 +47,6 @@ POLICIES: Mapping[str, str] = {
 
 
 def policies(names: Sequence[str] | None, horizon: int) -> dict[str, PolicyMaker]:
-    """The policies of these names, or all of them."""
+    """Return the policies of these names, or all of them."""
     chosen = {name: POLICIES[name] for name in choose("policy", names, POLICIES)}
     return makers(chosen, horizon=horizon, reward_range=REWARD_RANGE)

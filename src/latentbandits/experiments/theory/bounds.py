@@ -24,7 +24,7 @@ def regret_bound(
 
 
 def tightest(errors: FloatArray, horizon: int) -> tuple[float, float]:
-    """The (epsilon, delta) with the smallest n (delta + 2 eps), from largest errors of models.
+    """Return the (epsilon, delta) of smallest n (delta + 2 eps), given models' largest errors.
 
     `errors` is max over (a, s) of |mu_hat - mu| for each of many models; P(error <= eps) is then
     at least 1 - delta, as measured, for eps any of them.

@@ -78,7 +78,7 @@ THEOREMS: Mapping[str, tuple[str, str, float]] = {
 def check_bounds(
     seed: int, executor: Executor | None, progress: ProgressBar, runs: int = RUNS
 ) -> list[BoundCheck]:
-    """Every theorem in every cell of the grid."""
+    """Check every theorem in every cell of the grid."""
     grid = list(product(N_STATES, N_ACTIONS, HORIZONS, NOISES, (0.0, MODEL_NOISE)))
     progress.start("regret bounds", len(grid))
     checks: list[BoundCheck] = []

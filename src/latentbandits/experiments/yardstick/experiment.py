@@ -24,7 +24,7 @@ LIMITS = {"mLookahead": (1.05, None), AUTO: (1.10, 1.35)}
 
 
 class YardstickExperiment:
-    """How far policies are from the best possible, where that can be computed."""
+    """Compare policies with optimal play on problems that are small enough to solve."""
 
     name = "yardstick"
     help = "every policy beside the exact Bayes optimum of small Bernoulli problems"

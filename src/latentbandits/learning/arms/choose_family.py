@@ -1,4 +1,4 @@
-"""Which reward family, by the log probability of held-out rewards.
+"""Choose the reward family by the log probability of held-out rewards.
 
 Each family whose support holds all rewards learns from the same users, with its own number of
 states, and predicts the same held-out rewards. Rewards on a lattice (integers, half stars) are

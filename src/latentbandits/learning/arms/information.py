@@ -1,4 +1,4 @@
-"""How wrong the means of a mixture may be: the observed information of Louis (1982).
+"""Standard errors of the means of a mixture: the observed information of Louis (1982).
 
 The ELBO's own posterior takes the users' states as independent of the parameters, and is too
 narrow where states overlap. The observed information of the marginal likelihood is what labelled
@@ -36,7 +36,7 @@ _LEAST = 1e-2  # of the complete information: what is never lost
 
 
 class Parameters(NamedTuple):
-    """What a pass needs: the mixture's broadcast, the means and the shares."""
+    """The inputs of a pass: the mixture's broadcast, the means and the shares."""
 
     current: vb.Broadcast
     means: FloatArray  # (S, A), in the units of the statistics

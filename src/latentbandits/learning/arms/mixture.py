@@ -49,14 +49,14 @@ class Mixture(NamedTuple):
 
 
 class Broadcast(NamedTuple):
-    """What a pass needs of a mixture: small, and the same for every partition."""
+    """The parameters that a pass needs: small, and the same for every partition."""
 
     log_shares: FloatArray  # (R, S): E[log pi]
     coefficients: FloatArray  # (K * A, R * S): E[eta], in the order of a partition's columns
 
 
 class Sums(NamedTuple):
-    """What a pass returns; the sums of partitions add."""
+    """The sums that a pass returns; those of partitions add."""
 
     statistics: FloatArray  # (R, S, A, K): of the users, weighted by their responsibilities
     shares: FloatArray  # (R, S): users in each state

@@ -1,4 +1,4 @@
-"""Where the variational mixture starts: groups of users that lie far apart.
+"""Starting points of the variational mixture: groups of users that lie far apart.
 
 A user's mean rewards, shrunk to the action's mean, are noisy where rewards are sparse. Their
 leading principal components are not: users are grouped in those, by k-means++ and a few steps of

@@ -41,7 +41,7 @@ Link = Literal["identity", "logit"]
 
 
 class Sweep(NamedTuple):
-    """How the fit stood after one pass over both sides."""
+    """The objective and errors of the fit after one pass over both sides."""
 
     number: int
     rmse: float  # of clicks: the root of the mean deviance

@@ -23,6 +23,8 @@ _TINY = np.finfo(np.float64).tiny
 
 
 class MeanAndNoise(NamedTuple):
+    """A mean reward and the standard deviation of rewards, arrays of one shape."""
+
     mean: FloatArray
     noise: FloatArray  # standard deviation
 

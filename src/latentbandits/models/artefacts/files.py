@@ -112,7 +112,7 @@ def model_files(
 
 
 def load(path: str | os.PathLike[str]) -> Model:
-    """Read the model that `save` wrote; ArtefactError if it is not exactly that."""
+    """Read the model that `save` wrote to the folder `path`; ArtefactError if it is damaged."""
     return _model(path, *_verify(read_files(path), path))
 
 

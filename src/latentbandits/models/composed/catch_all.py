@@ -6,7 +6,7 @@ from latentbandits.models.protocol import Extendable, Model
 
 
 def with_catch_all(model: Model, probability: float | None = None) -> Model:
-    """`model` and a state whose prior is as wide as all its states and actions together.
+    """Return `model` and a state whose prior is as wide as all its states and actions together.
 
     A session that no state explains is then learned from scratch. `probability` is the catch-all
     state's P1(s); None is that of one state among equals, 1 / (n_states + 1).

@@ -34,6 +34,15 @@ class FunctionModel(CertainModel, StationaryModel):
     mUCB and mmUCB only. Without `n_actions` the second axis of the context counts the actions.
     A `context_shape`, that of one session's context, is checked; None takes any.
 
+    Args:
+        mean: mean rewards of every state, for a context and actions.
+        noise: standard deviation, or sub-Gaussian scale, of a reward.
+        log_density: log density of rewards under every state; None is normal.
+        n_states: number of latent states.
+        n_actions: number of actions; None if the context counts them.
+        context_shape: shape of one session's context; None takes any.
+        state_prior: P1(s), `(n_states,)`; None is uniform.
+
     >>> model = FunctionModel(
     ...     lambda x, action: np.stack([x[:, None] * action, x[:, None] - action], axis=1),
     ...     noise=0.5, n_states=2, n_actions=3, context_shape=())

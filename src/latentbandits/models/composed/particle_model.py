@@ -66,7 +66,7 @@ class ParticleModel(StationaryModel, ABC):
 
     @abstractmethod
     def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray | None:
-        """Log P1(theta | s), `(k, m)` for `theta` (k, m, n_parameters) and `state` (k,).
+        """Return log P1(theta | s), `(k, m)` for `theta` (k, m, n_parameters) and `state` (k,).
 
         None where it is not known; then moves propose draws from the prior.
         """
@@ -75,11 +75,11 @@ class ParticleModel(StationaryModel, ABC):
     def _log_density(
         self, theta: FloatArray, features: FloatArray, reward: FloatArray
     ) -> FloatArray:
-        """`(n, m, t)` for `theta` (n, m, p), `features` (n, t, d) and `reward` (n, t)."""
+        """Return `(n, m, t)` for `theta` (n, m, p), `features` (n, t, d) and `reward` (n, t)."""
 
     @abstractmethod
     def _mean_rewards(self, theta: FloatArray, features: FloatArray) -> FloatArray:
-        """The mean reward: `(n, m, k)` for theta (n, m, p) and features (n, k, d)."""
+        """Return the mean reward: `(n, m, k)` for theta (n, m, p) and features (n, k, d)."""
 
     @property
     @abstractmethod
@@ -225,7 +225,7 @@ class ParticleModel(StationaryModel, ABC):
         eligible: BoolArray | None,
         weights: FloatArray,
     ) -> FloatArray:
-        """The weight of the particles under which each action is best."""
+        """Return the weight of the particles under which each action is best."""
         n, s, _ = parameters.log_weights.shape
         features = self._features(context, n)
         chance: FloatArray = np.empty((n, s, features.shape[1]))
@@ -304,7 +304,7 @@ class ParticleModel(StationaryModel, ABC):
     def _log_total(
         self, theta: FloatArray, features: FloatArray, rewards: FloatArray
     ) -> FloatArray:
-        """The log likelihood of all rounds of one session: `(1, m)` for theta (1, m, p)."""
+        """Return the log likelihood of all rounds of one session: `(1, m)` for theta (1, m, p)."""
         total: FloatArray = self._log_density(theta, features[None], rewards[None]).sum(axis=2)
         return total
 

@@ -42,6 +42,19 @@ class Particles(ParticleModel):
     but they are accepted ever less often as rewards come in. `noise`, the sub-Gaussian scale of
     rewards, is needed by mUCB and mmUCB only.
 
+    Args:
+        prior_sampler: draws of theta from the prior of every state.
+        log_likelihood: log density of a reward given theta and features.
+        n_particles: particles of each session and state.
+        mean: mean reward given theta and features.
+        log_prior: log prior density of theta, up to a constant; None if unknown.
+        n_actions: number of actions of a model without context.
+        n_features: number of features of a context; None takes any.
+        noise: sub-Gaussian scale of a reward; None if unknown.
+        n_moves: Markov chain steps after a resampling.
+        seed: of the particles of the prior and of their moves.
+        state_prior: P1(s), `(n_states,)`; None is uniform.
+
     >>> def prior_sampler(rng, n):  # one parameter per action, in two states
     ...     return np.array([[[2.0, -2.0]], [[-2.0, 2.0]]]) + rng.standard_normal((2, n, 2))
     >>> def mean(theta, x):
@@ -126,7 +139,7 @@ class Particles(ParticleModel):
 
     @cached_property
     def spread_bound(self) -> float:
-        """Of a model without context: the largest standard deviation over prior particles."""
+        """The largest standard deviation over prior particles, of a model without context."""
         if self._n_actions is None:
             raise ValueError(
                 "how far rewards may be off depends on the features: mmUCB(model, slack=...)"

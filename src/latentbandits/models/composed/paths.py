@@ -184,7 +184,7 @@ class PathFilter:
         return self._model.select(session, np.full(len(session), state))
 
     def _log_shares(self, parameters: Paths) -> FloatArray:
-        """Log P(path | s), `(n_sessions, n_states, n_paths)`; equal where s cannot be current."""
+        """Return log P(path | s), `(n_sessions, n_states, n_paths)`; equal if s is impossible."""
         equal = np.full(parameters.log_weights.shape[-1], -np.log(self._n_paths))
         return normalise(parameters.log_weights, equal)[1]
 

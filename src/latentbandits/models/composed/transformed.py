@@ -63,59 +63,59 @@ class TransformedRewards(Wrapping, ABC):
         object.__setattr__(self, "model", model)
         checks.set_fields(self, smearing=own, level=float(level))
 
-    # What a transform states.
+    # A transform defines these.
 
     @staticmethod
     @abstractmethod
     def forward(reward: FloatArray) -> FloatArray:
-        """f(r)."""
+        """Return f(r)."""
 
     @staticmethod
     @abstractmethod
     def backward(level: FloatArray) -> FloatArray:
-        """The r whose f(r) is `level`."""
+        """Return the r whose f(r) is `level`."""
 
     @staticmethod
     @abstractmethod
     def log_slope(reward: FloatArray) -> FloatArray:
-        """Log f'(r): what a density of f(r) needs to be one of r."""
+        """Return log f'(r), which turns a log density of f(r) into one of r."""
 
     @staticmethod
     @abstractmethod
     def outside(reward: FloatArray) -> BoolArray:
-        """Which rewards f is not defined for."""
+        """Mark the rewards for which f is not defined."""
 
     @staticmethod
     @abstractmethod
     def mean(theta: FloatArray, smearing: FloatArray | float) -> FloatArray:
-        """The mean of r where that of f(r) is `theta`."""
+        """Return the mean of r where that of f(r) is `theta`."""
 
     @staticmethod
     @abstractmethod
     def level_of(mean: FloatArray, smearing: FloatArray | float) -> FloatArray:
-        """The theta whose mean of r is `mean`: the inverse of `mean`."""
+        """Return the theta whose mean of r is `mean`: the inverse of `mean`."""
 
     @staticmethod
     @abstractmethod
     def moments(
         mean: FloatArray, variance: FloatArray, smearing: FloatArray | float
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the mean of r where theta is N(mean, variance)."""
+        """Return mean and variance of the mean of r where theta is N(mean, variance)."""
 
     @staticmethod
     @abstractmethod
     def smearing_of(rewards: FloatArray, unsmeared: FloatArray) -> FloatArray:
-        """C for average rewards, where the model's own mean is `unsmeared` (that of c = 1 or 0)."""
+        """Return c from average rewards, where the mean without smearing is `unsmeared`."""
 
     @abstractmethod
     def _slope(self) -> float:
-        """D mean / d theta at `level`."""
+        """Return the derivative of `mean` in theta, at `level`."""
 
     @staticmethod
     @abstractmethod
     def _normal_smearing(noise: float) -> float: ...
 
-    # What follows.
+    # These follow.
 
     @property
     def is_certain(self) -> bool:
@@ -222,6 +222,11 @@ class TransformedRewards(Wrapping, ABC):
 class Log1pRewards(TransformedRewards):
     """A `model` of log(1 + r): counts, amounts and durations with a heavy tail; r > -1.
 
+    Args:
+        model: of log(1 + r), with normal posteriors.
+        smearing: c, one number or `(n_actions,)`; None is that of normal errors.
+        level: f(r) at which noise and spread are stated in original units; None: the mean.
+
     >>> from latentbandits import GaussianArms
     >>> model = Log1pRewards(GaussianArms([[0.0, 1.0]], noise=0.5))
     >>> model.expected_rewards(None).round(3)  # exp(theta + 0.5^2 / 2) - 1
@@ -296,6 +301,11 @@ class Log1pRewards(TransformedRewards):
 @dataclass(frozen=True, eq=False, init=False)
 class SqrtRewards(TransformedRewards):
     """A `model` of sqrt(r): counts and amounts, whose variance grows with their mean; r >= 0.
+
+    Args:
+        model: of sqrt(r), with normal posteriors.
+        smearing: c, one number or `(n_actions,)`; None is that of normal errors.
+        level: f(r) at which noise and spread are stated in original units; None: the mean.
 
     >>> from latentbandits import GaussianArms
     >>> SqrtRewards(GaussianArms([[1.0, 2.0]], noise=0.5)).expected_rewards(None)

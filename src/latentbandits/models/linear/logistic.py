@@ -26,6 +26,15 @@ class LogisticLinear(ParticleModel):
     d + 1 features, and the last one is added to x' theta as it is: a known popularity in log-odds,
     which no session can learn or forget.
 
+    Args:
+        weights: `(n_states, d)`.
+        covariances: `(n_states, d, d)`.
+        n_particles: particles of each session and state.
+        n_moves: Markov chain steps after a resampling.
+        seed: of the particles of the prior and of their moves.
+        state_prior: P1(s), `(n_states,)`; None is uniform.
+        offset: whether the last feature is added to the log-odds as it is.
+
     >>> model = LogisticLinear([[2.0], [-2.0]], [np.eye(1)] * 2)
     >>> model.expected_rewards(np.array([[[1.0], [-1.0]]])).round(3)
     array([[[0.881, 0.119],

@@ -119,10 +119,12 @@ class Sums(NamedTuple):
 
 
 def empty_ridge(n_features: int) -> Ridge:
+    """Return a ridge regression without rewards: M = I, b = 0."""
     return Ridge(np.eye(n_features), np.zeros(n_features))
 
 
 def empty_sums(n_features: int) -> Sums:
+    """Return sums without rewards: zeros."""
     return Sums(np.zeros((n_features, n_features)), np.zeros(n_features))
 
 

@@ -60,6 +60,15 @@ class CLUB(ScoredPopulation[ClubBelief]):
     `n_clusters` makes the sparse graph p = 3 ln(n/m) / (n/m), which connects each of m clusters.
     The graph is drawn from `seed`. `alpha2` infinite is one LinUCB for all.
 
+    Args:
+        n_users: number of users of the population.
+        n_features: number of features of an action.
+        alpha: factor of the confidence bonus.
+        alpha2: factor of the width at which an edge is cut.
+        graph: "complete", "sparse" or "none".
+        n_clusters: m of the sparse graph.
+        seed: of the graph that is drawn at the start.
+
     >>> policy = CLUB(n_users=3, n_features=2)
     >>> from latentbandits.models.visit import Visit
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))

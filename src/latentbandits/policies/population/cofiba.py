@@ -62,6 +62,14 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
     graph; the part with x keeps its own. `graph` is that of users and items at the start, as in
     `CLUB`. `alpha2` infinite is one LinUCB for all, if the graph is connected.
 
+    Args:
+        n_users: number of users of the population.
+        items: features of the catalogue, `(n_items, d)` or `(B, n_items, d)`.
+        alpha: factor of the confidence bonus.
+        alpha2: factor of CB, the width at which an edge is cut.
+        graph: "complete" or "sparse".
+        seed: of the graph that is drawn at the start.
+
     >>> policy = COFIBA(n_users=3, items=np.eye(2))
     >>> policy.decide(policy.init(), Visit(np.array([2])), np.random.default_rng(0)).propensity
     array([0.5])

@@ -51,6 +51,13 @@ class DynUCB(ScoredPopulation[DynBelief]):
     Users start in random clusters, drawn from `seed`. An empty cluster has w = 0. Give k about
     twice the clusters you expect: with the true number, clusters often stay merged.
 
+    Args:
+        n_users: number of users of the population.
+        n_features: number of features of an action.
+        n_clusters: k.
+        alpha: factor of the confidence bonus.
+        seed: of the clusters at the start.
+
     >>> policy = DynUCB(n_users=3, n_features=2, n_clusters=1)
     >>> from latentbandits.models.visit import Visit
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))

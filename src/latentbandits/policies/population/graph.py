@@ -109,6 +109,7 @@ def sparse_probability(n_users: int, n_clusters: int = 1) -> float:
 
 
 def no_cuts(graph: Graph, n_populations: int) -> tuple[Flags, ...]:
+    """Return flags of the edges of a graph, none of which is cut."""
     return chunks.repeat(Flags(np.array(False)), n_populations, max(graph.n_edges, 1), FLAGS)
 
 

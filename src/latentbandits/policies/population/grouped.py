@@ -36,6 +36,11 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
     `groups` names the group of every user, `(n_users,)`, or `(B, n_users)` where populations
     differ: zeros are one LinUCB for all, `range(n_users)` one per user, true clusters an oracle.
 
+    Args:
+        n_features: number of features of an action.
+        groups: group of every user, `(n_users,)` or `(B, n_users)`.
+        alpha: factor of the confidence bonus.
+
     >>> policy = GroupedLinUCB(2, groups=[0, 0, 1])
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
     >>> belief = policy.update(policy.init(), visit, Decision.logged([1]), [1.0])

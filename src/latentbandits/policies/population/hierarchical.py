@@ -137,6 +137,14 @@ class HierTS(_Hierarchical):
     that of the mean from 0 (S_q). As `hyper_spread` goes to 0 this is LinTS per user, and as
     `prior_spread` goes to 0 one LinTS for all. Unit vectors as features make K Gaussian actions.
 
+    Args:
+        n_users: number of users of the population.
+        n_features: number of features of an action.
+        noise: standard deviation of a reward.
+        prior_spread: deviation of a user's weights from their mean (S0 = prior_spread^2 I).
+        hyper_spread: deviation of that mean from 0 (S_q = hyper_spread^2 I).
+        propensity_draws: posterior draws that are counted for a propensity; 0: none.
+
     >>> policy = HierTS(n_users=3, n_features=2, noise=0.5)
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
     >>> belief = policy.update(policy.init(), visit, Decision.logged([1]), [1.0])
@@ -211,6 +219,14 @@ class HierUCB(ScoredPopulation[HierBelief], _Hierarchical):
 
     Where contexts vary by themselves, one standard deviation explores enough and Thompson sampling,
     which draws all d dimensions, explores too much (docs/related-systems.md, table ii).
+
+    Args:
+        n_users: number of users of the population.
+        n_features: number of features of an action.
+        noise: standard deviation of a reward.
+        prior_spread: deviation of a user's weights from their mean (S0 = prior_spread^2 I).
+        hyper_spread: deviation of that mean from 0 (S_q = hyper_spread^2 I).
+        width: standard deviations that are added to the posterior mean.
 
     >>> policy = HierUCB(n_users=3, n_features=2, noise=0.5)
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))

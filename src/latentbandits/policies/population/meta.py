@@ -97,6 +97,15 @@ class MetaTS(_Started):
     The user's prior is then N(m, S0). The draw is a function of `seed` and of the population's
     history, so that a replay gives the same beliefs.
 
+    Args:
+        n_users: number of users of the population.
+        n_features: number of features of an action.
+        noise: standard deviation of a reward.
+        prior_spread: deviation of a user's weights from their mean (S0 = prior_spread^2 I).
+        hyper_spread: deviation of that mean from 0 (S_q = hyper_spread^2 I).
+        propensity_draws: posterior draws that are counted for a propensity; 0: none.
+        seed: of the draw of the mean.
+
     >>> MetaTS(n_users=3, n_features=2).init().starts[0].seen.any()
     np.False_
     """
@@ -122,6 +131,15 @@ class MetaTS(_Started):
 @dataclass(frozen=True, eq=False)
 class AdaTS(_Started):
     """AdaTS (Basu et al. 2021): when a user comes, its prior is N(E m, S0 + Var m), and stays.
+
+    Args:
+        n_users: number of users of the population.
+        n_features: number of features of an action.
+        noise: standard deviation of a reward.
+        prior_spread: deviation of a user's weights from their mean (S0 = prior_spread^2 I).
+        hyper_spread: deviation of that mean from 0 (S_q = hyper_spread^2 I).
+        propensity_draws: posterior draws that are counted for a propensity; 0: none.
+        seed: not used by AdaTS, which draws nothing when a user comes.
 
     >>> AdaTS(n_users=3, n_features=2).init().starts[0].seen.any()
     np.False_

@@ -56,6 +56,19 @@ class ParticleMF(PopulationPolicy[ParticleBelief]):
     s_u^2 from its inverse gamma posterior in each round (PTS-B). `noise`, `rank` and the spreads
     are chosen here. What `update` draws is a function of `seed` and of the history.
 
+    Args:
+        n_users: number of users of the population.
+        n_items: number of items.
+        rank: dimension of U_i and V_j.
+        n_particles: number of particles.
+        noise: standard deviation of a reward.
+        user_spread: prior deviation of each entry of U_i.
+        item_spread: prior deviation of each entry of V_j.
+        centre: subtracted from rewards.
+        learn_spread: whether s_u is drawn in each round (PTS-B).
+        propensity_draws: posterior draws that are counted for a propensity; 0: none.
+        seed: of the draws of `update`.
+
     >>> policy = ParticleMF(n_users=4, n_items=3, n_particles=5)
     >>> visit = Visit(np.array([1, 3]))
     >>> policy.decide(policy.init(2), visit, np.random.default_rng(0)).action.shape

@@ -56,6 +56,13 @@ class SCLUB(ScoredPopulation[SclubBelief]):
     |w_j - w_k| < (a_theta / 2) (F(T_j) + F(T_k)) and |p_j - p_k| < (a_p / 2) F(t). `a_theta` = 1
     and `a_p` = sqrt(2) are those of the authors' code, not of the paper's theory.
 
+    Args:
+        n_users: number of users of the population.
+        n_features: number of features of an action.
+        alpha: factor of the confidence bonus.
+        a_theta: factor of the test on weights.
+        a_p: factor of the test on frequencies.
+
     >>> policy = SCLUB(n_users=3, n_features=2)
     >>> from latentbandits.models.visit import Visit
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))

@@ -73,7 +73,7 @@ class Recalled(NamedTuple):
 
 
 class ActionSpace(Protocol):
-    """What the actions of a model are called, and what is known of them."""
+    """The ids, titles and features of a model's actions."""
 
     @property
     def names(self) -> Sequence[str] | None:
@@ -81,7 +81,7 @@ class ActionSpace(Protocol):
 
     @property
     def titles(self) -> Sequence[str] | None:
-        """What people call them."""
+        """The titles of the actions."""
 
     def ask(
         self,
@@ -223,7 +223,7 @@ class FeaturedActions:
 
 
 def action_space(model: KnownModel, catalogue: Catalogue | None = None) -> ActionSpace:
-    """What can be asked of `model`; Invalid where the catalogue is another model's."""
+    """Return the action space of `model`; Invalid if the catalogue is another model's."""
     if model.n_actions is not None:
         return FixedActions(model.n_actions, catalogue)
     n_features = getattr(model, "n_features", None)

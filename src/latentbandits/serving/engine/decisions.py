@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Chosen(msgspec.Struct, frozen=True, gc=False):
-    """What the policy chose for one session."""
+    """The choice of the policy for one session."""
 
     action: int
     state: int

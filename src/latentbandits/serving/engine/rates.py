@@ -1,4 +1,4 @@
-"""What happened second by second, in this process, for the last few minutes."""
+"""Counts of events by the second, in this process, for the last few minutes."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class RowGenerator:
 
 
 class Streams:
-    """As many streams as decisions were ever made together."""
+    """Streams of random numbers, one for each decision that is made together."""
 
     def __init__(self) -> None:
         self._streams: list[Stream] = []

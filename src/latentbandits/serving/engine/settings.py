@@ -1,4 +1,4 @@
-"""How an engine decides and how long it remembers: the defaults of the service."""
+"""Settings of an engine, with the defaults of the service."""
 
 from __future__ import annotations
 

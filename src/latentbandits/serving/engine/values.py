@@ -59,7 +59,7 @@ class Rewarded(msgspec.Struct, frozen=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """How many sessions were deleted."""
+    """The number of sessions that were deleted."""
 
     session: str
     sessions: int

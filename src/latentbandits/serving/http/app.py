@@ -190,7 +190,7 @@ async def _send(send: Send, status: int, content: bytes, extra: RawHeaders) -> N
 
 
 def _parameters(scope: Scope) -> dict[str, str]:
-    """Those of the query and, where a path has any, of the path."""
+    """Return the parameters of the query and, where a path has any, of the path."""
     return {**QueryParams(scope["query_string"]), **scope.get("path_params", {})}
 
 

@@ -1,4 +1,4 @@
-"""Who changed what: one JSON line for every admin action, done or refused."""
+"""The audit log: one JSON line for every admin action, done or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the active model knows of its actions: who likes what, and which ones tell users apart."""
+"""The catalogue of the active model: mean rewards by state, and the most telling actions."""
 
 from __future__ import annotations
 

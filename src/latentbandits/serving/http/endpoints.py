@@ -1,4 +1,4 @@
-"""What can be asked of the service: one list, from which the routes and the document are made."""
+"""The endpoints of the service: one list, from which routes and OpenAPI document are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each endpoint does: from a checked request to a call of the engine, and its answer."""
+"""The handler of each endpoint: it calls the engine with a checked request, and answers."""
 
 from __future__ import annotations
 

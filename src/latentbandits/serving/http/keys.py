@@ -38,7 +38,7 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Caller:
-    """Who asks: the name of a key, what it opens, and how much it has used."""
+    """The caller of a request: the name of a key, its rights, and its use so far."""
 
     __slots__ = ("_clock", "_rate", "_tokens", "_updated", "name", "scopes", "sessions")
 

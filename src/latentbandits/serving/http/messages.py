@@ -95,7 +95,7 @@ class ActivateRequest(Request, frozen=True):
 
 
 class SessionView(msgspec.Struct, frozen=True):
-    """What the service knows of a session. `belief` holds the arrays of the policy's belief."""
+    """A session as the service knows it. `belief` holds the arrays of the policy's belief."""
 
     session: str
     group: str
@@ -211,7 +211,7 @@ class StateView(msgspec.Struct, frozen=True):
 
 
 class SeriesView(msgspec.Struct, frozen=True):
-    """What one policy on one model has done since the store began."""
+    """The totals of one policy on one model since the store began."""
 
     policy: str
     model: str
@@ -255,7 +255,7 @@ class Relearning(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """What the service is doing: totals since the store began, rates since the process did.
+    """The state of the service: totals since the store began, rates since the process did.
 
     `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
     `decisions`, and rewards `applied`, `duplicate`, `late`, `replaced`. `difference` is the mean
@@ -285,7 +285,7 @@ class CatalogueItem(msgspec.Struct, frozen=True):
 
 
 class CatalogueView(msgspec.Struct, frozen=True):
-    """What the active model knows of its actions, those first that tell its states apart best.
+    """The actions of the active model, the most telling first.
 
     `items` has at most 100; it is empty where actions come with each request. `favours` names,
     for each state, what it likes more than the others do; `low` and `high` are the least and the

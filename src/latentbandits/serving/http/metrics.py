@@ -1,4 +1,4 @@
-"""What Prometheus is told: requests as they come, totals as the engine keeps them."""
+"""Metrics for Prometheus: requests as they come, totals as the engine keeps them."""
 
 from __future__ import annotations
 

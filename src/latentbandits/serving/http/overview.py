@@ -1,4 +1,4 @@
-"""What a person sees of the service at a glance."""
+"""The overview of the service that its page shows."""
 
 from __future__ import annotations
 

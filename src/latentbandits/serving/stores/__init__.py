@@ -1,4 +1,4 @@
-"""Where sessions are kept: in memory, in a SQLite file, in PostgreSQL."""
+"""Stores of sessions: in memory, in a SQLite file, in PostgreSQL."""
 
 from __future__ import annotations
 

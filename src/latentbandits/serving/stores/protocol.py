@@ -1,4 +1,4 @@
-"""What a store is: rows kept in transactions, by one writer thread."""
+"""The protocol of a store: rows kept in transactions, by one writer thread."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Store(Protocol):
 
     @property
     def warnings(self) -> list[str]:
-        """What was found to be wrong when the store was opened, and can be lived with."""
+        """Problems that were found when the store was opened, and do not stop it."""
 
     def begin(self) -> None: ...
 

@@ -31,7 +31,7 @@ _RENAMED = {"order": "id", "index": "place", "group": "group_name"}
 
 
 class Table(Generic[Record]):
-    """How the rows of a struct are written and read: its columns, then a checksum."""
+    """Write and read the rows of a struct: its columns, then a checksum."""
 
     def __init__(self, name: str, record: type[Record]) -> None:
         self.name = name

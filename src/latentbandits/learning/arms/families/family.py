@@ -45,7 +45,7 @@ class Family(ABC):
     @classmethod
     @abstractmethod
     def outside(cls, rewards: FloatArray) -> BoolArray:
-        """Which rewards are not in the support."""
+        """Mark the rewards that are not in the support."""
 
     @classmethod
     def _refuse_outside(cls, rewards: FloatArray) -> None:
@@ -65,7 +65,7 @@ class Family(ABC):
     @property
     @abstractmethod
     def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
-        """How often a reward was seen, and what it paid, as combinations of the statistics."""
+        """Return the counts and the sums of rewards as combinations of the statistics."""
 
     @abstractmethod
     def log_base(self, rewards: FloatArray) -> float:
@@ -135,7 +135,7 @@ class Family(ABC):
     # Noise, of families that have one.
 
     def first_noise(self, totals: FloatArray, n_starts: int) -> FloatArray:
-        """Where the variances of rewards start, `(R, A)`; ones for families without."""
+        """Return the initial variances of rewards, `(R, A)`; ones for families without."""
         return np.ones((n_starts, totals.shape[0]))
 
     def update_noise(

@@ -65,7 +65,7 @@ class Gaussian(Family):
         return self.standardised(means)
 
     def log_base(self, rewards: FloatArray) -> float:
-        """Of densities in original units."""
+        """Return the log base measure of densities in original units."""
         return -len(rewards) * (0.5 * float(np.log(2 * np.pi)) + float(np.log(self.scale)))
 
     def centre(self, totals: FloatArray) -> FloatArray:
@@ -87,7 +87,7 @@ class Gaussian(Family):
         return np.stack([mean, -0.5 * (mean**2 + 1 / phi[..., 1])], axis=-1)
 
     def coefficients(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
-        """Of the count -E[theta^2] / (2 sigma^2), of the sum E[theta] / sigma^2."""
+        """Return -E[theta^2] / (2 sigma^2) for the count and E[theta] / sigma^2 for the sum."""
         coefficients: FloatArray = self.expected(phi)[..., ::-1] / noise[:, None, :, None]
         return coefficients
 
@@ -117,7 +117,7 @@ class Gaussian(Family):
     def log_constant(
         self, counts: FloatArray, squares: FloatArray, noise: FloatArray
     ) -> FloatArray:
-        """What the noise adds: its share of every density, and its own weak prior."""
+        """Return the terms of the noise: its share of every density, and its weak prior."""
         value: FloatArray = -0.5 * (counts * np.log(noise) + squares / noise).sum(axis=1)
         if self.known is not None:
             return value
