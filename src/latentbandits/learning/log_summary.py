@@ -1,4 +1,4 @@
-"""What one pass over a log finds: its sizes, the rewards of every action, and their kind."""
+"""The summary of one pass over a log: its sizes, the rewards of every action, their kind."""
 
 from __future__ import annotations
 

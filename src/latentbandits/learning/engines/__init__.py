@@ -1,1 +1,1 @@
-"""Where a log is summed: in memory, out of core, or on Spark. Learning is a fold over users."""
+"""Engines that sum a log: in memory, out of core, or on Spark. Learning is a fold over users."""

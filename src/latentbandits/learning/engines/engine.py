@@ -51,7 +51,7 @@ class Engine(ABC):
 
     @property
     def action_counts(self) -> IntArray:
-        """How many rewards every action has, `(n_actions,)`."""
+        """The number of rewards of every action, `(n_actions,)`."""
         return self.summary.action_counts
 
     def chosen_keys(self, size: int, seed: int) -> Keys:

@@ -1,4 +1,4 @@
-"""What a learner is to an engine, and how the sums of buckets are added.
+"""The protocol of a learner for an engine, and the addition of the sums of buckets.
 
 A learner is two pure functions. `summarise(partition, parameters)` sums over the users of one
 partition; `step(sums, parameters)` makes the next parameters from the sums of all. All rows of a

@@ -47,7 +47,7 @@ class MemoryEngine(Engine):
             yield number, summariser.summarise(part, parameters)
 
     def _partitions(self, summariser: Any) -> list[Any]:
-        """What the summariser takes of every bucket, prepared once for each `prepare`."""
+        """Return the partitions for the summariser, prepared once for each `prepare`."""
         parts = [part for _, part in self._buckets]
         prepare = getattr(summariser, "prepare", None)
         if prepare is None:
@@ -63,7 +63,7 @@ def engine_of(log: AnyLog) -> Engine:
 
 
 def _bucketed(log: Log) -> tuple[int, list[tuple[int, Log]]]:
-    """How many buckets, and the log of each that has users; users of a bucket by their keys."""
+    """Return the number of buckets and the log of each that has users, sorted by their keys."""
     n_buckets = user_hash.bucket_count(log.n_users)
     bucket = user_hash.buckets(log.keys, n_buckets)
     order = np.lexsort((log.keys, bucket))

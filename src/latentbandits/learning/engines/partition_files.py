@@ -167,7 +167,7 @@ def open_partitions(folder: Path, source: Any, columns: LogColumns) -> Partition
 
 
 def row_count(path: Path) -> int:
-    """How many rows a file has; a guess from its size where that is not written in it."""
+    """Return the number of rows of a file; a guess from its size if the file does not say."""
     if path.suffix == ".parquet":
         try:
             return int(pl.scan_parquet(path).select(pl.len()).collect().item())

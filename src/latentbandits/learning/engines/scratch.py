@@ -87,7 +87,7 @@ def size_of(folder: Path) -> int:
 
 
 def _born(process: int) -> int:
-    """When a process started, in ticks since boot; 0 if there is none, or if nobody can tell.
+    """Return the start of a process in ticks since boot; 0 if there is none or it is unknown.
 
     Numbers of processes are used again: the start tells an old one from a new one.
     """

@@ -1,4 +1,4 @@
-"""Which columns `fit` reads for side information, and what it makes of them."""
+"""Requests for side information: the columns that `fit` reads, and how it uses them."""
 
 from __future__ import annotations
 

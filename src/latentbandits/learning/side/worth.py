@@ -1,4 +1,4 @@
-"""What the users' attributes are worth on held-out users: nats and reward, round by round."""
+"""Measure the gain of users' attributes on held-out users: nats and reward by round."""
 
 from __future__ import annotations
 

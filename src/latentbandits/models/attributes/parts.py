@@ -1,4 +1,4 @@
-"""What a model knows beside its parameters: attributes of users, rows and items.
+"""The side information of a model: attributes of users, rows and items.
 
 They are attributes of the model object that are not fields of its class, so every family has them.
 They are saved with the model, and a model of one's own that has none is a model without them.

@@ -36,7 +36,7 @@ def family_class(name: Rewards) -> type[Family]:
 
 
 class Described(Protocol):
-    """What a family needs to know of a log's rewards (`log_summary.RewardSummary`)."""
+    """The facts about a log's rewards that a family needs (`log_summary.RewardSummary`)."""
 
     @property
     def values(self) -> FloatArray:
