@@ -70,14 +70,12 @@ def test_bad_models_are_refused_and_the_old_one_goes_on(arms: Driver) -> None:
         (model_row({**files, "arrays.safetensors": bytes(damaged)}, "damaged"), "SHA-256 differs"),
         (model_row({"manifest.json": files["manifest.json"]}, "half"), "cannot read"),
         (model_row({"a": b""}, "nothing"), "is not a saved model"),
-        (pack(LINEAR, "linear"), "lacks 4 actions"),  # it has no catalogue to find ids in
-        (pack(GaussianArms(RNG.random((2, 3)), 0.3), "small"), "lacks 1 actions"),
+        (pack(LINEAR, "linear"), "has no catalogue"),  # to find ids in
         (pack(GaussianArms(RNG.random((5, 2, 4)), 0.3), "many"), "one instance for each of 5"),
     ):
         with pytest.raises(Invalid, match=why):
             arms.activate(row)
         assert arms.ask().model == good.id
-    assert arms.activate(pack(GaussianArms(RNG.random((2, 3)), 0.3), "small"), force=True)
 
 
 def test_a_successor_may_change_rank_states_and_family_where_callers_send_ids() -> None:

@@ -24,6 +24,8 @@ import numpy as np
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.parts import parts_of, with_parts
 from latentbandits.models.checks import FloatArray
+from latentbandits.models.composed.ensemble import Ensemble
+from latentbandits.models.composed.markov import Markov
 from latentbandits.models.composed.transformed import TransformedRewards
 
 OFFSETS = 4
@@ -88,7 +90,7 @@ def add_vectors(
         model, catalogue = with_offsets(model, catalogue, covariances.mean(axis=0))
     inner = _inner(model)
     n_offsets = catalogue.n_offsets
-    at = _place(inner, width)
+    at = offset_place(inner, width)
     tau = np.diagonal(inner.covariances, axis1=-2, axis2=-1)[:, at]  # (S,): the first's variance
     prior = np.exp(inner.log_state_prior[0])
     unit = float(prior @ (tau * _noise_units(inner)))
@@ -114,6 +116,12 @@ def add_average(
     >>> add_average(model, Catalogue(["a", "b"]), ["c"])[0].spread.round(3)
     array([[1.   , 1.   , 1.414]])
     """
+    if isinstance(model, Markov):
+        inner, catalogue = add_average(model.model, catalogue, ids, names)
+        return _rebuilt(model, model=inner), catalogue
+    if isinstance(model, Ensemble):
+        grown = [add_average(member, catalogue, ids, names) for member in model.models]
+        return _rebuilt(model, models=[member for member, _ in grown]), grown[0][1]
     known = [i for i, name in enumerate(catalogue.ids) if name not in catalogue.retired]
     if catalogue.features is None:
         inner = _inner(model)
@@ -156,7 +164,7 @@ def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tu
     assert catalogue.features is not None
     inner = _inner(model)
     width = catalogue.features.shape[1]
-    at = _place(inner, width)
+    at = offset_place(inner, width)
     tau = _offset_variance(inner, covariance[None], at)[0]  # (S,)
     if not (tau > 0).all():
         tau = np.maximum(tau, max(1e-12, 1e-9 * float(tau.max(initial=0.0))))
@@ -179,17 +187,17 @@ def plain_features(model: Any, catalogue: Catalogue) -> FloatArray:
     n = catalogue.n_offsets
     if n == 0:
         return catalogue.features
-    at = _place(_inner(model), catalogue.features.shape[1] - n)
+    at = offset_place(_inner(model), catalogue.features.shape[1] - n)
     return np.delete(catalogue.features, np.arange(at, at + n), axis=1)
 
 
 def _plain_rows(model: Any, catalogue: Catalogue, vectors: FloatArray) -> FloatArray:
     """Return `vectors` with zeros for the offsets."""
-    at = _place(_inner(model), vectors.shape[1])
+    at = offset_place(_inner(model), vectors.shape[1])
     return np.insert(vectors, [at] * catalogue.n_offsets, 0.0, axis=1)
 
 
-def _place(inner: Any, width: int) -> int:
+def offset_place(inner: Any, width: int) -> int:
     """Return where the offsets stand: at the end, but before a known offset in log-odds."""
     return width - 1 if getattr(inner, "offset", False) else width
 

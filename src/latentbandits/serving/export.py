@@ -40,6 +40,7 @@ SCHEMA = polars.Schema(
         "reward_status": polars.String(),
         "reward_kind": polars.String(),
         "reward_time": polars.Datetime("ms", "UTC"),
+        "fallback": polars.Boolean(),
         "cursor": polars.String(),
     }
 )

@@ -13,7 +13,7 @@ from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.engine.sessions import floats
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.log_entries import LogEntry, RewardEntry
-from latentbandits.serving.records import DecisionRow, LoggedEvent, RewardRow
+from latentbandits.serving.records import FALLBACK, DecisionRow, LoggedEvent, RewardRow
 
 CURSOR = "^([0-9a-f]{8}-[0-7][0-9a-f]{15})?$"
 
@@ -48,8 +48,11 @@ def cursor_position(cursor: str, store_id: bytes | None) -> int:
     return int(cursor.rpartition("-")[2], 16)
 
 
-def event_fields(row: DecisionRow, reward: RewardRow | None) -> dict[str, Any]:
-    """Return the fields of `Event` for a decision and the reward that counts."""
+def event_fields(row: DecisionRow, reward: RewardRow | None, *, is_new: bool) -> dict[str, Any]:
+    """Return the fields of `Event` for a decision and the reward that counts.
+
+    `is_new`: the model lacks the decision's action.
+    """
     return {
         "decision_id": decision_id(row.order, row.token),
         "round": row.round,
@@ -66,6 +69,7 @@ def event_fields(row: DecisionRow, reward: RewardRow | None) -> dict[str, Any]:
         "reward_status": None if reward is None else reward.status,
         "reward_kind": None if reward is None else reward.kind,
         "reward_time": None if reward is None else reward.time / 1000,
+        "fallback": is_new or row.policy == FALLBACK,
     }
 
 
@@ -85,7 +89,7 @@ def log_entry(event: LoggedEvent, names: ActionNames, store_id: bytes) -> LogEnt
             gone = set(named.exclude)
             eligible = [name for name in eligible if name not in gone]
     return LogEntry(
-        **event_fields(row, event.current),
+        **event_fields(row, event.current, is_new=names.lacks(row)),
         session=event.session_name,
         eligible=eligible,
         features=features,

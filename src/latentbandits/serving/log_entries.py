@@ -25,6 +25,7 @@ class Event(msgspec.Struct, frozen=True):
     reward_status: RewardStatus | None
     reward_kind: RewardKind | None
     reward_time: float | None
+    fallback: bool  # the caller's default, or an action that the model was not learned for
 
 
 class LogEntry(Event, frozen=True):

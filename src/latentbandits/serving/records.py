@@ -13,6 +13,8 @@ import msgspec
 SwapMode = Literal["pinned", "migrated", "restarted"]
 RewardStatus = Literal["applied", "late"]
 RewardKind = Literal["reward", "correction", "default"]
+FALLBACK = "default"
+"""The policy of a decision that the caller's default made."""
 
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ import numpy as np
 
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.growing import offset_place
 from latentbandits.models.protocol import KnownModel
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import DecisionRow
@@ -53,6 +54,7 @@ class Asked(NamedTuple):
     n_actions: int  # that were asked about
     names: Sequence[str] | None  # of those; None: their numbers
     places: Sequence[int] | None  # of those, among the policy's actions; None: the same
+    brought: bytes | None = None  # float64 (n_actions, n_features) of the caller
 
     def answer(self, action: int) -> tuple[str, int]:
         """The id of the policy's action, and where it stands among those asked about."""
@@ -83,6 +85,13 @@ class ActionSpace(Protocol):
     def titles(self) -> Sequence[str] | None:
         """The titles of the actions."""
 
+    @property
+    def new(self) -> Sequence[str]:
+        """The ids of actions that the model was not learned for: known, but never by default."""
+
+    def has(self, name: str) -> bool:
+        """Return whether this is one of `names` or `new`."""
+
     def ask(
         self,
         actions: Sequence[str] | None,
@@ -96,18 +105,27 @@ class ActionSpace(Protocol):
 
 
 class FixedActions:
-    """A model with a fixed set of actions: "0", "1", ... where they were given no names."""
+    """A model with a fixed set of actions: "0", "1", ... where they were given no names.
 
-    def __init__(self, n_actions: int, catalogue: Catalogue | None = None) -> None:
+    The last `n_new` are ones that the model was not learned for.
+    """
+
+    def __init__(self, n_actions: int, catalogue: Catalogue | None = None, n_new: int = 0) -> None:
         if catalogue is not None and len(catalogue) != n_actions:
             raise Invalid(
                 f"the catalogue has {len(catalogue)} actions, the model {n_actions}: they do not "
                 "belong together"
             )
         numbers = tuple(str(i) for i in range(n_actions))
-        self.names = numbers if catalogue is None else catalogue.ids
-        self.titles = numbers if catalogue is None else catalogue.names
-        self._places: Mapping[str, int] = {name: i for i, name in enumerate(self.names)}
+        known = n_actions - n_new
+        names = numbers if catalogue is None else catalogue.ids
+        self.names, self.new = names[:known], names[known:]
+        self.titles = (numbers if catalogue is None else catalogue.names)[:known]
+        self._places: Mapping[str, int] = {name: i for i, name in enumerate(names)}
+        self._mask = _first(known, n_actions) if n_new else None
+
+    def has(self, name: str) -> bool:
+        return name in self._places
 
     def ask(
         self,
@@ -119,17 +137,17 @@ class FixedActions:
             raise Invalid("the actions of this model have no features: leave `features` out")
         if exclude is not None:
             _check_exclusion(actions, features)
-            mask = _all_but(self._places, exclude)
+            mask = _all_but(self._places, exclude, self._mask)
             return Asked(None, mask, len(self.names), self.names, None)
         if actions is None:
-            return Asked(None, None, len(self.names), self.names, None)
+            return Asked(None, self._mask, len(self.names), self.names, None)
         return Asked(None, *self._restrict(actions))
 
     def _restrict(
         self, actions: Sequence[str]
     ) -> tuple[BoolArray, int, Sequence[str], Sequence[int]]:
         places = _find(self._places, actions)
-        mask = np.zeros((1, len(self.names)), np.bool_)
+        mask = np.zeros((1, len(self._places)), np.bool_)
         mask[0, places] = True
         return mask, len(actions), actions, places
 
@@ -137,33 +155,52 @@ class FixedActions:
         action = self._places.get(row.action)
         if action is None:
             return None
-        mask = None
+        mask = self._mask if action < len(self.names) else None
         if row.actions is not None:
             eligible = decode_eligible(row.actions)
             if isinstance(eligible, Excluded):
-                mask = _all_but(self._places, eligible.exclude)
+                mask = _all_but(self._places, eligible.exclude, mask)
             else:
                 mask = self._restrict([name for name in eligible if name in self._places])[0]
         return Recalled(None, mask, action)
 
 
 class FeaturedActions:
-    """A model that takes features: the caller's, or those of a catalogue of named actions."""
+    """A model that takes features: the caller's, or those of a catalogue of named actions.
 
-    def __init__(self, n_features: int, catalogue: Catalogue | None = None) -> None:
-        self._n_features = n_features
-        self._pack = struct.Struct(f"{n_features}d").pack
-        self.names = self.titles = None
-        self._rows = np.empty((0, n_features))
+    The last `n_new` of the catalogue are ones that the model was not learned for. Features that
+    callers bring lack the offsets of the catalogue's uncertain actions (`models.growing`).
+    """
+
+    def __init__(
+        self, model: KnownModel, catalogue: Catalogue | None = None, n_new: int = 0
+    ) -> None:
+        width = _n_features(model)
+        n_offsets = 0 if catalogue is None else catalogue.n_offsets
+        self._n_features = width - n_offsets
+        self._offsets = [offset_place(model, self._n_features)] * n_offsets
+        self._pack = struct.Struct(f"{self._n_features}d").pack
+        self.names: Sequence[str] | None = None
+        self.titles: Sequence[str] | None = None
+        self.new: Sequence[str] = ()
+        self._mask = None
+        self._rows = np.empty((0, width))
+        self._places: Mapping[str, int] = {}
         if catalogue is not None and catalogue.features is not None:
-            if catalogue.features.shape[1] != n_features:
+            if catalogue.features.shape[1] != width:
                 raise Invalid(
                     f"the catalogue has {catalogue.features.shape[1]} features, the model "
-                    f"{n_features}: they do not belong together"
+                    f"{width}: they do not belong together"
                 )
-            self.names, self.titles = catalogue.ids, catalogue.names
+            known = len(catalogue) - n_new
+            self.names, self.titles = catalogue.ids[:known], catalogue.names[:known]
+            self.new = catalogue.ids[known:]
             self._rows = catalogue.features
-        self._places = {name: i for i, name in enumerate(self.names or ())}
+            self._places = {name: i for i, name in enumerate(catalogue.ids)}
+            self._mask = _first(known, len(catalogue)) if n_new else None
+
+    def has(self, name: str) -> bool:
+        return name in self._places
 
     def ask(
         self,
@@ -181,7 +218,9 @@ class FeaturedActions:
                 f"{self._n_features} numbers for each action"
             )
         if actions is None:
-            mask = None if exclude is None else _all_but(self._places, exclude)
+            mask = self._mask
+            if exclude is not None:
+                mask = _all_but(self._places, exclude, mask)
             return Asked(self._rows[None], mask, len(self.names), self.names, None)
         rows = self._rows[_find(self._places, actions)]
         return Asked(rows[None], None, len(actions), actions, None)
@@ -201,20 +240,26 @@ class FeaturedActions:
             i, wrong = next((i, len(row)) for i, row in enumerate(features) if len(row) != n)
             raise Invalid(f"features[{i}] has {wrong} numbers; this model takes {n}") from None
         context = np.frombuffer(numbers).reshape(1, len(features), self._n_features)
-        return Asked(context, None, len(features), actions, None)
+        return Asked(self._widened(context), None, len(features), actions, None, numbers)
+
+    def _widened(self, context: FloatArray) -> FloatArray:
+        return np.insert(context, self._offsets, 0.0, axis=-1) if self._offsets else context
 
     def recall(self, row: DecisionRow) -> Recalled | None:
         if row.features is not None:
             context = np.frombuffer(row.features).reshape(1, row.n_actions, -1)
-            return (
-                None if context.shape[2] != self._n_features else Recalled(context, None, row.index)
-            )
+            if context.shape[2] != self._n_features:
+                return None
+            return Recalled(self._widened(context), None, row.index)
         if row.action not in self._places:
             return None
         eligible = None if row.actions is None else decode_eligible(row.actions)
         if eligible is None or isinstance(eligible, Excluded):  # the catalogue, which is not copied
-            mask = None if eligible is None else _all_but(self._places, eligible.exclude)
-            return Recalled(self._rows[None], mask, self._places[row.action])
+            action = self._places[row.action]
+            mask = self._mask if action < len(self.names or ()) else None
+            if eligible is not None:
+                mask = _all_but(self._places, eligible.exclude, mask)
+            return Recalled(self._rows[None], mask, action)
         names: Sequence[str] = eligible
         if not all(name in self._places for name in names):
             names = [row.action]  # the others are gone; the one that was played is what teaches
@@ -222,14 +267,29 @@ class FeaturedActions:
         return Recalled(rows[None], None, list(names).index(row.action))
 
 
-def action_space(model: KnownModel, catalogue: Catalogue | None = None) -> ActionSpace:
-    """Return the action space of `model`; Invalid if the catalogue is another model's."""
+def action_space(
+    model: KnownModel, catalogue: Catalogue | None = None, n_new: int = 0
+) -> ActionSpace:
+    """Return the action space of `model`; Invalid if the catalogue is another model's.
+
+    The last `n_new` actions of the catalogue are ones that the model was not learned for.
+    """
     if model.n_actions is not None:
-        return FixedActions(model.n_actions, catalogue)
+        return FixedActions(model.n_actions, catalogue, n_new)
+    return FeaturedActions(model, catalogue, n_new)
+
+
+def _n_features(model: KnownModel) -> int:
     n_features = getattr(model, "n_features", None)
     if n_features is None:
         raise Invalid(f"a {type(model).__name__} does not say how many features it takes")
-    return FeaturedActions(n_features, catalogue)
+    return int(n_features)
+
+
+def _first(n: int, n_actions: int) -> BoolArray:
+    """Return the mask of the first `n` actions, `(1, n_actions)`."""
+    mask: BoolArray = np.arange(n_actions)[None] < n
+    return mask
 
 
 def _check_exclusion(
@@ -242,9 +302,13 @@ def _check_exclusion(
         )
 
 
-def _all_but(places: Mapping[str, int], exclude: Sequence[str]) -> BoolArray:
-    """Return the mask of all actions but `exclude`; ids that the model lacks change nothing."""
-    mask = np.ones((1, len(places)), np.bool_)
+def _all_but(
+    places: Mapping[str, int], exclude: Sequence[str], within: BoolArray | None
+) -> BoolArray:
+    """Return the mask of all actions `within` but `exclude`; ids that the model lacks change
+    nothing.
+    """
+    mask = np.ones((1, len(places)), np.bool_) if within is None else within.copy()
     mask[0, [places[name] for name in exclude if name in places]] = False
     if not mask.any():
         raise Invalid("`exclude` names every action of the model: none is left to choose")

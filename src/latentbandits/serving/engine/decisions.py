@@ -17,16 +17,16 @@ from latentbandits.models.trees import concatenate
 from latentbandits.policies import Decision
 from latentbandits.serving.engine.actions import LARGE, Asked, UnknownAction, encode_eligible
 from latentbandits.serving.engine.ids import OrderSequence, decision_id, new_token
-from latentbandits.serving.engine.library import Library
+from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
-from latentbandits.serving.engine.replay import FALLBACK, joined
+from latentbandits.serving.engine.replay import joined
 from latentbandits.serving.engine.row_generator import Streams
 from latentbandits.serving.engine.sessions import Live, Sessions, as_bytes, floats
 from latentbandits.serving.engine.statistics import Changes, Statistics
 from latentbandits.serving.engine.values import Decided, DecisionRequest
 from latentbandits.serving.errors import Conflict, Invalid
-from latentbandits.serving.records import DecisionRow, SessionRow
+from latentbandits.serving.records import FALLBACK, DecisionRow, SessionRow
 from latentbandits.serving.stores.protocol import Store
 
 _encode = msgspec.json.Encoder().encode
@@ -112,7 +112,7 @@ class Decisions:
                         f"request_id {request.request_id!r} was used for another request: give "
                         "every new decision an id of its own"
                     )
-                return answer_of(earlier)
+                return answer_of(earlier, is_new=self._library.is_new_action(earlier))
         if request.session in self._claimed:
             self._settle_all()
         live = self._sessions.open(request.session)
@@ -121,7 +121,7 @@ class Decisions:
             live = self._sessions.open(request.session)
         if request.default is not None:
             _check_default(request)
-        asked = _ask(live, request)
+        live, asked = self._fitted(live, request)
         order = self._orders.next(live.row.last_order)
         waiting = Waiting(live, request, asked, order, new_token(), self._clock(), fingerprint)
         self._waiting.append(waiting)
@@ -129,6 +129,21 @@ class Decisions:
         if request.request_id is not None:
             self._claimed.add(request.request_id)
         return waiting
+
+    def _fitted(self, live: Live, request: DecisionRequest) -> tuple[Live, Asked | None]:
+        """Return the session on the model that answers a request, and what its policy is asked.
+
+        That is the session's own model, unless the request names an action that it lacks, or the
+        session has learned from one: then it is that model grown by such actions.
+        """
+        model = live.row.model
+        served = self._library.grown(model) if live.played_new else self._library.served(model)
+        try:
+            asked: Asked | None = _ask(served, request)
+        except UnknownAction:
+            served = self._library.grown(model)
+            asked = _ask_or_default(served, request)
+        return self._sessions.on(live, served), asked
 
     def settle(self) -> None:
         """Choose and log all decisions that wait."""
@@ -158,7 +173,7 @@ class Decisions:
         self, live: Live, request: DecisionRequest, order: int, token: int, now: int
     ) -> DecisionRow:
         """Return the decision that this session, order and token gave, and log nothing."""
-        one = Waiting(live, request, _ask(live, request), order, token, now)
+        one = Waiting(live, request, _ask_or_default(live.served, request), order, token, now)
         return decision_row(one, self.choose([one])[0])
 
     def _one(self, one: Waiting) -> list[Chosen]:
@@ -196,7 +211,7 @@ class Decisions:
             probabilities=row.probabilities if states else b"",
         )
         self._sessions.save(live.with_row(decided), new=session.rounds == 0)
-        return answer_of(row, live.probabilities)
+        return answer_of(row, live.probabilities, is_new=row.action in live.served.space.new)
 
     def _count(
         self, session: SessionRow, row: DecisionRow, probabilities: list[float], states: list[float]
@@ -234,12 +249,16 @@ def _split(decision: Decision) -> list[Chosen]:
     ]
 
 
-def _ask(live: Live, request: DecisionRequest) -> Asked | None:
-    """Return what the policy is asked; None where the model lacks an action and a default is
-    played.
+def _ask(served: ServedModel, request: DecisionRequest) -> Asked:
+    return served.space.ask(request.actions, request.features, request.exclude)
+
+
+def _ask_or_default(served: ServedModel, request: DecisionRequest) -> Asked | None:
+    """Return what the policy is asked; None where no model ever had one of the actions, and a
+    default is played.
     """
     try:
-        return live.served.space.ask(request.actions, request.features, request.exclude)
+        return _ask(served, request)
     except UnknownAction:
         if request.default is None:
             raise
@@ -261,9 +280,7 @@ def decision_row(one: Waiting, chosen: Chosen | None) -> DecisionRow:
         assert asked is not None
         action, index = asked.answer(chosen.action)
         n_actions, name = asked.n_actions, live.group.text
-        if request.features is not None:
-            assert asked.context is not None
-            features = asked.context.tobytes()
+        features = asked.brought
     return DecisionRow(
         order=one.order,
         token=one.token,
@@ -300,8 +317,10 @@ def _check_default(request: DecisionRequest) -> None:
         raise Invalid(f"default {request.default!r} must be one of `actions`")
 
 
-def answer_of(row: DecisionRow, probabilities: list[float] | None = None) -> Decided:
-    """Return a decision as its caller is told of it."""
+def answer_of(
+    row: DecisionRow, probabilities: list[float] | None = None, *, is_new: bool = False
+) -> Decided:
+    """Return a decision as its caller is told of it; `is_new`: the model lacks its action."""
     return Decided(
         decision_id=decision_id(row.order, row.token),
         action=row.action,
@@ -312,5 +331,5 @@ def answer_of(row: DecisionRow, probabilities: list[float] | None = None) -> Dec
         model=row.model,
         policy=row.policy,
         round=row.round,
-        fallback=row.policy == FALLBACK,
+        fallback=is_new or row.policy == FALLBACK,
     )

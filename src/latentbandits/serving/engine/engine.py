@@ -59,6 +59,7 @@ class SessionDetails(NamedTuple):
 
     live: Live
     decisions: list[RewardedDecision]
+    of_new_actions: list[bool]  # which of these chose an action that their model lacks
 
 
 class Engine:
@@ -282,7 +283,8 @@ class Engine:
         self.settle()
         live = self._found(name)
         rows = self.store.history(live.row.key, _HISTORY, merged=live.row.members > 0)
-        return SessionDetails(live, rows)
+        new = [self.library.is_new_action(row.decision) for row in rows]
+        return SessionDetails(live, rows, new)
 
     def delete(self, name: str, who: str = "") -> Forgotten:
         """Forget all sessions of this name, those merged with them, and all their decisions."""

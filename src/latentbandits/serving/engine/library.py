@@ -20,14 +20,16 @@ from latentbandits.models.artefacts.files import (
     load_files,
     model_files,
 )
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.growing import add_average
 from latentbandits.policies.protocol import AnyPolicy, learns_from_any
 from latentbandits.policies.registry import AUTO, PolicySpec
 from latentbandits.serving.engine.actions import ActionSpace, action_space
 from latentbandits.serving.engine.groups import MAIN
 from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.serving.errors import Invalid, NotFound
-from latentbandits.serving.records import ActivationRow, ModelRow
-from latentbandits.serving.stores.protocol import Store
+from latentbandits.serving.records import FALLBACK, ActivationRow, DecisionRow, ModelRow
+from latentbandits.serving.stores.protocol import LAST, Store
 
 _MAX_BYTES = 256 * 2**20
 _ID_DIGITS = 12
@@ -68,6 +70,17 @@ class ServedModel:
     policies: Mapping[str, GroupPolicy]
     catalogue: Catalogue | None = None
 
+    @property
+    def is_grown(self) -> bool:
+        """Whether actions were added that the model was not learned for."""
+        return bool(self.space.new)
+
+    def lacks(self, row: DecisionRow) -> bool:
+        """Return whether the action of a decision is one that the caller named by its id, and
+        none of this model's.
+        """
+        return row.features is None and row.policy != FALLBACK and not self.space.has(row.action)
+
     def of_group(self, group: str) -> GroupPolicy:
         """Return the policy of a group; that of the main one for groups of former settings."""
         return self.policies.get(group) or self.policies[MAIN]
@@ -89,7 +102,10 @@ class Library:
         self._texts = policies  # by group
         self._explore = explore
         self._served: OrderedDict[str, ServedModel] = OrderedDict()
+        self._grown: OrderedDict[tuple[str, tuple[str, ...]], ServedModel] = OrderedDict()
+        self._lacked: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._summaries: dict[str, tuple[str, ModelSummary]] = {}
+        self._names = ActionNames(store.model)
         self.activations: list[ActivationRow] = []
 
     def refresh(self) -> None:
@@ -157,6 +173,47 @@ class Library:
             return text
         return str(PolicySpec("Exploring", {"policy": text, "e": self._explore}))
 
+    def grown(self, model_id: str, before: int = LAST) -> ServedModel:
+        """Return a model with the actions added that it lacks and other models had.
+
+        These are the models that were activated before the order `before`. A new action has the
+        mean of the average action and a wide variance (`models.growing`). The model itself is
+        returned where it lacks none, or where its family cannot take new actions.
+        """
+        base = self.served(model_id)
+        new = self._lacking(base, before)
+        if not new:
+            return base
+        found = self._grown.get((model_id, new))
+        if found is None:
+            try:
+                model, catalogue = add_average(base.model, named(base), new)
+            except ValueError:  # a model of a kind that cannot take new actions
+                return base
+            policies = self._policies(self.row(model_id), model, catalogue.features)
+            space = action_space(model, catalogue, len(new))
+            found = ServedModel(base.id, base.name, model, space, policies, base.catalogue)
+            self._grown[model_id, new] = found
+            while len(self._grown) > _MOST_LOADED:
+                self._grown.popitem(last=False)
+        self._grown.move_to_end((model_id, new))
+        return found
+
+    def _lacking(self, base: ServedModel, before: int) -> tuple[str, ...]:
+        if base.space.names is None:  # callers bring the features of each action
+            return ()
+        models = tuple(dict.fromkeys(a.model for a in self.activations if a.order < before))
+        models_then, new = self._lacked.get(base.id, ((), ()))
+        if models != models_then:
+            found = {name: None for one in models for name in self._names.of(one) or ()}
+            new = tuple(name for name in found if not base.space.has(name))
+            self._lacked[base.id] = models, new
+        return new
+
+    def is_new_action(self, row: DecisionRow) -> bool:
+        """Return whether a decision's action is one that its model was not learned for."""
+        return self._names.lacks(row)
+
     def check(self, row: ModelRow) -> ServedModel:
         """Return the model of an artefact, ready to decide; Invalid if it never could."""
         model, catalogue = unpack(row)
@@ -166,6 +223,13 @@ class Library:
                 "needs one model that all sessions share"
             )
         items = None if catalogue is None else catalogue.features
+        policies = self._policies(row, model, items)
+        space = action_space(model, catalogue)
+        return ServedModel(row.id, row.name, model, space, policies, catalogue)
+
+    def _policies(
+        self, row: ModelRow, model: Any, items: FloatArray | None
+    ) -> dict[str, GroupPolicy]:
         policies = {}
         try:
             for group in self._texts:
@@ -180,15 +244,14 @@ class Library:
                 )
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: {error}") from None
-        space = action_space(model, catalogue)
-        return ServedModel(row.id, row.name, model, space, policies, catalogue)
+        return policies
 
     def check_successor(self, new: ServedModel) -> None:
         """Refuse a model that could not answer what the active one could.
 
-        Where callers name actions by id, a successor may be of any family, rank or number of
-        states, as long as it has these actions. Where callers bring features, it must take as
-        many.
+        Where callers name actions by id, a successor may be of any family, rank, number of states
+        or set of actions: actions that it lacks become new ones (`grown`). Where callers bring
+        features, it must take as many.
         """
         if not self.activations:
             return
@@ -202,12 +265,17 @@ class Library:
                     f"{old_features}: requests would fail; send force=true if callers have changed"
                 )
             return
-        missing = set(old.space.names) - set(new.space.names or ())
-        if missing:
+        if new.space.names is None:
             raise Invalid(
-                f"{new.name} lacks {len(missing)} actions of the active model, for instance "
-                f"{min(missing)!r}: requests would fail; send force=true if callers have changed"
+                f"{new.name} has no catalogue, and callers name actions by their ids: requests "
+                "would fail; send force=true if callers have changed"
             )
+
+
+def named(served: ServedModel) -> Catalogue:
+    """Return the catalogue of a model; one of numbers where its actions were given no names."""
+    assert served.space.names is not None
+    return served.catalogue or Catalogue(served.space.names)
 
 
 def read_artefact(path: Path, name: str | None = None) -> ModelRow:
@@ -251,15 +319,22 @@ class ActionNames:
 
     def __init__(self, find: Callable[[str], ModelRow | None]) -> None:
         self._find = find
-        self._known: dict[str, tuple[str, ...] | None] = {}
+        self._known: dict[str, dict[str, None] | None] = {}
 
-    def of(self, model_id: str) -> tuple[str, ...] | None:
-        """None where they have no names but their numbers."""
+    def of(self, model_id: str) -> Mapping[str, None] | None:
+        """Return the ids in order; None where actions come with each request."""
         if model_id not in self._known:
             row = self._find(model_id)
-            catalogue = None if row is None else unpack(row)[1]
-            self._known[model_id] = None if catalogue is None else catalogue.ids
+            names = None if row is None else action_space(*unpack(row)).names
+            self._known[model_id] = None if names is None else dict.fromkeys(names)
         return self._known[model_id]
+
+    def lacks(self, row: DecisionRow) -> bool:
+        """Return whether a decision's action is one that its model was not learned for."""
+        if row.features is not None or row.policy == FALLBACK:
+            return False
+        known = self.of(row.model)
+        return known is not None and row.action not in known
 
 
 def pack(model: Any, name: str, catalogue: Catalogue | None = None) -> ModelRow:

@@ -9,10 +9,11 @@ from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.actions import Excluded, decode_eligible
 from latentbandits.serving.engine.engine import Engine, answer_of
 from latentbandits.serving.engine.ids import parse_decision_id
-from latentbandits.serving.engine.replay import FALLBACK, replay
+from latentbandits.serving.engine.replay import replay
 from latentbandits.serving.engine.sessions import Live, state_probabilities
 from latentbandits.serving.engine.values import Decided, DecisionRequest
 from latentbandits.serving.errors import Invalid
+from latentbandits.serving.records import FALLBACK
 
 
 def recompute(engine: Engine, decision_id: str) -> Decided:
@@ -31,13 +32,18 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     if session is None or row.policy not in (group.text, policy_name(policy), FALLBACK):
         raise Invalid(f"{decision_id} was decided by {row.policy}; this engine has {group.text}")
     known = engine.store.applied(row.session, merged=session.members > 0, before=order)
-    belief = replay(group, served.id, served.space, known)
-    then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, group=row.group)
-    live = Live(then, served, group, belief, state_probabilities(policy, belief)[0], len(known))
     features = None
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
     eligible = None if row.actions is None else decode_eligible(row.actions)
+    named = eligible if isinstance(eligible, list) and features is None else ()
+    if any(served.lacks(one.decision) for one in known) or not all(map(served.space.has, named)):
+        served = engine.library.grown(row.model, before=order)
+        group = served.of_group(row.group)
+    belief = replay(group, served.id, served.space, known)
+    then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, group=row.group)
+    states = state_probabilities(group.policy, belief)[0]
+    live = Live(then, served, group, belief, states, len(known))
     request = DecisionRequest(
         session.name,
         eligible if isinstance(eligible, list) else None,
@@ -46,4 +52,4 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
         exclude=eligible.exclude if isinstance(eligible, Excluded) else None,
     )
     again = engine.decisions.again(live, request, order, token, row.time)
-    return answer_of(again, live.probabilities)
+    return answer_of(again, live.probabilities, is_new=again.action in served.space.new)

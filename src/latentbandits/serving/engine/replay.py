@@ -13,10 +13,7 @@ from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, learns_from_any, policy_name
 from latentbandits.serving.engine.actions import ActionSpace, Recalled
 from latentbandits.serving.engine.library import GroupPolicy
-from latentbandits.serving.records import DecisionRow, RewardedDecision
-
-FALLBACK = "default"
-"""The policy of a decision that the caller's default made."""
+from latentbandits.serving.records import FALLBACK, DecisionRow, RewardedDecision
 
 
 def teaches(group: GroupPolicy, model_id: str, row: DecisionRow) -> bool:

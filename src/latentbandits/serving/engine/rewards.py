@@ -154,6 +154,7 @@ class Rewards:
             self._log(row, report, value, kind, who, "late", self._orders.next(row.order), current)
             self._changes.count("late")
             return Rewarded(report.decision_id, "late")
+        live = self._sessions.able(live, row)
         if current is None or current.status == "late":
             return Told(live, row, report, value, kind, who)
         self._replace(live, row, report, value, kind, who, current)
@@ -240,7 +241,7 @@ class Rewards:
             rewards=session.rewards + 1,
             reward_sum=session.reward_sum + value,
         )
-        learned = live.with_belief(saved, belief, probabilities, live.learned + 1, at)
+        learned = live.with_belief(saved, belief, probabilities, live.learned + 1, at, [row])
         self._log(row, told.report, value, told.kind, told.who, "applied", at, None)
         self._rates.count(rewards=1)
         before = (session.reward_sum, session.rewards)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +19,12 @@ from latentbandits.serving.engine.library import GroupPolicy, Library, ServedMod
 from latentbandits.serving.engine.replay import replay
 from latentbandits.serving.engine.statistics import Changes
 from latentbandits.serving.errors import Damaged
-from latentbandits.serving.records import RewardedDecision, SessionRow, SnapshotRow
+from latentbandits.serving.records import (
+    DecisionRow,
+    RewardedDecision,
+    SessionRow,
+    SnapshotRow,
+)
 from latentbandits.serving.stores.protocol import Store
 
 SLICE = 64  # rewards that are replayed at most before a request is answered
@@ -35,7 +41,10 @@ class Rebuilding(Exception):  # noqa: N818 - the operation is to be tried again,
 
 
 class Live(NamedTuple):
-    """A session with its belief, which holds the first `learned` of its rewards."""
+    """A session with its belief, which holds the first `learned` of its rewards.
+
+    `served` is the session's model, or that model grown by actions that it lacks.
+    """
 
     row: SessionRow
     served: ServedModel
@@ -44,6 +53,7 @@ class Live(NamedTuple):
     probabilities: list[float]
     learned: int = 0
     learned_to: int = -1  # `applies_at` of the last of them
+    played_new: bool = False  # some of these are of actions that the model lacks
 
     @property
     def policy(self) -> AnyPolicy:
@@ -56,8 +66,20 @@ class Live(NamedTuple):
         probabilities: list[float],
         learned: int,
         learned_to: int,
+        played: Iterable[DecisionRow] = (),
     ) -> Live:
-        return Live(row, self.served, self.group, belief, probabilities, learned, learned_to)
+        """Return the session with this belief, which learned from the decisions `played` too."""
+        new = self.served.space.new
+        return Live(
+            row,
+            self.served,
+            self.group,
+            belief,
+            probabilities,
+            learned,
+            learned_to,
+            self.played_new or (bool(new) and any(one.action in new for one in played)),
+        )
 
     def with_row(self, row: SessionRow) -> Live:
         return self._replace(row=row)
@@ -170,8 +192,8 @@ class Sessions:
         )
         return self._fresh(row)
 
-    def _fresh(self, row: SessionRow) -> Live:
-        served = self._library.served(row.model)
+    def _fresh(self, row: SessionRow, served: ServedModel | None = None) -> Live:
+        served = served or self._library.served(row.model)
         group = served.of_group(row.group)
         belief = group.policy.init(1)
         return Live(row, served, group, belief, state_probabilities(group.policy, belief)[0])
@@ -256,6 +278,9 @@ class Sessions:
         if start.learned + len(rows) != row.rewards and start.learned:
             start = self._fresh(row)  # another process changed what this belief had learned
             rows = self._missing(row, start)
+        grown = self._grown_for(start, rows)
+        if grown is not None:
+            start, rows = grown, self._missing(row, grown)
         live = self._learned(start.with_row(row), rows)
         if live.learned != row.rewards:
             raise _too_short(row)
@@ -264,21 +289,24 @@ class Sessions:
 
     def _nearest(self, row: SessionRow) -> Live:
         """Return the belief from which the least is to be replayed."""
-        for found in (self._cache.get(row.key), self._partial.get(row.key)):
+        for found in (self._partial.get(row.key), self._cache.get(row.key)):
             if found is not None and found.fits(row) and found.learned <= row.rewards:
                 return found
         fresh = self._fresh(row)
         if row.rewards == 0 or not fresh.group.can_snapshot:
             return fresh
+        snapshot = None
         try:
             snapshot = self._store.snapshot(row.key)
             if snapshot is None or not self._is_current(snapshot, row, fresh):
                 return fresh
-            belief = decode(fresh.policy, snapshot.belief)
-        except (BeliefError, Damaged):  # the log can replace it
-            return fresh
-        states = state_probabilities(fresh.policy, belief)[0]
-        return fresh.with_belief(row, belief, states, snapshot.learned, snapshot.learned_to)
+            return _decoded(fresh, snapshot)
+        except (BeliefError, Damaged):
+            grown = self._library.grown(row.model)
+        if snapshot is not None and grown is not fresh.served:
+            with suppress(BeliefError):
+                return _decoded(self._fresh(row, grown), snapshot)._replace(played_new=True)
+        return fresh  # the log can replace the snapshot
 
     def _is_current(self, snapshot: SnapshotRow, row: SessionRow, fresh: Live) -> bool:
         return (
@@ -299,7 +327,39 @@ class Sessions:
         last = rows[-1].reward if rows else None
         learned_to = start.learned_to if last is None else last.applies_at
         states = state_probabilities(start.policy, belief)[0]
-        return start.with_belief(start.row, belief, states, start.learned + len(rows), learned_to)
+        played = [row.decision for row in rows]
+        learned = start.learned + len(rows)
+        return start.with_belief(start.row, belief, states, learned, learned_to, played)
+
+    def _grown_for(self, live: Live, rows: Sequence[RewardedDecision]) -> Live | None:
+        """Return the session's beginning on its grown model, where `rows` need that."""
+        if not any(live.served.lacks(row.decision) for row in rows):
+            return None
+        grown = self._library.grown(live.row.model)
+        same = len(grown.space.new) == len(live.served.space.new)
+        return None if same else self._fresh(live.row, grown)
+
+    def on(self, live: Live, served: ServedModel) -> Live:
+        """Return a session whose belief is one of `served`: its model, grown or not."""
+        if live.served is served:
+            return live
+        row, fresh = live.row, self._fresh(live.row, served)
+        if row.rewards == 0:
+            return fresh
+        if self.deferring and row.rewards > SLICE:
+            self._partial[row.key] = fresh
+            raise Rebuilding(row.key)
+        rebuilt = self._learned(fresh, self._missing(row, fresh))
+        if rebuilt.learned != row.rewards:
+            raise _too_short(row)
+        self._remember(rebuilt)
+        return rebuilt
+
+    def able(self, live: Live, row: DecisionRow) -> Live:
+        """Return the session on a model that can learn from the decision of `row`, if any can."""
+        if not live.served.lacks(row):
+            return live
+        return self.on(live, self._library.grown(live.row.model))
 
     def rebuild(self, key: int, seconds: float) -> bool:
         """Go on with the replay of a session for about so long; returns whether it is done."""
@@ -312,6 +372,10 @@ class Sessions:
         end = time.perf_counter() + seconds
         while True:
             rows = self._missing(current, live, _STEP)
+            grown = self._grown_for(live, rows)
+            if grown is not None:
+                live = grown
+                continue
             live = self._learned(live, rows)
             if len(rows) < _STEP:
                 break
@@ -327,8 +391,13 @@ class Sessions:
         return True
 
     def snapshot(self, live: Live) -> None:
-        """Keep this belief in the store, so that it need not be replayed."""
-        if live.group.can_snapshot and live.learned == live.row.rewards:
+        """Keep this belief in the store, so that it need not be replayed.
+
+        The belief of a grown model is kept only where the session needs that model: a snapshot
+        that is read under it then says that it does.
+        """
+        canonical = live.played_new or not live.served.is_grown
+        if canonical and live.group.can_snapshot and live.learned == live.row.rewards:
             self._store.put_snapshot(
                 SnapshotRow(
                     session=live.row.key,
@@ -347,7 +416,7 @@ class Sessions:
         Where order does not matter, the rewards of the session that has fewer are added to the
         belief of the other.
         """
-        alike = into.row.model == other.row.model and into.group.text == other.group.text
+        alike = into.served is other.served and into.group.text == other.group.text
         if not alike or not into.group.order_free:
             return None
         large, small = (into, other) if into.learned >= other.learned else (other, into)
@@ -361,6 +430,7 @@ class Sessions:
             state_probabilities(large.policy, belief)[0],
             into.learned + other.learned,
             max(into.learned_to, other.learned_to),
+            [row.decision for row in rows],
         )
 
     # the cache
@@ -412,6 +482,12 @@ class Sessions:
         self._pop(row.key)
         self._partial.pop(row.key, None)
         self._keys.pop(row.name, None)
+
+
+def _decoded(fresh: Live, snapshot: SnapshotRow) -> Live:
+    belief = decode(fresh.policy, snapshot.belief)
+    states = state_probabilities(fresh.policy, belief)[0]
+    return fresh.with_belief(fresh.row, belief, states, snapshot.learned, snapshot.learned_to)
 
 
 def _too_short(row: SessionRow) -> Damaged:

@@ -15,7 +15,7 @@ class DecisionRequest(msgspec.Struct, frozen=True):
     `actions` names the eligible actions; `features` has one row for each. Without either, all
     actions of the model are eligible but those that `exclude` names. The same `request_id` again
     gives the same decision.
-    `default` is played, marked as a fallback, where the model does not know an action.
+    `default` is played, marked as a fallback, where no model ever had one of the actions.
     """
 
     session: str

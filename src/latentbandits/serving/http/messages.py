@@ -55,7 +55,8 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     `actions` names the eligible ones; `features` brings one row for each. Without either, all
     actions of the model are eligible but those that `exclude` names. The same `request_id` again
     is the same decision.
-    `default` is played, marked as a fallback, where the model does not know an action.
+    An action that the model lacks, but an earlier one had, is a new action, marked as a fallback
+    where it is chosen. `default` is played, so marked, where no model ever had one of the actions.
     """
 
     session: Annotated[Id, Meta(examples=["ann"])]

@@ -54,7 +54,10 @@ def session_view(details: SessionDetails) -> SessionView:
         seen=row.seen / 1000,
         state_probabilities=live.probabilities,
         belief=describe(live.belief),
-        history=[Event(**event_fields(one.decision, one.reward)) for one in details.decisions],
+        history=[
+            Event(**event_fields(one.decision, one.reward, is_new=is_new))
+            for one, is_new in zip(details.decisions, details.of_new_actions, strict=True)
+        ],
     )
 
 
