@@ -138,6 +138,7 @@ def test_an_action_that_the_successor_lacks_is_a_new_one(tmp_path: Path) -> None
     again.activate(AB, "migrated")
     back = again.ask("bob", actions=["f", "a"])
     assert back.fallback == (back.action == "f")
+    assert again.ask("ann", actions=["f"]).fallback
     bigger, _ = grown(FIRST, ["e", "f"])
     view = again.session("bob")
     expected = belief_of(bigger, ["a", "b", "c", "d", "e", "f"], view.history)
