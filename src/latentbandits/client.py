@@ -101,6 +101,7 @@ class Client:
     catalogue = _waiting(Conversations.catalogue)
     overview = _waiting(Conversations.overview)
     log = _waiting(Conversations.log)
+    forgotten = _waiting(Conversations.forgotten)
 
     def entries(self, since: str = "") -> Iterator[LogEntry]:
         """Yield all decisions of the log after a cursor, page by page."""
@@ -168,6 +169,7 @@ class AsyncClient:
     catalogue = _awaiting(Conversations.catalogue)
     overview = _awaiting(Conversations.overview)
     log = _awaiting(Conversations.log)
+    forgotten = _awaiting(Conversations.forgotten)
 
     async def entries(self, since: str = "") -> AsyncIterator[LogEntry]:
         """Yield all decisions of the log after a cursor, page by page."""

@@ -20,12 +20,15 @@ with needed_by("latentbandits.client"):
     import msgspec
 
     from latentbandits.serving.http.messages import (
+        MAX_PAGE,
         ActivateRequest,
         CatalogueView,
         Decided,
         DecideRequest,
         ErrorBody,
         Forgotten,
+        ForgottenDecisions,
+        ForgottenRequest,
         Log,
         MergeRequest,
         Models,
@@ -200,6 +203,15 @@ class Conversations:
         """Return a page of the log; `next` is the `since` of the page after it."""
         query = urlencode({"since": since, "limit": limit})
         return (yield from self._ask(Send("GET", f"/v1/log?{query}"), Log))
+
+    def forgotten(self, decisions: Sequence[str]) -> Conversation[list[str]]:
+        """Return the ids of those decisions that were forgotten: copies must drop them too."""
+        found: list[str] = []
+        for start in range(0, len(decisions), MAX_PAGE):
+            body = msgspec.json.encode(ForgottenRequest(list(decisions[start : start + MAX_PAGE])))
+            send = Send("POST", "/v1/log/forgotten", body)
+            found += (yield from self._ask(send, ForgottenDecisions)).forgotten
+        return found
 
     def _each(
         self, path: str, requests: Sequence[Any], kind: type[Answer]

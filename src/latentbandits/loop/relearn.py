@@ -19,8 +19,9 @@ from latentbandits.learning.progress import Progress
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
 from latentbandits.loop.gate import Side, Verdict, compare_groups, judge
+from latentbandits.loop.kept_log import KeptLog, Logged
 from latentbandits.loop.records import Records, Run
-from latentbandits.loop.sources import Logged, Source
+from latentbandits.loop.sources import Source
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import (
     ArtefactError,
@@ -111,6 +112,7 @@ class Relearner:
         self.records = Records(settings.work)
         self._service = service
         self._source = source
+        self._kept = KeptLog(settings.work)
         self._learn = learner
 
     def run(self, progress: Progress | None = None) -> Run:
@@ -118,6 +120,7 @@ class Relearner:
         begun = time.perf_counter()
         runs = self.records.all()
         self._finish_interrupted(runs)
+        self._training.unlink(missing_ok=True)  # of a run that was killed
         number = runs[-1].number + 1 if runs else 1
         run = Run(
             number=number,
@@ -133,10 +136,14 @@ class Relearner:
         self._prune()
         return run
 
+    @property
+    def _training(self) -> Path:
+        return self.settings.work / "training.parquet"
+
     def _step(self, run: Run, runs: list[Run], progress: Progress | None) -> Run:
         settings = self.settings
         current = self._find(self._service.models().active)
-        logged = self._source.read()
+        logged = self._kept.update(self._source)
         run = self.records.finish(
             run, current=current.id, current_path=str(current.path), cursor=logged.cursor
         )
@@ -154,7 +161,8 @@ class Relearner:
             since=settings.since,
             half_life=settings.half_life,
         )
-        run = self.records.finish(run, data=divided.counts)
+        counts = divided.counts | {"read": logged.read, "forgotten": logged.forgotten}
+        run = self.records.finish(run, data=counts)
         candidate, found = self._fit(run, divided.training, progress)
         policy = settings.policy or load_notes(candidate.path).get("recommended_policy")
         verdict = self._judge(current, candidate, policy, logged, divided.judging)
@@ -174,7 +182,7 @@ class Relearner:
     def _fit(
         self, run: Run, training: pl.DataFrame, progress: Progress | None
     ) -> tuple[Model, Fit]:
-        path = self.settings.work / "training.parquet"
+        path = self._training
         columns = ("decision_id", "session", "action", "reward", "time")
         training.select(columns).write_parquet(path)
         try:

@@ -1,32 +1,47 @@
-"""Sources of the log: a running service, or its store."""
+"""Where the log comes from: a running service, or its store. Both are read from a cursor on."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import polars as pl
 
 from latentbandits.client import Client
+from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.export import export, frame
+from latentbandits.serving.log_entries import RewardEntry
 from latentbandits.serving.stores import open_log
 
+REWARD_COLUMNS = ("reward", "reward_status", "reward_kind", "reward_time")
+_MOST_ORDERS = 10_000  # that a store is asked about at a time
 
-class Logged(NamedTuple):
-    """All decisions with the rewards that count, and the cursor where the log ended."""
+
+class Changes(NamedTuple):
+    """The log after a cursor.
+
+    Attributes:
+        decisions: new decisions with the rewards that count, and older ones that changed.
+        rewards: `decision_id` and `REWARD_COLUMNS` of decisions before the cursor whose reward
+            came, or was corrected, after it.
+        cursor: where the log ended.
+    """
 
     decisions: pl.DataFrame
+    rewards: pl.DataFrame
     cursor: str
 
 
 class Source(Protocol):
-    def read(self) -> Logged:
-        """Read the whole log.
+    """A log that can be read from a cursor on."""
 
-        The log is read anew in every run and never kept: a session that was forgotten in the
-        service is gone from the next run too.
-        """
+    def read(self, since: str) -> Changes:
+        """Read the log after the cursor `since`; ValueError where it is one of another store."""
+
+    def forgotten(self, decisions: Sequence[str]) -> set[str]:
+        """Return the ids of those decisions whose sessions were forgotten."""
 
 
 class StoreSource:
@@ -35,13 +50,26 @@ class StoreSource:
     def __init__(self, store: str) -> None:
         self._store = store
 
-    def read(self) -> Logged:
+    def read(self, since: str) -> Changes:
         reader = open_log(self._store)
         try:
             with tempfile.TemporaryDirectory(prefix="latentbandits-relearn-") as folder:
                 path = Path(folder, "log.parquet")
-                done = export(reader, str(path))
-                return Logged(_latest(pl.read_parquet(path)), done.next)
+                done = export(reader, str(path), since)
+                # Decisions of earlier pages are written again where their reward changed.
+                return Changes(pl.read_parquet(path), _rewards([]), done.next)
+        finally:
+            reader.close()
+
+    def forgotten(self, decisions: Sequence[str]) -> set[str]:
+        reader = open_log(self._store)
+        try:
+            orders = {text: parse_decision_id(text)[0] for text in decisions}
+            asked = list(orders.values())
+            there: set[int] = set()
+            for start in range(0, len(asked), _MOST_ORDERS):
+                there |= reader.present(asked[start : start + _MOST_ORDERS])
+            return {text for text, order in orders.items() if order not in there}
         finally:
             reader.close()
 
@@ -52,18 +80,33 @@ class ServiceSource:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def read(self) -> Logged:
-        frames, cursor = [], ""
+    def read(self, since: str) -> Changes:
+        decisions, rewards, cursor = [], [], since
         while True:
             page = self._client.log(cursor)
             if page.decisions:
-                frames.append(frame(page.decisions))
+                decisions.append(frame(page.decisions))
+            rewards += page.rewards
             if page.next == cursor:
                 break
             cursor = page.next
-        decisions = pl.concat(frames) if frames else frame([])
-        return Logged(_latest(decisions), cursor)
+        found = pl.concat(decisions) if decisions else frame([])
+        return Changes(found, _rewards(rewards), cursor)
+
+    def forgotten(self, decisions: Sequence[str]) -> set[str]:
+        return set(self._client.forgotten(decisions))
 
 
-def _latest(decisions: pl.DataFrame) -> pl.DataFrame:
-    return decisions.unique("decision_id", keep="last", maintain_order=True)
+def _rewards(entries: Sequence[RewardEntry]) -> pl.DataFrame:
+    """Return the last reward event of each decision, in the columns of an export."""
+    last = {entry.decision_id: entry for entry in entries}
+    kinds = frame([]).schema
+    columns = {
+        "decision_id": list(last),
+        "reward": [entry.value for entry in last.values()],
+        "reward_status": [entry.status for entry in last.values()],
+        "reward_kind": [entry.kind for entry in last.values()],
+        "reward_time": [round(entry.time * 1000) for entry in last.values()],
+    }
+    numbered = {name: kinds[name] for name in columns} | {"reward_time": pl.Int64()}
+    return pl.DataFrame(columns, numbered).cast({"reward_time": kinds["reward_time"]})

@@ -327,6 +327,8 @@ def _deletion(store: Store) -> None:
     reader = store.log_reader()
     names = {event.session_name for event in reader.read(0, 1000)}
     assert "gone" not in names, "a deleted session is not in the log"
+    assert reader.present([1601, 1701, 1702, 9999]) == {1601}, "readers can tell what was deleted"
+    assert reader.present([]) == set()
     if store.durable:
         reader.close()
     assert store.session(61) is not None, "the others are untouched"

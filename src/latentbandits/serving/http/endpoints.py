@@ -9,11 +9,14 @@ from latentbandits.serving.http import handlers
 from latentbandits.serving.http.handlers import Call
 from latentbandits.serving.http.keys import Scope
 from latentbandits.serving.http.messages import (
+    MAX_PAGE,
     ActivateRequest,
     CatalogueView,
     DecideBody,
     Decided,
     Forgotten,
+    ForgottenDecisions,
+    ForgottenRequest,
     Log,
     MergeRequest,
     Models,
@@ -64,7 +67,7 @@ _SINCE = Parameter(
 _LIMIT = Parameter(
     "limit",
     "query",
-    {"type": "integer", "minimum": 1, "maximum": handlers.MAX_PAGE},
+    {"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
     "events on a page",
 )
 ENDPOINTS = (
@@ -89,6 +92,8 @@ ENDPOINTS = (
              Models, handlers.activate, ActivateRequest, errors=(404, 409), shared=True),
     Endpoint("GET", "/v1/log", "read", "Decisions and rewards by commit.",
              Log, handlers.read_log, parameters=(_SINCE, _LIMIT)),
+    Endpoint("POST", "/v1/log/forgotten", "read", "Which of these decisions were forgotten.",
+             ForgottenDecisions, handlers.find_forgotten, ForgottenRequest),
     Endpoint("GET", "/v1/overview", "read", "What the service is doing, at a glance.",
              Overview, handlers.show_overview, shared=True),
 )  # fmt: skip

@@ -27,10 +27,12 @@ from latentbandits.serving.errors import (
 from latentbandits.serving.http.catalogue import catalogue
 from latentbandits.serving.http.keys import Caller
 from latentbandits.serving.http.messages import (
+    MAX_PAGE,
     CatalogueView,
     DecideRequest,
     ErrorBody,
     Forgotten,
+    ForgottenDecisions,
     Id,
     Log,
     Models,
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from latentbandits.serving.http.service import Service
 
 One = TypeVar("One")
-MAX_PAGE = 1_000
 _MOST_PAGES = 10
 _SEPARATOR = "\x1f"  # between a key's sessions and its own ids: no id has one
 _check_id = partial(msgspec.convert, type=Id)
@@ -256,6 +257,10 @@ async def read_log(call: Call) -> Log:
             break
         since = page.next
     return own
+
+
+async def find_forgotten(call: Call) -> ForgottenDecisions:
+    return ForgottenDecisions(await call.service.forgotten(call.body.decisions))
 
 
 async def show_overview(call: Call) -> Overview:

@@ -25,6 +25,7 @@ __all__ = [  # the answers that are the engine's own values
 
 MAX_BATCH = 100
 MAX_ACTIONS = 1_000
+MAX_PAGE = 1_000  # events or decisions
 MAX_FEATURES = 1_000
 LARGEST = 1e9  # of a reward or a feature: far beyond any use, far below any overflow
 
@@ -138,6 +139,18 @@ class Models(msgspec.Struct, frozen=True):
     active: str
     models: list[ModelView]
     swaps: list[Swap]
+
+
+class ForgottenRequest(Request, frozen=True):
+    """Decisions of which to tell whether they were forgotten, by their ids."""
+
+    decisions: Annotated[list[Id], Meta(min_length=1, max_length=MAX_PAGE)]
+
+
+class ForgottenDecisions(msgspec.Struct, frozen=True):
+    """Those decisions that the store no longer has: copies of the log must drop them too."""
+
+    forgotten: list[str]
 
 
 class Log(msgspec.Struct, frozen=True):

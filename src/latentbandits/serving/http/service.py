@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.engine.writer import Writer
-from latentbandits.serving.errors import Busy, Refused, StoreUnavailable
+from latentbandits.serving.errors import Busy, NotFound, Refused, StoreUnavailable
 from latentbandits.serving.http.audit import Audit
 from latentbandits.serving.http.keys import Keys
 from latentbandits.serving.http.messages import Log
@@ -86,40 +88,56 @@ class Service:
         return self.writer.store_works
 
     async def read_log(self, since: str, limit: int) -> Log:
-        """Read beside the writer; StoreUnavailable where the store does not answer in time."""
+        """Read a page of the log."""
         position = cursor_position(since, self.engine.store_id)
+        return await self._beside(lambda reader: self._page(reader, since, position, limit))
+
+    async def forgotten(self, decisions: Sequence[str]) -> list[str]:
+        """Return the ids of those decisions that the store no longer has, or never had."""
+        orders = {}
+        for text in decisions:
+            with suppress(NotFound):
+                orders[text] = parse_decision_id(text)[0]
+        there = await self._beside(lambda reader: reader.present(list(orders.values())))
+        return [text for text in decisions if orders.get(text) not in there]
+
+    async def _beside(self, read: Callable[[LogReader], Answer]) -> Answer:
+        """Read beside the writer; StoreUnavailable where the store does not answer in time."""
         if not self.engine.store.durable:
-            return self._read(since, position, limit)
+            return self._read(read)
         if self._readers >= _MOST_READERS:
             raise Busy(f"{self._readers} requests read the log already: try again shortly")
         self._readers += 1
         try:
             async with asyncio.timeout(self.settings.request_timeout):
-                return await self.in_thread(self._read, since, position, limit)
+                return await self.in_thread(self._read, read)
         except TimeoutError:
             raise StoreUnavailable("the log was not read in time: try again") from None
         finally:
             self._readers -= 1
 
-    def _read(self, since: str, position: int, limit: int) -> Log:
-        """Read a page beside the writer, on a connection of its own."""
-        store_id = self.engine.store_id
+    def _read(self, read: Callable[[LogReader], Answer]) -> Answer:
+        """Read on a connection of its own."""
         with self._reading:
             if self._reader is None:
                 self._reader = self.engine.store.log_reader()
                 self._names = ActionNames(self._reader.model)
             try:
-                events = self._reader.read(position, limit, _MOST_LOG_BYTES)
-                decisions = [e for e in events if e.reward is None]
-                return Log(
-                    [log_entry(event, self._names, store_id) for event in decisions],
-                    [reward_entry(event, store_id) for event in events if event.reward is not None],
-                    cursor_of(store_id, events[-1].position) if events else since,
-                )
+                return read(self._reader)
             except Refused:
                 self._reader.close()
                 self._reader = None
                 raise
+
+    def _page(self, reader: LogReader, since: str, position: int, limit: int) -> Log:
+        store_id = self.engine.store_id
+        events = reader.read(position, limit, _MOST_LOG_BYTES)
+        decisions = [e for e in events if e.reward is None]
+        return Log(
+            [log_entry(event, self._names, store_id) for event in decisions],
+            [reward_entry(event, store_id) for event in events if event.reward is not None],
+            cursor_of(store_id, events[-1].position) if events else since,
+        )
 
     async def in_thread(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)

@@ -299,6 +299,9 @@ class MemoryStore:
     def store_id(self) -> bytes | None:
         return self.note("store_id")
 
+    def present(self, orders: Sequence[int]) -> set[int]:
+        return {order for order in orders if order in self._decisions}
+
     def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
         return page(islice(self._events_after(since), limit), max_bytes)
 

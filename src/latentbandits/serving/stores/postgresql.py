@@ -229,6 +229,10 @@ class PostgresqlLog:
                 break
         return taken
 
+    def present(self, orders: Sequence[int]) -> set[int]:
+        rows = self._rows("SELECT id FROM decisions WHERE id = ANY(?)", (list(orders),))
+        return {int(order) for (order,) in rows}
+
     def store_id(self) -> bytes | None:
         rows = self._rows("SELECT value FROM notes WHERE name = 'store_id'", ())
         return rows[0][0] if rows else None

@@ -31,6 +31,12 @@ class LogReader(Protocol):
         and about `max_bytes` at most.
         """
 
+    def present(self, orders: Sequence[int]) -> set[int]:
+        """Return the orders of these decisions that the store still has.
+
+        Decisions of forgotten sessions are not among them.
+        """
+
     def store_id(self) -> bytes | None:
         """Return the random id of this store, which its cursors carry."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -316,6 +317,14 @@ class SqliteLog:
         except apsw.Error as error:
             kind = Damaged if is_damage(error) else StoreUnavailable
             raise kind(f"the store cannot be read: {describe(error)}") from error
+
+    def present(self, orders: Sequence[int]) -> set[int]:
+        statement = "SELECT id FROM decisions WHERE id IN (SELECT value FROM json_each(?))"
+        try:
+            rows = self._connection.execute(statement, (json.dumps(list(orders)),))
+            return {int(order) for (order,) in rows}
+        except apsw.Error as error:
+            raise StoreUnavailable(f"the store cannot be read: {describe(error)}") from error
 
     def store_id(self) -> bytes | None:
         found = self._connection.execute("SELECT value FROM notes WHERE name = 'store_id'").get

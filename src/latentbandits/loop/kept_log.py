@@ -1,0 +1,149 @@
+"""The part of the service's log that relearning has read, kept in its own folder.
+
+It is one Parquet file, whose name holds the cursor up to which the log was read:
+`log-<cursor>.parquet`. A run reads the log after that cursor, writes a new file beside the old one
+and removes that. A crash leaves the old file, or both: then the one that was read further counts.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from latentbandits.loop.sources import REWARD_COLUMNS, Source
+from latentbandits.serving.export import frame
+
+_PREFIX, _SUFFIX = "log-", ".parquet"
+
+
+class Logged(NamedTuple):
+    """All decisions with the rewards that count, and the cursor where the log ended."""
+
+    decisions: pl.DataFrame
+    cursor: str
+    read: int  # decisions and rewards that were new in this run
+    forgotten: int  # decisions that were dropped, because their sessions were forgotten
+
+
+class KeptLog:
+    """The kept log of a work folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "log"
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def update(self, source: Source) -> Logged:
+        """Read what is new, drop what was forgotten, and keep the result.
+
+        Raises:
+            ValueError: the kept log is of another store, or its file cannot be read.
+        """
+        path = self._current()
+        cursor = "" if path is None else path.name[len(_PREFIX) : -len(_SUFFIX)]
+        kept = frame([]) if path is None else _read(path)
+        try:
+            changes = source.read(cursor)
+        except Exception as error:
+            if cursor and "of another store" in str(error):
+                raise ValueError(
+                    f"{self._folder} holds the log of another store (cursor {cursor}): give this "
+                    "service a --work folder of its own, or the store that the log came from"
+                ) from None
+            raise
+        decisions = merged(kept, changes.decisions, changes.rewards)
+        gone = source.forgotten(_one_of_each_session(decisions)) if len(decisions) else set()
+        remaining = without(decisions, gone)
+        read = len(changes.decisions) + len(changes.rewards)
+        dropped = len(decisions) - len(remaining)
+        if read or dropped or changes.cursor != cursor:
+            self._write(remaining, changes.cursor, path)
+        return Logged(remaining, changes.cursor, read, dropped)
+
+    def _current(self) -> Path | None:
+        """Return the file that was read furthest; remove the others and unfinished ones."""
+        files = sorted(self._folder.glob(f"{_PREFIX}*{_SUFFIX}"), key=_position)
+        for path in (*files[:-1], *self._folder.glob("*.new")):
+            path.unlink(missing_ok=True)
+        return files[-1] if files else None
+
+    def _write(self, decisions: pl.DataFrame, cursor: str, old: Path | None) -> None:
+        path = self._folder / f"{_PREFIX}{cursor}{_SUFFIX}"
+        fresh = path.with_suffix(".new")
+        decisions.write_parquet(fresh)
+        with fresh.open("rb") as file:
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        if old is not None and old != path:
+            old.unlink(missing_ok=True)
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def merged(kept: pl.DataFrame, new: pl.DataFrame, rewards: pl.DataFrame) -> pl.DataFrame:
+    """Return the kept decisions and the new ones, each once, with the rewards that count now.
+
+    A decision of `new` replaces the kept one. `rewards` are of kept decisions; those of new ones
+    are already in their rows.
+    """
+    known = _except(kept, new)
+    changed = _except(rewards, new).rename({name: f"{name} now" for name in REWARD_COLUMNS})
+    if len(changed):
+        known = known.join(changed, on="decision_id", how="left").with_columns(
+            pl.coalesce(f"{name} now", name).alias(name) for name in REWARD_COLUMNS
+        )
+    both = pl.concat(
+        [
+            known.select(kept.columns),
+            new.unique("decision_id", keep="last", maintain_order=True),
+        ],
+        how="diagonal",
+    )
+    return both.sort("decision_id")  # ids begin with the order, which grows within a session
+
+
+def _except(rows: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of decisions that `other` does not have."""
+    return rows.join(other.select("decision_id"), on="decision_id", how="anti")
+
+
+def without(decisions: pl.DataFrame, forgotten: set[str]) -> pl.DataFrame:
+    """Return the decisions of sessions none of whose decisions was forgotten."""
+    if not forgotten:
+        return decisions
+    gone = pl.col("decision_id").is_in(list(forgotten))
+    return decisions.filter(~gone.any().over("session", _generation()))
+
+
+def _one_of_each_session(decisions: pl.DataFrame) -> list[str]:
+    """Return one decision id of every generation of every session: sessions are forgotten whole."""
+    found = decisions.group_by("session", _generation().alias("generation")).agg(
+        pl.col("decision_id").last()
+    )
+    ids: list[str] = found["decision_id"].to_list()
+    return ids
+
+
+def _generation() -> pl.Expr:
+    """Number the sessions of one name: rounds begin anew where a session ended."""
+    again = pl.col("round") <= pl.col("round").shift(1)
+    return again.fill_null(False).cast(pl.Int64).cum_sum().over("session")
+
+
+def _position(path: Path) -> int:
+    digits = path.name[len(_PREFIX) : -len(_SUFFIX)].rpartition("-")[2]
+    return int(digits, 16) if digits else 0
+
+
+def _read(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ValueError(
+            f"cannot read {path} ({error}): remove it, and the log is read anew"
+        ) from None

@@ -1,0 +1,152 @@
+"""The log that relearning keeps: read from a cursor, complete, crash-safe, nothing forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from latentbandits.loop.kept_log import KeptLog
+from latentbandits.loop.sources import StoreSource
+from latentbandits.serving.engine.engine import Engine, EngineSettings
+from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.values import RewardReport
+from latentbandits.serving.export import export
+from latentbandits.serving.stores import open_log, open_store
+from tests.unit.engine_driver import ARMS, Clock, Driver
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Any:
+    made = Driver.__new__(Driver)
+    made.clock = Clock()
+    made.store = open_store(f"sqlite:{tmp_path / 'store.sqlite'}")
+    settings = EngineSettings(
+        policy="mmTS", reward_default=0.0, reward_timeout=10.0, session_ttl=100.0
+    )
+    made.engine = Engine(made.store, settings, made.clock)
+    made.activate(pack(ARMS, "model"))
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def source(tmp_path: Path, driver: Driver) -> StoreSource:
+    return StoreSource(f"sqlite:{tmp_path / 'store.sqlite'}")
+
+
+def whole(tmp_path: Path) -> pl.DataFrame:
+    """Export the log as it is now, from its beginning."""
+    reader = open_log(f"sqlite:{tmp_path / 'store.sqlite'}")
+    export(reader, str(tmp_path / "all.parquet"))
+    reader.close()
+    return pl.read_parquet(tmp_path / "all.parquet")
+
+
+def same(kept: pl.DataFrame, tmp_path: Path) -> None:
+    now = whole(tmp_path).sort("decision_id")
+    assert kept.drop("cursor").equals(now.drop("cursor"))
+
+
+def asked_name(driver: Driver, rng: np.random.Generator) -> str:
+    """Return the name of some session of the log."""
+    names = sorted({event.session_name for event in driver.store.log_reader().read(0, 10_000)})
+    return str(rng.choice(names))
+
+
+def test_it_is_the_log_whatever_came_between_two_reads(
+    driver: Driver, source: StoreSource, tmp_path: Path
+) -> None:
+    kept = KeptLog(tmp_path / "work")
+    rng = np.random.default_rng(1)
+    assert kept.update(source).decisions.is_empty()
+    waiting: list[Any] = []
+    for step in range(12):
+        for _ in range(5):
+            asked = driver.ask(f"s{rng.integers(8)}")
+            if rng.random() < 0.6:
+                driver.tell(asked, float(rng.normal()))
+            else:
+                waiting.append(asked)
+        if step % 3 == 1:  # late rewards, corrections, defaults, forgotten and ended sessions
+            driver.tell(waiting.pop(), 0.5)
+        if step % 4 == 2:
+            done = driver.ask("s0")
+            driver.tell(done, 1.0)
+            kept.update(source)
+            driver.correct(RewardReport(done.decision_id, -1.0))
+        if step == 6:
+            driver.clock.now += 11_000
+            driver.sweep()
+        if step == 8:
+            driver.clock.now += 200_000  # sessions end, and begin anew with the same names
+            driver.sweep()
+        if step in (5, 10):
+            driver.delete(asked_name(driver, rng))
+            waiting = []
+        logged = kept.update(source)
+        same(logged.decisions, tmp_path)
+    assert {"default", "correction"} <= set(logged.decisions["reward_kind"].drop_nulls())
+    again = kept.update(source)
+    assert (again.read, again.forgotten) == (0, 0)
+    assert len(list((tmp_path / "work" / "log").iterdir())) == 1
+
+
+def test_a_forgotten_session_is_dropped_without_other_news(
+    driver: Driver, source: StoreSource, tmp_path: Path
+) -> None:
+    kept = KeptLog(tmp_path / "work")
+    for name in ("ann", "bob"):
+        driver.tell(driver.ask(name), 1.0)
+    kept.update(source)
+    driver.delete("ann")
+    logged = kept.update(source)
+    assert (logged.forgotten, logged.decisions["session"].to_list()) == (1, ["bob"])
+    for path in (tmp_path / "work").rglob("*"):
+        assert not path.is_file() or b"ann" not in path.read_bytes()
+
+
+def test_a_crash_while_writing_loses_nothing(
+    driver: Driver, source: StoreSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, folder = KeptLog(tmp_path / "work"), tmp_path / "work" / "log"
+    for i in range(3):
+        driver.ask(f"s{i}")
+    kept.update(source)
+    (first,) = folder.iterdir()
+    driver.ask("later")
+    for name in ("replace", "unlink"):  # before the new file has its name, and just after
+        with monkeypatch.context() as patch:
+            real = getattr(Path, name)
+
+            def die(self: Path, *rest: Any, real: Any = real, **options: Any) -> Any:
+                if self.parent == folder and not (
+                    real.__name__ == "unlink" and ".new" in self.name
+                ):
+                    raise KeyboardInterrupt
+                return real(self, *rest, **options)
+
+            patch.setattr(Path, name, die)
+            with pytest.raises(KeyboardInterrupt):
+                kept.update(source)
+        assert first.exists()
+        assert len(list(folder.iterdir())) == 2
+    same(kept.update(source).decisions, tmp_path)
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_log_of_another_store_is_refused_and_kept(
+    driver: Driver, source: StoreSource, tmp_path: Path
+) -> None:
+    kept = KeptLog(tmp_path / "work")
+    driver.ask("ann")
+    kept.update(source)
+    other = open_store(f"sqlite:{tmp_path / 'other.sqlite'}")
+    Engine(other, EngineSettings(policy="mmTS"))
+    other.close()
+    with pytest.raises(ValueError, match=r"holds the log of another store .* --work folder"):
+        kept.update(StoreSource(f"sqlite:{tmp_path / 'other.sqlite'}"))
+    same(kept.update(source).decisions, tmp_path)
