@@ -1,4 +1,4 @@
-"""Where the log comes from: a running service, or its store. Both are read from a cursor on."""
+"""Sources of the log: a running service, or its store. Both are read from a cursor on."""
 
 from __future__ import annotations
 

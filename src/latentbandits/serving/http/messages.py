@@ -148,7 +148,7 @@ class ForgottenRequest(Request, frozen=True):
 
 
 class ForgottenDecisions(msgspec.Struct, frozen=True):
-    """Those decisions that the store no longer has: copies of the log must drop them too."""
+    """The decisions that the store no longer has: copies of the log must drop them too."""
 
     forgotten: list[str]
 
