@@ -12,7 +12,7 @@ from latentbandits.learning.arms.climb import Problem, best_of, climb
 from latentbandits.learning.arms.families import REWARDS, make_family
 from latentbandits.learning.arms.families.gaussian import Gaussian
 from latentbandits.learning.arms.fitted import finish
-from latentbandits.learning.arms.information import estimation_variance
+from latentbandits.learning.arms.information import observed
 from latentbandits.learning.generate_arms import generate_arms
 from latentbandits.learning.logs import Log
 from latentbandits.learning.mixture import fit_mixture
@@ -180,7 +180,7 @@ def test_the_estimation_error_is_that_of_the_numerical_hessian(rewards):
     information = -hessian
     information[range(size - 1), range(size - 1)] += 1 / np.tile(spread, 2)
     expected = np.sqrt(np.diag(np.linalg.inv(information))[:-1]).reshape(means.shape)
-    found = np.sqrt(estimation_variance(problem, mixture))
+    found = np.sqrt(observed(problem, mixture).variance)
     np.testing.assert_allclose(found, expected, rtol=0.08)
     variational = np.sqrt(family.moments(mixture.phi[0])[1])
     assert (variational < 0.97 * found).any(), "the planted mistake: q's own spread is too small"

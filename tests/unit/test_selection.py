@@ -13,7 +13,7 @@ from latentbandits.learning.linear import learner as learner_module
 from latentbandits.learning.linear.learner import LinearLearner, lowest_rank
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Silent
-from latentbandits.learning.selection import Candidate, fewest_states, vetoed
+from latentbandits.learning.selection import LEAST_NATS, Candidate, fewest_states, vetoed
 from latentbandits.learning.tables import LogError
 from latentbandits.models import LogisticLinear
 
@@ -30,8 +30,8 @@ def test_the_number_of_states_of_arms_is_found(n_states):
     kept, held_out = split_users(truth.log, 0)
     selection = ArmsLearner(n_starts=5).select(kept, held_out, None, 0, Silent())
     assert selection.chosen.n_states == n_states
-    bounds = [row.elbo for row in selection.rows]
-    assert selection.chosen.elbo == pytest.approx(max(bounds), abs=0.1)
+    heights = [row.log_evidence for row in selection.rows]
+    assert selection.chosen.log_evidence == pytest.approx(max(heights), abs=LEAST_NATS)
     assert selection.learned.model.n_states == n_states
 
 
@@ -97,9 +97,9 @@ def test_too_many_states_end_a_row_of_the_table():
         learner.select(kept, held_out, (40,), 0, Silent())
 
 
-def _row(n, gain, elbo=None):
+def _row(n, gain, log_evidence=None):
     mine = np.array([-8.0, -9.0, -7.0, -8.0]) + np.array(gain)
-    return Candidate(n, None, float(mine.mean()), 1.0, mine, elbo=elbo)
+    return Candidate(n, None, float(mine.mean()), 1.0, mine, log_evidence=log_evidence)
 
 
 def test_fewer_states_win_a_draw_and_lose_a_clear_case():
@@ -109,9 +109,9 @@ def test_fewer_states_win_a_draw_and_lose_a_clear_case():
     assert fewest_states(clear).n_states == 2
 
 
-def test_the_highest_elbo_wins_unless_held_out_evidence_vetoes_it():
-    best = _row(2, [0.5, -0.4, 0.3, -0.2], elbo=-90.0)
-    open_question, clearly_worse = _row(3, [0.1, 0, 0.1, -0.3], elbo=-80.0), _row(4, [-1] * 4, -70)
+def test_the_highest_log_evidence_wins_unless_held_out_evidence_vetoes_it():
+    best = _row(2, [0.5, -0.4, 0.3, -0.2], -90.0)
+    open_question, clearly_worse = _row(3, [0.1, 0, 0.1, -0.3], -80.0), _row(4, [-1] * 4, -70.0)
     rows = [best, open_question, clearly_worse]
     assert [vetoed(row, rows, 2.0) for row in rows] == [False, False, True]
     assert ArmsLearner().choose(rows).n_states == 3

@@ -138,7 +138,9 @@ def _selection(rows: Sequence[Mapping[str, Any]]) -> Table:
         own = {row["states"]: row for row in rows if row["rank"] == rank}
         name = "" if rank is None else f"rank {rank}"
         if any(row["elbo"] is not None for row in own.values()):
-            body.append(("ELBO", *(_elbo(own.get(n)) for n in states)))
+            body.append(("ELBO", *(_nats(own.get(n), "elbo") for n in states)))
+            corrected = (_nats(own.get(n), "log_evidence") for n in states)
+            body.append(("  corrected", *corrected))
             name = "evidence"
         body.append((name, *(_evidence(own.get(n)) for n in states)))
         body.append(("  error", *(_error(own.get(n)) for n in states)))
@@ -146,8 +148,8 @@ def _selection(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(title, ("", *(str(n) for n in states)), body)
 
 
-def _elbo(row: Mapping[str, Any] | None) -> str:
-    return "" if row is None or row["elbo"] is None else f"{row['elbo']:.1f}"
+def _nats(row: Mapping[str, Any] | None, name: str) -> str:
+    return "" if row is None or row.get(name) is None else f"{row[name]:.1f}"
 
 
 def _evidence(row: Mapping[str, Any] | None) -> str:

@@ -35,6 +35,7 @@ class Candidate:
     by_user: FloatArray | None = None  # (n_users,): log evidence of each one's sequence
     reason: str = ""
     elbo: float | None = None  # of the users kept, for a mixture of arms
+    log_evidence: float | None = None  # the same, corrected where states overlap
     asked: int | None = None  # states before empty ones were dropped; None: the same
     fit: Any = None  # where learning from all users starts
 
@@ -44,6 +45,7 @@ class Candidate:
             "kept_states": self.n_states,
             "rank": self.rank,
             "elbo": self.elbo,
+            "log_evidence": self.log_evidence,
             "evidence": self.evidence,
             "rmse": self.rmse,
             "chosen": chosen,

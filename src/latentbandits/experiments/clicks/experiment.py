@@ -188,13 +188,15 @@ def _states_table(found: Outcome) -> Table:
         (
             str(row["states"]),
             f"{row['elbo']:.1f}",
+            f"{row['log_evidence']:.1f}",
             f"{row['evidence']:.5f}",
             str(row["kept_states"]) + (" *" if row["chosen"] else ""),
         )
         for row in found.selection
     ]
-    title = "ELBO and log probability of a held-out impression (* is chosen)"
-    return Table(title, ("states", "ELBO", "held out", "states kept"), list(rows))
+    title = "ELBO, log evidence and log probability of a held-out impression (* is chosen)"
+    columns = ("states", "ELBO", "log evidence", "held out", "states kept")
+    return Table(title, columns, list(rows))
 
 
 def _rows(found: Outcome) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.arms.starts import SAMPLE, grouped_starts, joined
 from latentbandits.learning.engines.engine import AnyLog, Engine
 from latentbandits.learning.engines.memory import engine_of
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 TOLERANCE = 1e-3
 """Nats: a pass that gains less ends the climb."""
@@ -93,7 +93,7 @@ def climb(
             break
         current, before = problem.step(current, sums), bound
         if n_passes == _BURN_IN and finalists is not None and len(bound) > finalists:
-            kept = np.sort(np.argsort(-bound, kind="stable")[:finalists])
+            kept = np.sort(_best_first(current, bound)[:finalists])
             current, before = current.take(kept), bound[kept]
     return Climbed(current, bound, tuple(history), converged)
 
@@ -110,7 +110,9 @@ def best_of(
 ) -> Climbed:
     """Return the mixture of the highest ELBO over starts: grouped users, and `extra`.
 
-    States below half a percent of the users are dropped, and the rest is climbed again.
+    Mixtures that keep all their states come before those that lose one, whatever the ELBO: with
+    fewer states they are candidates for that number. Where none keeps all, states below half a
+    percent of the users are dropped, and the rest is climbed again.
     """
     starts = [] if extra is None else [extra]
     if n_starts:
@@ -124,17 +126,31 @@ def best_of(
     found = climb(
         problem, joined(*starts), tolerance=tolerance, finalists=_FINALISTS, progress=progress
     )
-    best = found.mixture.take(np.array([found.elbo.argmax()]))
-    kept = best.state_prior()[0] >= min(SMALLEST_SHARE, 1 / n_states)
-    order = np.argsort(-best.shares[0], kind="stable")
-    best = best._replace(phi=best.phi[:, order], shares=best.shares[:, order])
+    first = _best_first(found.mixture, found.elbo)[:1]
+    best = _by_share(found.mixture.take(first))
+    kept = _kept(best)[0]
     if kept.all():
-        return found._replace(mixture=best, elbo=found.elbo.max(keepdims=True))
+        return found._replace(mixture=best, elbo=found.elbo[first])
     fewer = int(kept.sum())
     best = best._replace(phi=best.phi[:, :fewer], shares=best.shares[:, :fewer])
     again = climb(problem, best, tolerance=tolerance, progress=progress)
-    order = np.argsort(-again.mixture.shares[0], kind="stable")
-    ordered = again.mixture._replace(
-        phi=again.mixture.phi[:, order], shares=again.mixture.shares[:, order]
-    )
-    return again._replace(mixture=ordered)
+    return again._replace(mixture=_by_share(again.mixture))
+
+
+def _kept(mixture: Mixture) -> BoolArray:
+    """Which states have a share that is large enough, `(R, S)`."""
+    least = min(SMALLEST_SHARE, 1 / mixture.shares.shape[1])
+    kept: BoolArray = mixture.state_prior() >= least
+    return kept
+
+
+def _best_first(mixture: Mixture, bound: FloatArray) -> IntArray:
+    """The R mixtures by falling ELBO; those that lose states come last."""
+    order: IntArray = np.lexsort((-bound, ~_kept(mixture).all(axis=1)))
+    return order
+
+
+def _by_share(mixture: Mixture) -> Mixture:
+    """One mixture with its states by falling share."""
+    order = np.argsort(-mixture.shares[0], kind="stable")
+    return mixture._replace(phi=mixture.phi[:, order], shares=mixture.shares[:, order])

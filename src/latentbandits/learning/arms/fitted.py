@@ -14,8 +14,9 @@ from math import inf
 import numpy as np
 
 from latentbandits.learning.arms.climb import Climbed, Problem
+from latentbandits.learning.arms.evidence import log_evidence
 from latentbandits.learning.arms.families.family import ArmsModel, Family
-from latentbandits.learning.arms.information import estimation_variance
+from latentbandits.learning.arms.information import MOST_USERS, observed
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.models.checks import FloatArray
 
@@ -27,6 +28,7 @@ class FittedArms:
     family: Family
     mixture: Mixture
     elbo: float
+    log_evidence: float  # the ELBO without what it loses where states overlap (`evidence`)
     estimation: FloatArray  # (S, A): variance of the estimate of each mean reward
     strength: float = inf  # nu: rewards that the variation within a state is worth
 
@@ -56,15 +58,13 @@ class FittedArms:
         return replace(self, estimation=np.maximum(self.estimation, variance))
 
 
-def finish(problem: Problem, climbed: Climbed, *, exact: bool = True) -> FittedArms:
-    """Measure the estimation error of a climbed mixture.
+def finish(problem: Problem, climbed: Climbed, *, most_users: int = MOST_USERS) -> FittedArms:
+    """Measure the estimation error and the evidence of a climbed mixture.
 
-    Without `exact` it is the variational posterior's own, which is quicker and too small where
-    states overlap.
+    What unknown labels cost is measured on `most_users` users at most.
     """
     mixture = climbed.mixture
-    if exact:
-        variance = estimation_variance(problem, mixture)
-    else:
-        variance = problem.family.moments(mixture.phi[0])[1]
-    return FittedArms(problem.family, mixture, float(climbed.elbo[0]), variance)
+    elbo = float(climbed.elbo[0])
+    information = observed(problem, mixture, most_users=most_users)
+    evidence = log_evidence(problem.family, elbo, information)
+    return FittedArms(problem.family, mixture, elbo, evidence, information.variance)

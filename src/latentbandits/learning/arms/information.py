@@ -54,8 +54,22 @@ class Loss(NamedTuple):
         return Loss(self.matrix + other.matrix)
 
 
-def estimation_variance(problem: Problem, mixture: Mixture, seed: int = 0) -> FloatArray:
-    """Return the variance of the estimate of every mean reward, `(S, A)`, in squared rewards."""
+class Observed(NamedTuple):
+    """The information that a log with unknown labels has about a mixture."""
+
+    variance: FloatArray  # (S, A): of the estimate of every mean reward, in squared rewards
+    missing: float  # half the log of det(complete information) / det(observed information)
+    counts: FloatArray  # (S, A): rewards of each state
+    strength: FloatArray  # (A,): rewards that the pooled prior is worth
+
+
+def observed(
+    problem: Problem, mixture: Mixture, *, most_users: int = MOST_USERS, seed: int = 0
+) -> Observed:
+    """Measure the observed information of one mixture (R = 1).
+
+    The loss is measured on `most_users` users, chosen by hash, and scaled to all.
+    """
     family = problem.family
     phi, noise = mixture.phi[0], mixture.noise[0]
     counting, paying = family.counts_and_sums
@@ -71,15 +85,18 @@ def estimation_variance(problem: Problem, mixture: Mixture, seed: int = 0) -> Fl
     parameters = Parameters(vb.broadcast(family, mixture), means, shares, counting, paying)
     n_users = problem.engine.n_users
     blocks = means.size > MOST_MEANS
-    sampled = None if n_users <= MOST_USERS else problem.engine.chosen_keys(MOST_USERS, seed)
+    sampled = None if n_users <= most_users else problem.engine.chosen_keys(most_users, seed)
     loss = problem.engine.fold(LossPass(problem.prepare, blocks, sampled), parameters)
-    matrix = max(1.0, n_users / MOST_USERS) * loss.matrix
-    spread = _by_action(complete, matrix) if blocks else _whole(complete, matrix, shares, n_users)
+    matrix = max(1.0, n_users / most_users) * loss.matrix
+    spread, missing = (
+        _by_action(complete, matrix) if blocks else _whole(complete, matrix, shares, n_users)
+    )
     # The pooled prior's mean is itself estimated, from all rewards of the action.
-    weight = variance / prior_variance / (counts + variance / prior_variance)
+    worth = variance / prior_variance
+    weight = worth / (counts + worth)
     pooled = weight**2 * variance / np.maximum(counts.sum(axis=0), 1.0)
     estimated: FloatArray = unit**2 * (variance**2 * spread + pooled)
-    return estimated
+    return Observed(estimated, missing, counts, shares @ worth)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +170,10 @@ def _covariance(
     return matrix
 
 
-def _whole(complete: FloatArray, loss: FloatArray, shares: FloatArray, n_users: int) -> FloatArray:
-    """Var(lambda) from the inverse of the information, `(S, A)`.
+def _whole(
+    complete: FloatArray, loss: FloatArray, shares: FloatArray, n_users: int
+) -> tuple[FloatArray, float]:
+    """Var(lambda) from the inverse of the information, `(S, A)`, and what is missing.
 
     Directions that unknown labels leave without information keep a part of the complete one.
     """
@@ -168,16 +187,20 @@ def _whole(complete: FloatArray, loss: FloatArray, shares: FloatArray, n_users: 
     if free:
         scale[n_means:] = (n_users * odds * (1 - odds)) ** -0.5
     values, vectors = np.linalg.eigh(information * scale * scale[:, None])
-    inverse = (vectors**2 / np.maximum(values, _LEAST)).sum(axis=1)
+    left = np.maximum(values, _LEAST)
+    inverse = (vectors**2 / left).sum(axis=1)
     spread: FloatArray = (inverse * scale**2)[:n_means].reshape(complete.shape)
-    return spread
+    # det(diag(p) - p p') = the product of all shares, that of the last state included.
+    of_shares = float(np.log(shares).sum() - np.log(odds * (1 - odds)).sum())
+    return spread, 0.5 * (of_shares - float(np.log(left).sum()))
 
 
-def _by_action(complete: FloatArray, loss: FloatArray) -> FloatArray:
-    """Var(lambda) with the actions taken as independent, `(S, A)`."""
+def _by_action(complete: FloatArray, loss: FloatArray) -> tuple[FloatArray, float]:
+    """Var(lambda) with the actions taken as independent, `(S, A)`, and what is missing."""
     scale = complete.T**-0.5  # (A, S)
     lost = loss * scale[:, :, None] * scale[:, None, :]
     values, vectors = np.linalg.eigh(np.eye(lost.shape[1]) - lost)
-    inverse = (vectors**2 / np.maximum(values, _LEAST)[:, None, :]).sum(axis=2)
+    left = np.maximum(values, _LEAST)
+    inverse = (vectors**2 / left[:, None, :]).sum(axis=2)
     spread: FloatArray = (inverse * scale**2).T
-    return spread
+    return spread, -0.5 * float(np.log(left).sum())

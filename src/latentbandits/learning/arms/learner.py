@@ -20,7 +20,13 @@ from latentbandits.learning.heldout import HeldOut, score
 from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress
-from latentbandits.learning.selection import Candidate, Selection, clearly_below, vetoed
+from latentbandits.learning.selection import (
+    LEAST_NATS,
+    Candidate,
+    Selection,
+    clearly_below,
+    vetoed,
+)
 from latentbandits.learning.tables import LogError
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.checks import positive_count
@@ -28,7 +34,7 @@ from latentbandits.models.checks import positive_count
 Method = Literal["em", "spectral"]
 
 STATES = tuple(range(1, 11))
-"""Numbers of states that `auto` tries, until the ELBO falls."""
+"""Numbers of states that `auto` tries, until the log evidence falls."""
 
 STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, inf)
 """Rewards that the variation of users within a state may be worth."""
@@ -36,8 +42,8 @@ STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, inf)
 LARGEST = 5_000
 """States times actions of a model of arms."""
 
-_SAME = 0.1  # nats: mixtures whose extra states were dropped differ by less
-_PATIENCE = 2  # numbers of states in a row that do not raise the ELBO, before the search ends
+_PATIENCE = 2  # numbers of states in a row that do not raise the evidence, before the search ends
+_FEW_USERS = 4_000  # on which the evidence of a number of states is measured
 _CLEAR = 2.0  # paired standard errors by which a choice must be better to be taken
 
 
@@ -63,10 +69,10 @@ class ArmsLearner:
         seed: int,
         progress: Progress,
     ) -> Selection:
-        """Fit every number of states to the users kept, and choose by ELBO.
+        """Fit every number of states to the users kept, and choose by log evidence.
 
         A choice whose held-out evidence is more than two paired standard errors below the best is
-        vetoed. `states` None tries 1, 2, ... until the ELBO falls.
+        vetoed. `states` None tries 1, 2, ... until the log evidence falls.
         """
         wanted = STATES if states is None else tuple(states)
         progress.start("choosing the number of states", len(wanted))
@@ -87,11 +93,16 @@ class ArmsLearner:
         return Selection(learner, tuple(rows), chosen, learned, judged)
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
-        """The highest ELBO among those that held-out evidence does not veto."""
+        """The highest log evidence among those that held-out evidence does not veto.
+
+        Of those that it does not tell apart, the fewest states.
+        """
         fitted = [row for row in rows if row.evidence is not None]
         left = [row for row in fitted if not vetoed(row, fitted, _CLEAR)]
-        best = max(left, key=lambda row: row.elbo or -inf)
-        return next(row for row in left if (row.elbo or -inf) >= (best.elbo or -inf) - _SAME)
+        best = max(_height(row) for row in left)
+        return min(
+            (row for row in left if _height(row) >= best - LEAST_NATS), key=lambda row: row.n_states
+        )
 
     def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
         """Learn from `log`; the fit behind `chosen` is one of the starts."""
@@ -152,7 +163,7 @@ class ArmsLearner:
             found = self._climbed(problem, kept, n_states, seed)
         except LogError as error:
             return Candidate(n_states, None, reason=str(error))
-        fitted = finish(problem, found, exact=False)
+        fitted = finish(problem, found, most_users=_FEW_USERS)
         judged = score(fitted.model(), held_out)
         return Candidate(
             len(fitted.means),
@@ -161,6 +172,7 @@ class ArmsLearner:
             judged.rmse,
             judged.by_user(),
             elbo=fitted.elbo,
+            log_evidence=fitted.log_evidence,
             asked=n_states,
             fit=found,
         )
@@ -231,8 +243,12 @@ def check_size(log: AnyLog, n_states: int) -> None:
         )
 
 
+def _height(row: Candidate) -> float:
+    return -inf if row.log_evidence is None else row.log_evidence
+
+
 def _past(rows: Sequence[Candidate]) -> bool:
-    """Whether the last few numbers of states did not raise the ELBO."""
-    bounds = [row.elbo or -inf for row in rows]
-    best = next(i for i, bound in enumerate(bounds) if bound >= max(bounds) - _SAME)
-    return len(bounds) - 1 - best >= _PATIENCE
+    """Whether the last few numbers of states did not raise the log evidence."""
+    heights = [_height(row) for row in rows]
+    best = next(i for i, one in enumerate(heights) if one >= max(heights) - LEAST_NATS)
+    return len(heights) - 1 - best >= _PATIENCE
