@@ -97,7 +97,11 @@ class ActivateRequest(Request, frozen=True):
 
 
 class SessionView(msgspec.Struct, frozen=True):
-    """A session as the service knows it. `belief` holds the arrays of the policy's belief."""
+    """A session as the service knows it.
+
+    `belief` holds the arrays of the policy's belief, and the shape of those of more than 20,000
+    numbers. `history` has the last 1,000 rounds, fewer where their features are large.
+    """
 
     session: str
     group: str

@@ -13,12 +13,16 @@ from latentbandits.serving.engine.library import ModelSummary
 from latentbandits.serving.http.messages import Event, ModelView, SessionView
 from latentbandits.serving.log import event_fields
 
+SHOWN = 20_000
+"""Numbers of an array of a belief that are shown: it bounds the answer."""
+
 
 def describe(belief: Any) -> dict[str, Any]:
-    """The arrays of a belief, by name, for its one session.
+    """Return the arrays of a belief, by name, for its one session.
 
-    A square root of a covariance is shown as that covariance: the root depends on the order of
-    rewards, what it stands for does not.
+    An array of more than SHOWN numbers is not shown: {"shape": [...]} stands for it. A square root
+    of a covariance is shown as that covariance: the root depends on the order of rewards, the
+    covariance does not.
     """
     shown: dict[str, Any] = {}
     names = getattr(belief, "_fields", None) or [str(i) for i in range(len(belief))]
@@ -26,15 +30,19 @@ def describe(belief: Any) -> dict[str, Any]:
         if isinstance(value, tuple):
             shown[name] = describe(value)
         elif name == "factor":
-            shown["covariance"] = (value[0] @ value[0].swapaxes(-1, -2)).tolist()
+            small = value[0].size <= SHOWN
+            covariance = value[0] @ value[0].swapaxes(-1, -2) if small else value[0]
+            shown["covariance"] = _finite(covariance)
         else:
             shown[name] = _finite(value[0])
     return shown
 
 
 def _finite(values: Any) -> Any:
-    """JSON has no infinities: the log weight of an impossible state is null."""
+    """Return an array as JSON takes it; the log weight of an impossible state is null."""
     array = np.asarray(values)
+    if array.size > SHOWN:
+        return {"shape": list(array.shape)}
     if np.isfinite(array).all():
         return array.tolist()
     return np.where(np.isfinite(array), array, np.array(None)).tolist()

@@ -153,7 +153,10 @@ class Store(Protocol):
         """
 
     def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
-        """Return the latest decisions of a session, in order."""
+        """Return the latest decisions of a session, in order.
+
+        They are at most `limit`, and fewer where their features take many megabytes.
+        """
 
     def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
         """Return decisions after this position, made before that time, that have no reward, and

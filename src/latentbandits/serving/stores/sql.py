@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -111,8 +112,15 @@ def _history(sessions: str) -> str:
     WHERE d.session {sessions} ORDER BY d.id DESC LIMIT ?"""
 
 
+def _sizes(sessions: str) -> str:
+    return f"""SELECT COALESCE(length(d.features), 0) + COALESCE(length(d.actions), 0)
+    FROM decisions d WHERE d.session {sessions} ORDER BY d.id DESC LIMIT ?"""
+
+
 _APPLIED_ONE, _APPLIED_TREE = _applied("= ?"), _TREE + _applied("IN (SELECT key FROM tree)")
 _HISTORY_ONE, _HISTORY_TREE = _history("= ?"), _TREE + _history("IN (SELECT key FROM tree)")
+_SIZES_ONE, _SIZES_TREE = _sizes("= ?"), _TREE + _sizes("IN (SELECT key FROM tree)")
+_HISTORY_BYTES = 16 * 2**20  # of the features and actions of the decisions that are read
 
 
 def _rewarded(values: Row) -> RewardedDecision:
@@ -294,10 +302,11 @@ class SqlQueries(ABC):
         return [_rewarded(values) for values in rows]
 
     def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
-        if merged:
-            rows = self._run(_HISTORY_TREE, (key, LAST, limit))
-        else:
-            rows = self._run(_HISTORY_ONE, (key, limit))
+        of = (key, LAST) if merged else (key,)
+        sizes = self._run(_SIZES_TREE if merged else _SIZES_ONE, (*of, limit))
+        total = accumulate(size for (size,) in sizes)
+        fitting = sum(1 for bytes_ in total if bytes_ <= _HISTORY_BYTES)
+        rows = self._run(_HISTORY_TREE if merged else _HISTORY_ONE, (*of, max(fitting, 1)))
         return [_rewarded(values) for values in reversed(rows)]
 
     def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:

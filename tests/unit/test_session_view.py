@@ -1,0 +1,43 @@
+"""The answer about a session is bounded in bytes, whatever the session holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from latentbandits import GaussianArms, LinearGaussian
+from latentbandits.serving.engine.values import DecisionRequest
+from latentbandits.serving.http.views import SHOWN
+from latentbandits.serving.stores import sql
+from latentbandits.serving.stores.sqlite import SqliteStore
+from tests.unit.engine_driver import Driver
+
+
+def test_a_large_belief_is_shown_by_its_shape() -> None:
+    n = 300  # 2 x 300 x 300 numbers of covariance
+    driver = Driver(LinearGaussian(np.zeros((2, n)), 0.5, np.stack([np.eye(n)] * 2)), policy="mmTS")
+    driver.decide(DecisionRequest("ann", features=np.ones((2, n)).tolist()))
+    view = driver.session("ann")
+    assert 2 * n * n > SHOWN
+    assert view.belief["parameters"]["covariance"] == {"shape": [2, n, n]}
+    assert len(msgspec.json.encode(view)) < 100_000
+
+
+def test_a_small_belief_is_shown_in_full() -> None:
+    driver = Driver(GaussianArms([[0.9, 0.1], [0.2, 0.8]], 0.5, 0.1), policy="mmTS")
+    driver.decide(DecisionRequest("ann"))
+    assert np.shape(driver.session("ann").belief["log_weights"]) == (2,)
+
+
+def test_a_history_of_large_features_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "_HISTORY_BYTES", 5 * 2 * 3 * 8)  # five rounds of 2 x 3 numbers
+    model = LinearGaussian(np.zeros((2, 3)), 0.5, np.stack([np.eye(3)] * 2))
+    driver = Driver(model, SqliteStore(tmp_path / "store.sqlite"), policy="mmTS")
+    for _ in range(12):
+        driver.decide(DecisionRequest("ann", features=np.ones((2, 3)).tolist()))
+    assert [event.round for event in driver.session("ann").history] == [8, 9, 10, 11, 12]
