@@ -11,6 +11,7 @@ import numpy as np
 
 from latentbandits.learning import report, user_hash
 from latentbandits.learning.arms.choose_family import FamilyChoice, choose_family
+from latentbandits.learning.arms.earlier import earlier_means
 from latentbandits.learning.arms.families import Rewards, make_family
 from latentbandits.learning.arms.learner import ArmsLearner, Method
 from latentbandits.learning.cautions import cautions
@@ -76,6 +77,7 @@ def fit(
     duplicates: Duplicates | Auto = "auto",
     names: Mapping[str, str] | None = None,
     user_features: Sequence[str] = (),
+    earlier: tuple[Any, Catalogue | None] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fit:
@@ -90,7 +92,8 @@ def fit(
     Columns that are not named are found: user or session, action, reward. An export of the service
     is a log as it is, and `unrewarded` is the reward of its decisions that got none (None: they
     are dropped). `user_features` are columns with what is known about users: the model gets a gate
-    P1(s | z), and `decide` takes these attributes by name.
+    P1(s | z), and `decide` takes these attributes by name. `earlier`, a model and its catalogue,
+    is one of the starts of a fit of arms.
 
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
@@ -130,7 +133,8 @@ def fit(
     if form == "arms":
         families = _family(kept, held_out, rewards, transform, noise, seed, bar)
         family = make_family(families.rewards, _units(everyone, transform), noise)
-        learner: Learner = ArmsLearner(family, method=method)
+        known = None if earlier is None else earlier_means(*earlier, everyone.action_ids)
+        learner: Learner = ArmsLearner(family, method=method, earlier=known)
     else:
         clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, transform))
         learner = LinearLearner(

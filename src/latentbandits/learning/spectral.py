@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.arms.climb import Problem
+from latentbandits.learning.arms.climb import Problem, start_at
 from latentbandits.learning.arms.families import Rewards
 from latentbandits.learning.arms.learner import check_size
 from latentbandits.learning.arms.mixture import Mixture
@@ -79,14 +79,7 @@ def fit_spectral(
 def spectral_start(problem: Problem, log: AnyLog, n_states: int, seed: int) -> Mixture:
     """Return the mixture of the moments' means and shares, as a start of the climb."""
     found = decompose(moments(log), n_states, seed=seed)
-    family = problem.family
-    counting, _ = family.counts_and_sums
-    counts = found.shares[:, None] * (problem.totals.statistics[0] @ counting)
-    sums = family.statistics_of_means(counts, found.means)[None]
-    noise = family.first_noise(problem.totals.statistics[0], 1)
-    strength = np.ones(1)
-    phi = family.posterior(family.prior(problem.centre, strength), sums, noise)
-    return Mixture(phi, 1.0 + found.shares[None] * problem.totals.n_users[0], strength, noise)
+    return start_at(problem, found.means, found.shares)
 
 
 class MomentSums(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,6 +66,7 @@ class Settings:
     dry_run: bool = False
     bootstrap: int = 0
     fit_options: dict[str, Any] = field(default_factory=dict)
+    earlier: tuple[Any, Catalogue | None] | None = None  # the model that a fit starts from
     seed: int = 0
 
 
@@ -96,6 +97,7 @@ def learn(paths: Sequence[str], settings: Settings, progress: Progress | None) -
         **settings.columns,
         unrewarded=settings.unrewarded,
         bootstrap=settings.bootstrap,
+        earlier=settings.earlier,
         seed=settings.seed,
         progress=progress,
         **settings.fit_options,
@@ -163,7 +165,7 @@ class Relearner:
         )
         counts = divided.counts | {"read": logged.read, "forgotten": logged.forgotten}
         run = self.records.finish(run, data=counts)
-        candidate, found = self._fit(run, divided.training, progress)
+        candidate, found = self._fit(run, current, divided.training, progress)
         policy = settings.policy or load_notes(candidate.path).get("recommended_policy")
         verdict = self._judge(current, candidate, policy, logged, divided.judging)
         run = self.records.finish(
@@ -180,13 +182,14 @@ class Relearner:
         return self._activate(run, candidate.path)
 
     def _fit(
-        self, run: Run, training: pl.DataFrame, progress: Progress | None
+        self, run: Run, current: Model, training: pl.DataFrame, progress: Progress | None
     ) -> tuple[Model, Fit]:
+        settings = replace(self.settings, earlier=(current.model, current.catalogue))
         path = self._training
         columns = ("decision_id", "session", "action", "reward", "time")
         training.select(columns).write_parquet(path)
         try:
-            found = self._learn([*self.settings.with_logs, str(path)], self.settings, progress)
+            found = self._learn([*settings.with_logs, str(path)], settings, progress)
         finally:
             path.unlink(missing_ok=True)  # no copy of the log outlives the run
         folder = self.settings.models / f"{PREFIX}{run.number:06d}"

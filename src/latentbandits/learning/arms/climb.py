@@ -66,6 +66,21 @@ class Climbed(NamedTuple):
     converged: bool
 
 
+def start_at(problem: Problem, means: FloatArray, shares: FloatArray) -> Mixture:
+    """Return the mixture of states with these `means` (S, A) and `shares` (S,) of users.
+
+    LogError if the family needs more than means.
+    """
+    family, totals = problem.family, problem.totals
+    counting, _ = family.counts_and_sums
+    counts = shares[:, None] * (totals.statistics[0] @ counting)
+    sums = family.statistics_of_means(counts, means)[None]
+    noise = family.first_noise(totals.statistics[0], 1)
+    strength = np.ones(1)
+    phi = family.posterior(family.prior(problem.centre, strength), sums, noise)
+    return Mixture(phi, 1.0 + shares[None] * totals.n_users[0], strength, noise)
+
+
 def climb(
     problem: Problem,
     start: Mixture,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Literal
 
 import numpy as np
 
-from latentbandits.learning.arms.climb import Climbed, Problem, best_of, climb
+from latentbandits.learning.arms.climb import Climbed, Problem, best_of, climb, start_at
+from latentbandits.learning.arms.earlier import Earlier
 from latentbandits.learning.arms.families import Gaussian
 from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.arms.starts import joined
 from latentbandits.learning.engines.engine import AnyLog, Engine
 from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.heldout import HeldOut, score
@@ -52,7 +55,8 @@ class ArmsLearner:
     """A mixture over users of conjugate arms, by variational Bayes (`mixture`).
 
     `by_action` (a noise for each action of Gaussian rewards) and `strength` (of the variation
-    within states), where None, are chosen by held-out evidence.
+    within states), where None, are chosen by held-out evidence. An `earlier` model is one of the
+    starts of the fits with as many states.
     """
 
     family: Family = field(default_factory=Gaussian)
@@ -60,6 +64,7 @@ class ArmsLearner:
     n_starts: int = 6
     by_action: bool | None = None
     strength: float | None = None
+    earlier: Earlier | None = None
 
     def select(
         self,
@@ -185,7 +190,12 @@ class ArmsLearner:
             from latentbandits.learning.spectral import spectral_start
 
             start, n_starts = spectral_start(problem, log, n_states, seed), 0
-        return best_of(problem, n_states, n_starts=n_starts, extra=start, seed=seed)
+        starts = [] if start is None else [start]
+        if self.earlier is not None and len(self.earlier.shares) == n_states:
+            with suppress(LogError):  # the family needs more than means
+                starts.append(start_at(problem, self.earlier.means, self.earlier.shares))
+        extra = joined(*starts) if starts else None
+        return best_of(problem, n_states, n_starts=n_starts, extra=extra, seed=seed)
 
     def _settle(
         self,
