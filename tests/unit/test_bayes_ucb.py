@@ -20,7 +20,7 @@ from latentbandits import (
 )
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.quantiles import largest_quantiles
-from latentbandits.models.protocol import reward_laws
+from latentbandits.models.protocol import is_order_free, reward_laws
 from latentbandits.testing import check_policy
 
 RNG = np.random.default_rng(5)
@@ -60,7 +60,6 @@ FAMILIES = {
     ),
     "markov": (Markov.switching(GAUSSIAN, 0.1, n_paths=3), None, None),
 }  # fmt: skip
-UNORDERED = ("logistic", "markov")
 
 
 def belief_after(model, context, reward, n=3, rounds=4):
@@ -76,8 +75,8 @@ def belief_after(model, context, reward, n=3, rounds=4):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_policies_keep_their_promises(name):
     model, context, reward = FAMILIES[name]
-    ordered = name not in UNORDERED
-    check_policy(mmBayesUCB(model, 0.8), 4, context, reward, order_free=ordered)
+    assert is_order_free(model) == (name not in ("logistic", "markov"))
+    check_policy(mmBayesUCB(model, 0.8), 4, context, reward)
     check_policy(mBayesUCB(model, 0.8), 4, context, reward, order_free=name != "markov")
 
 
@@ -94,7 +93,7 @@ def test_the_largest_quantile_by_draws(name, q):
     session, action = np.nonzero(np.isfinite(scores))
     assert len(np.unique(session)) == 3
     rng = np.random.default_rng(2)
-    m = 500 if name in UNORDERED else 10_000
+    m = 10_000 if is_order_free(model) else 500
     below, strictly, total = np.zeros(scores.shape), np.zeros(scores.shape), 0
     for _ in range(10):
         state = states.sample_many(belief.log_weights, m, rng)

@@ -55,7 +55,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_our_models_pass_with_their_own_rewards(name):
     model, context = MODELS[name]
-    check_model(model, K, context, order_free=name != "LogisticLinear")
+    check_model(model, K, context)
 
 
 def change(model, method, mutate):
@@ -150,7 +150,7 @@ def test_a_planted_bug_is_caught(bug):
     name, method, mutate = BUGS[bug]
     model, context = MODELS[name]
     with pytest.raises(AssertionError):
-        check_model(change(model, method, mutate), K, context, order_free=name != "LogisticLinear")
+        check_model(change(model, method, mutate), K, context)
 
 
 def test_a_wrong_mean_of_an_ensemble_is_caught():
@@ -210,13 +210,13 @@ def test_models_made_of_functions_are_checked():
     def mean(theta, x):
         return theta @ x.swapaxes(1, 2)
 
-    check_model(Particles(prior, laplace, mean=mean, n_actions=K, noise=0.7), K, order_free=False)
+    check_model(Particles(prior, laplace, mean=mean, n_actions=K, noise=0.7), K)
 
     def unnormalised(theta, x, reward):
         return laplace(theta, x, reward) + 0.1
 
     with pytest.raises(AssertionError, match=r"integrates to 1\.1"):
-        check_model(Particles(prior, unnormalised, mean=mean, n_actions=K), K, order_free=False)
+        check_model(Particles(prior, unnormalised, mean=mean, n_actions=K), K)
 
     def uniform(context, action, reward):  # on [m - 1, m + 1]
         return np.where(np.abs(reward[:, None] - MEANS[:, action].T) <= 1, np.log(0.5), -np.inf)
@@ -230,4 +230,4 @@ def test_models_made_of_functions_are_checked():
 
 def test_markov_of_a_family_has_its_support():
     model = Markov(MODELS["BernoulliArms"][0], [[0.9, 0.1], [0.3, 0.7]], n_paths=4)
-    check_model(model, K, reward=lambda n, rng: rng.integers(0, 2, n) * 1.0, order_free=False)
+    check_model(model, K, reward=lambda n, rng: rng.integers(0, 2, n) * 1.0)

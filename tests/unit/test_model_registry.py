@@ -153,7 +153,7 @@ def test_a_random_problem_of_every_family_conforms(name):
     kind = registry.find(name)
     model = kind.random(np.random.default_rng(3), 2, 3)
     context = (lambda n, rng: rng.standard_normal((n, 3, 3))) if model.n_features else None
-    check_model(model, 3, context, order_free=not hasattr(model, "n_particles"))
+    check_model(model, 3, context)
 
 
 def test_the_table_of_models_in_the_documentation_is_that_of_the_registry():

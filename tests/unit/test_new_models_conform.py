@@ -33,6 +33,7 @@ from latentbandits import (
     mUCB,
 )
 from latentbandits.models.composed.catch_all import with_catch_all
+from latentbandits.models.protocol import is_order_free
 from latentbandits.policies.ridge import RidgeUCB
 from latentbandits.testing import check_model, check_policy
 
@@ -175,7 +176,8 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name):
     model, context, reward, order_free = MODELS[name]
-    check_model(model, K, context, reward, order_free)
+    assert is_order_free(model) == order_free
+    check_model(model, K, context, reward)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -211,8 +213,8 @@ def test_every_policy_works_on_it(name):
      "LogisticLinear", "Markov of Gaussian"],
 )  # fmt: skip
 def test_thompson_sampling_on_it_conforms(name):
-    model, context, reward, order_free = MODELS[name]
-    check_policy(mmTS(model, propensity_draws=20), K, context, reward, order_free)
+    model, context, reward, _ = MODELS[name]
+    check_policy(mmTS(model, propensity_draws=20), K, context, reward)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +231,7 @@ def test_thompson_sampling_on_it_conforms(name):
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_policies_of_a_moving_world_conform(policy, context):
-    check_policy(policy, K, context, order_free=False)
+    check_policy(policy, K, context)
 
 
 def test_linucb_on_sums_conforms():
@@ -263,5 +265,4 @@ def test_a_known_offset_is_the_log_odds_of_an_intercept():
         4,
         lambda n, rng: rng.normal(size=(n, 4, 3)),
         lambda n, rng: rng.integers(0, 2, size=n).astype(float),
-        order_free=False,
     )

@@ -26,7 +26,7 @@ import scipy.stats  # noqa: F401
 
 from tools.mutation.covering import Coverage, record, source_files
 from tools.mutation.mutants import Mutant, key, mutants
-from tools.mutation.run import WarmTests, chosen, cold, is_warm
+from tools.mutation.run import WarmTests, chosen, cold
 
 Run = Callable[[Mutant, list[str], dict[str, float]], tuple[str, str]]
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
@@ -120,7 +120,7 @@ def main() -> int:
     for mutant in wanted:
         if mutant in outcomes:
             continue
-        warm = is_warm(mutant)
+        warm = mutant.in_function
         tests = coverage.tests(mutant) if warm else coverage.tests_of_module(mutant.path)
         picked = chosen(tests, coverage.seconds, arguments.budget)
         names = "\n".join(f"{test} {coverage.version[test]}" for test in picked)
@@ -134,8 +134,9 @@ def main() -> int:
             (warm_ones if warm else cold_ones)[mutant] = picked, version
 
     def run(mutants: dict[Mutant, tuple[list[str], str]], outcome: Run) -> None:
+        began = time.monotonic()
         for number, (mutant, (picked, version)) in enumerate(mutants.items(), 1):
-            if time.monotonic() - started > 60 * arguments.minutes:
+            if time.monotonic() - began > 60 * arguments.minutes:
                 return
             outcomes[mutant], test = outcome(mutant, picked, coverage.seconds)
             results.add(mutant, outcomes[mutant], test, version)

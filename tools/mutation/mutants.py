@@ -7,6 +7,7 @@ import copy
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -48,6 +49,7 @@ class Mutant:
     line: int
     end: int  # the last line of the changed expression; of a statement, its first line
     statement: int  # the first line of the statement around it
+    in_function: bool  # whether it is in the body of a function
     function: str  # qualified name, or "" for the module's own lines
     source: str  # the line, stripped
     change: str  # "a + b -> a - b"
@@ -63,11 +65,12 @@ def mutants(path: str) -> list[Mutant]:
     text = Path(path).read_text(encoding="utf-8")
     lines = text.splitlines()
     made = []
-    for index, (node, statement, function, change, _) in enumerate(_sites(ast.parse(text))):
+    for index, (node, place, function, change, _) in enumerate(_sites(ast.parse(text))):
+        statement, inside = place
         line = node.lineno
         source = lines[line - 1].strip()
         end = (node.end_lineno or line) if isinstance(node, ast.expr) else line
-        made.append(Mutant(path, index, line, end, statement, function, source, change))
+        made.append(Mutant(path, index, line, end, statement, inside, function, source, change))
     return made
 
 
@@ -88,16 +91,23 @@ def mutated_tree(path: str, index: int) -> ast.Module:
 
 def key(mutant: Mutant) -> str:
     """Return a key that changes when the module changes in any other way than comments."""
-    tree = mutated_tree(mutant.path, mutant.index)
-    return hashlib.sha256((mutant.path + ast.dump(tree)).encode()).hexdigest()[:24]
+    return hashlib.sha256(f"{_digest(mutant.path)} {mutant.index}".encode()).hexdigest()[:24]
+
+
+@cache
+def _digest(path: str) -> str:
+    return hashlib.sha256((path + ast.dump(original_tree(path))).encode()).hexdigest()
 
 
 def _sites(tree: ast.Module) -> Iterator[tuple]:
-    """Yield the node, its statement's line, its function, the change in words and its action."""
-    yield from _walk(tree, "", 1)
+    """Yield the node, its place, its function, the change in words and the change itself.
+
+    The place is the line of the statement around the node, and whether a function's body holds it.
+    """
+    yield from _walk(tree, "", (1, False))
 
 
-def _walk(node: ast.AST, function: str, statement: int) -> Iterator[tuple]:
+def _walk(node: ast.AST, function: str, place: tuple[int, bool]) -> Iterator[tuple]:
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list", "bases", "keywords") and isinstance(
             node, (ast.AnnAssign, ast.arg, ast.FunctionDef, ast.ClassDef)
@@ -111,10 +121,14 @@ def _walk(node: ast.AST, function: str, statement: int) -> Iterator[tuple]:
             name = function
             if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
                 name = f"{function}.{child.name}".lstrip(".")
-            first = child.lineno if isinstance(child, ast.stmt) else statement
+            line, inside = place
+            if isinstance(child, ast.stmt):
+                line = child.lineno
+            if field == "body" and isinstance(node, (ast.FunctionDef, ast.Lambda)):
+                inside = True
             for changed, *rest in _changes(child, name):
-                yield changed, first, *rest
-            yield from _walk(child, name, first)
+                yield changed, (line, inside), *rest
+            yield from _walk(child, name, (line, inside))
 
 
 def _is_type_checking(node: ast.AST) -> bool:

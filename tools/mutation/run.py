@@ -42,13 +42,6 @@ def chosen(tests: list[str], seconds: dict[str, float], budget: float) -> list[s
     return picked
 
 
-def is_warm(mutant: Mutant) -> bool:
-    """Tell whether the mutant changes the code of functions only."""
-    pairs = list(_changed_codes(*_codes(mutant)))
-    own = [old for old, _ in pairs if old.co_name == "<module>" or not _is_function(old)]
-    return all(_same_own_code(old, new) for old, new in pairs if old in own)
-
-
 class WarmTests:
     """A pytest plugin that hands the collected tests to `job` instead of running them."""
 
@@ -67,7 +60,9 @@ class WarmTests:
             if status:
                 raise SystemExit("the run of the mutants failed")
             return
-        pytest.main([*PYTEST_OPTIONS, *test_files()], plugins=[QuickHypothesis(), self])
+        pytest.main(
+            ["-p", "no:terminal", *PYTEST_OPTIONS, *test_files()], plugins=[QuickHypothesis(), self]
+        )
         sys.stdout.flush()
         os._exit(0 if self._done else 1)
 
@@ -211,20 +206,6 @@ def _changed_codes(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, Cod
     after = [c for c in new.co_consts if isinstance(c, CodeType)]
     for inner_old, inner_new in zip(before, after, strict=True):
         yield from _changed_codes(inner_old, inner_new)
-
-
-def _same_own_code(old: CodeType, new: CodeType) -> bool:
-    """Tell whether two code objects differ only in the functions that they contain."""
-
-    def own(code: CodeType) -> tuple[object, ...]:
-        constants = [(type(c), repr(c)) for c in code.co_consts if not isinstance(c, CodeType)]
-        return (code.co_code, constants, code.co_names)
-
-    return own(old) == own(new)
-
-
-def _is_function(code: CodeType) -> bool:
-    return bool(code.co_flags & 0x2)  # CO_NEWLOCALS: neither a module nor a class body
 
 
 def _place(code: CodeType) -> tuple[str, str, int]:

@@ -22,6 +22,7 @@ __all__ = [
     "Parameters",
     "Selectable",
     "average_rewards",
+    "is_order_free",
     "reward_laws",
 ]
 
@@ -234,3 +235,12 @@ class Extendable(Protocol):
 
         `other` is a model of the same class with one state.
         """
+
+
+def is_order_free(model: KnownModel) -> bool:
+    """Tell whether the order of a session's rewards does not matter to its posterior.
+
+    It matters where the state moves. It also matters to particles, whose class has
+    `order_free = False`; a model without this attribute is taken as exact.
+    """
+    return model.transition is None and bool(getattr(model, "order_free", True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray
@@ -16,6 +18,8 @@ class StationaryModel:
     subclass says otherwise.
     """
 
+    order_free: ClassVar[bool] = True
+    """Whether the order of a session's rewards does not matter to its posterior: it is exact."""
     state_prior: FloatArray
 
     @property

@@ -6,7 +6,7 @@ the mixture over latent states, sum_s P(s) F_{s,a}(x) = q.
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,47 +19,26 @@ from latentbandits.beliefs.quantiles import largest_quantiles
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics.laws import Component, Points
 from latentbandits.models.protocol import Context, KnownModel, Model, reward_laws
-from latentbandits.policies.checked import Choice, best_probabilities, choose_best
-from latentbandits.policies.decision import ActionProbabilities
-from latentbandits.policies.latent import JointPolicy, KnownPolicy, PosteriorPolicy
+from latentbandits.policies.latent import JointPolicy, KnownPolicy, LargestPosteriorScore
 
 
-class _Quantile(PosteriorPolicy[Any], ABC):
+class _Quantile(LargestPosteriorScore[Any], ABC):
     """The rule that both policies share; a subclass states the laws of the mean rewards."""
 
     row_wise: ClassVar[bool] = True
     quantile: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_quantile(self.quantile)
 
+    @abstractmethod
     def _laws(self, belief: Any, context: Context) -> tuple[Component, ...]:
         """Return P(mu(a, x, s, theta) | s) for every action."""
-        raise NotImplementedError
 
     def _scores(self, belief: Any, context: Context, eligible: BoolArray | None) -> FloatArray:
         weights = states.probabilities(belief.log_weights)
         return largest_quantiles(self._laws(belief, context), weights, self.quantile, eligible)
-
-    def _choose(
-        self,
-        belief: Any,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        scores = self._scores(belief, context, eligible)
-        return choose_best(scores, eligible, rng, propensity, belief.log_weights.argmax(axis=1))
-
-    def _probabilities(
-        self,
-        belief: Any,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return best_probabilities(self._scores(belief, context, eligible), eligible)
 
 
 @dataclass(frozen=True, eq=False)

@@ -154,8 +154,11 @@ class LargestScore(CheckedPolicy[BeliefT], ABC):
     row_wise: ClassVar[bool] = True
 
     @abstractmethod
-    def _scores(self, belief: BeliefT, context: Context) -> FloatArray:
-        """Return the score of every action, `(n_sessions, n_actions)`."""
+    def _scores(self, belief: BeliefT, context: Context, eligible: BoolArray | None) -> FloatArray:
+        """Return the score of every action, `(n_sessions, n_actions)`.
+
+        Scores of actions that are not eligible are ignored, so they need not be computed.
+        """
 
     def _believed_state(self, belief: BeliefT) -> IntArray | None:
         """Return the state that a decision reports, `(n_sessions,)`; None: state 0."""
@@ -169,8 +172,8 @@ class LargestScore(CheckedPolicy[BeliefT], ABC):
         rng: np.random.Generator,
         propensity: bool,
     ) -> Choice:
-        scores, state = self._scores(belief, context), self._believed_state(belief)
-        return choose_best(scores, eligible, rng, propensity, state)
+        scores = self._scores(belief, context, eligible)
+        return choose_best(scores, eligible, rng, propensity, self._believed_state(belief))
 
     def _probabilities(
         self,
@@ -179,7 +182,7 @@ class LargestScore(CheckedPolicy[BeliefT], ABC):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        return best_probabilities(self._scores(belief, context), eligible)
+        return best_probabilities(self._scores(belief, context, eligible), eligible)
 
 
 def choose_best(

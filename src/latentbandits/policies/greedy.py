@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 from latentbandits.beliefs import joint
 from latentbandits.beliefs.joint import JointBelief
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.protocol import Context, Model
-from latentbandits.policies.checked import LargestScore
-from latentbandits.policies.latent import JointPolicy
+from latentbandits.policies.latent import JointPolicy, LargestPosteriorScore
 
 
 @dataclass(frozen=True, eq=False)
-class mmGreedy(LargestScore[JointBelief], JointPolicy):
+class mmGreedy(LargestPosteriorScore[JointBelief], JointPolicy):
     """argmax_a of sum_s P(s) E[mu(a, x, s, theta) | s], on the joint belief of mmTS.
 
     Args:
@@ -28,9 +27,7 @@ class mmGreedy(LargestScore[JointBelief], JointPolicy):
 
     model: Model
 
-    def _scores(self, belief: JointBelief, context: Context) -> FloatArray:
+    def _scores(
+        self, belief: JointBelief, context: Context, eligible: BoolArray | None
+    ) -> FloatArray:
         return joint.mean_rewards(self.model, belief, context)
-
-    def _believed_state(self, belief: JointBelief) -> IntArray:
-        state: IntArray = belief.log_weights.argmax(axis=1)
-        return state

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Choice
 from latentbandits.policies.decision import ActionProbabilities
-from latentbandits.policies.latent import JointPolicy, KnownPolicy
+from latentbandits.policies.latent import JointPolicy, KnownPolicy, PosteriorPolicy
 
 
 class Scenarios(NamedTuple):
@@ -38,8 +39,38 @@ class Scenarios(NamedTuple):
     best: Best | None = None  # the best actions of every scenario, where they are known
 
 
+class InformationDirected(PosteriorPolicy[Any], ABC):
+    """Draw the action from the mixture of least information ratio over weighted scenarios."""
+
+    @abstractmethod
+    def _scenarios(self, belief: Any, context: Context, eligible: BoolArray | None) -> Scenarios:
+        """Return mean rewards that are possible, and their weights."""
+
+    def _choose(
+        self,
+        belief: Any,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        action, chance = _draw(self._scenarios(belief, context, eligible), rng)
+        state = belief.log_weights.argmax(axis=1)
+        return Choice(action, state, *((chance, "exact") if propensity else (None, "none")))
+
+    def _probabilities(
+        self,
+        belief: Any,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        mixture = _mixture(self._scenarios(belief, context, eligible))
+        return ActionProbabilities(mixture, "exact")
+
+
 @dataclass(frozen=True, eq=False)
-class mIDS(KnownPolicy):
+class mIDS(InformationDirected, KnownPolicy):
     """Information-directed sampling with a known model: the states are the scenarios, exactly.
 
     >>> from latentbandits.models import GaussianArms
@@ -62,31 +93,9 @@ class mIDS(KnownPolicy):
         known = self._best if context is None and eligible is None else None
         return Scenarios(rewards, states.probabilities(belief.log_weights), eligible, known)
 
-    def _choose(
-        self,
-        belief: KnownBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        action, chance = _draw(self._scenarios(belief, context, eligible), rng)
-        state = belief.log_weights.argmax(axis=1)
-        return Choice(action, state, *((chance, "exact") if propensity else (None, "none")))
-
-    def _probabilities(
-        self,
-        belief: KnownBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        mixture = _mixture(self._scenarios(belief, context, eligible))
-        return ActionProbabilities(mixture, "exact")
-
 
 @dataclass(frozen=True, eq=False)
-class mmIDS(JointPolicy):
+class mmIDS(InformationDirected, JointPolicy):
     """Information-directed sampling with an uncertain model: `draws` of (s, theta) are scenarios.
 
     The draws come from nodes that `seed` fixes, the same in every round and session
@@ -113,28 +122,6 @@ class mmIDS(JointPolicy):
     ) -> Scenarios:
         rewards = scenarios.rewards(self.model, belief, context, self.draws, self.seed)
         return Scenarios(rewards, np.full(rewards.shape[:2], 1 / self.draws), eligible)
-
-    def _choose(
-        self,
-        belief: JointBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        action, chance = _draw(self._scenarios(belief, context, eligible), rng)
-        state = belief.log_weights.argmax(axis=1)
-        return Choice(action, state, *((chance, "exact") if propensity else (None, "none")))
-
-    def _probabilities(
-        self,
-        belief: JointBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        mixture = _mixture(self._scenarios(belief, context, eligible))
-        return ActionProbabilities(mixture, "exact")
 
 
 def _mixture(given: Scenarios) -> FloatArray:

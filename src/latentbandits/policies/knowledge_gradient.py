@@ -14,9 +14,8 @@ from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.composed.known import Known
 from latentbandits.models.protocol import Context, KnownModel, Model, Parameters
-from latentbandits.policies.checked import Choice, best_probabilities, choose_best
-from latentbandits.policies.decision import ActionProbabilities, Decision
-from latentbandits.policies.latent import PosteriorPolicy, check_context
+from latentbandits.policies.decision import Decision
+from latentbandits.policies.latent import LargestPosteriorScore, check_context
 
 
 class PlanningBelief(NamedTuple):
@@ -27,7 +26,7 @@ class PlanningBelief(NamedTuple):
     rounds: FloatArray  # (n_sessions,)
 
 
-class Planning(PosteriorPolicy[PlanningBelief], ABC):
+class Planning(LargestPosteriorScore[PlanningBelief], ABC):
     """Play the action of the largest Q_k (`beliefs/planning.py`); a subclass states k and horizon.
 
     Rounds are counted by rewards. After the horizon the policy is greedy.
@@ -82,26 +81,6 @@ class Planning(PosteriorPolicy[PlanningBelief], ABC):
         if eligible is not None:
             values = np.where(eligible, values, -np.inf)
         return planning.resolve_ties(values)
-
-    def _choose(
-        self,
-        belief: PlanningBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        scores = self._scores(belief, context, eligible)
-        return choose_best(scores, eligible, rng, propensity, belief.log_weights.argmax(axis=1))
-
-    def _probabilities(
-        self,
-        belief: PlanningBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return best_probabilities(self._scores(belief, context, eligible), eligible)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.protocol import Context, KnownModel, Model
-from latentbandits.policies.checked import CheckedPolicy
+from latentbandits.policies.checked import CheckedPolicy, LargestScore
 from latentbandits.policies.decision import Decision
 
 
@@ -81,6 +81,14 @@ class PosteriorPolicy(LatentPolicy[WeightedBeliefT], ABC):
     def state_probabilities(self, belief: WeightedBeliefT) -> FloatArray:
         """Return P(s) given the session's rewards, `(n_sessions, n_states)`."""
         return states.probabilities(belief.log_weights)
+
+
+class LargestPosteriorScore(LargestScore[WeightedBeliefT], PosteriorPolicy[WeightedBeliefT], ABC):
+    """Play the action of the largest score; a decision reports the most probable state."""
+
+    def _believed_state(self, belief: WeightedBeliefT) -> IntArray:
+        state: IntArray = belief.log_weights.argmax(axis=1)
+        return state
 
 
 class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):

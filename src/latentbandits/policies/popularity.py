@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.models.checks import FloatArray, IntArray, session_count
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.protocol import Context, KnownModel
 from latentbandits.policies.checked import LargestScore
 from latentbandits.policies.decision import Decision
@@ -69,7 +69,7 @@ class Popularity(_Unpersonalised):
 
     model: KnownModel
 
-    def _scores(self, belief: Rounds, context: Context) -> FloatArray:
+    def _scores(self, belief: Rounds, context: Context, eligible: BoolArray | None) -> FloatArray:
         prior = np.exp(self.model.log_state_prior)
         scores = (prior[:, None, :] @ self.model.expected_rewards(context))[:, 0]
         return np.broadcast_to(scores, (len(belief.counts), scores.shape[1]))
@@ -90,6 +90,6 @@ class Uniform(_Unpersonalised):
 
     model: KnownModel
 
-    def _scores(self, belief: Rounds, context: Context) -> FloatArray:
+    def _scores(self, belief: Rounds, context: Context, eligible: BoolArray | None) -> FloatArray:
         n_sessions = len(belief.counts)
         return np.zeros((n_sessions, self._check_context(context, n_sessions)[1]))

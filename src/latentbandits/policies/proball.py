@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
 from latentbandits.policies.checked import LargestScore
 from latentbandits.policies.decision import Decision
@@ -129,7 +129,9 @@ class ProBALL(LargestScore[RoundSums]):
         features = checks.features(context, n_sessions, len(self.basis))
         return features, features.shape[1]
 
-    def _scores(self, belief: RoundSums, context: Context) -> FloatArray:
+    def _scores(
+        self, belief: RoundSums, context: Context, eligible: BoolArray | None
+    ) -> FloatArray:
         """Return the upper bound that is played, `(n, K)`."""
         assert context is not None
         rounds = belief.rounds[:, None]

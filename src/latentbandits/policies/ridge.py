@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
 from latentbandits.policies.checked import LargestScore
 from latentbandits.policies.decision import Decision
@@ -47,7 +47,9 @@ class RidgeUCB(LargestScore[FeatureSums]):
         features = checks.features(context, n_sessions, self.n_features)
         return features, features.shape[1]
 
-    def _scores(self, belief: FeatureSums, context: Context) -> FloatArray:
+    def _scores(
+        self, belief: FeatureSums, context: Context, eligible: BoolArray | None
+    ) -> FloatArray:
         assert context is not None
         precision = belief.squares + self.ridge * np.eye(self.n_features)
         columns = np.concatenate([belief.products[:, :, None], context.swapaxes(1, 2)], axis=2)

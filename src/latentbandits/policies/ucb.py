@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.protocol import Context
 from latentbandits.policies.checked import LargestScore
@@ -45,7 +45,9 @@ class UCB1(LargestScore[ArmStatistics]):
         checks.no_context("UCB1", context)
         return None, self.n_actions
 
-    def _scores(self, belief: ArmStatistics, context: Context) -> FloatArray:
+    def _scores(
+        self, belief: ArmStatistics, context: Context, eligible: BoolArray | None
+    ) -> FloatArray:
         """Return the upper confidence bound of every action; infinite where it was never tried."""
         untried = belief.counts == 0
         counts = np.where(untried, 1.0, belief.counts)
@@ -98,7 +100,9 @@ class LinUCB(LargestScore[LinearPosterior]):
     def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         return check_context(self.model, context, n_sessions)
 
-    def _scores(self, belief: LinearPosterior, context: Context) -> FloatArray:
+    def _scores(
+        self, belief: LinearPosterior, context: Context, eligible: BoolArray | None
+    ) -> FloatArray:
         mean, variance = self.model.posterior_rewards(belief, context)
         index: FloatArray = mean[:, 0] + self.alpha * np.sqrt(variance[:, 0])
         return index

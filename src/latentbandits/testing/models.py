@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.models.checks import Context, FloatArray, IntArray
-from latentbandits.models.protocol import Generative, KnownModel, Model
+from latentbandits.models.protocol import Generative, KnownModel, Model, is_order_free
 from latentbandits.models.support import Support
 from latentbandits.testing import likelihoods
 from latentbandits.testing.trees import assert_same, rows, snapshot
@@ -25,7 +25,7 @@ def check_model(
     n_actions: int,
     context: Draw | None = None,
     reward: Draw | None = None,
-    order_free: bool = True,
+    order_free: bool | None = None,
     support: Support | None = None,
 ) -> None:
     """Raise AssertionError, which names the broken promise, unless `model` keeps them all.
@@ -43,7 +43,8 @@ def check_model(
         context: `context(n_sessions, rng)` draws a context; None is no context.
         reward: `reward(n_sessions, rng)` draws rewards that the model takes; None draws them from
             the model itself if it can, else from a standard normal.
-        order_free: False for states that move and for particles, where the order matters.
+        order_free: whether the order of rewards does not matter; None asks the model
+            (`is_order_free`).
         support: the possible rewards; None is the `support` of the model, else all numbers.
 
     >>> from latentbandits import GaussianArms
@@ -67,6 +68,8 @@ def check_model(
     if not hasattr(model, "condition"):
         return
     uncertain: Model = model  # type: ignore[assignment]
+    if order_free is None:
+        order_free = is_order_free(model)
     _check_posterior(uncertain, n_actions, history, order_free)
     _check_sampler(uncertain, n_actions, history)
     learned, _ = _condition(uncertain, history[:2])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from latentbandits.beliefs.encoding import can_encode, decode, encode
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.protocol import is_order_free
 from latentbandits.models.trees import leaves
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
@@ -64,8 +65,8 @@ def check_policy(
     default no context, and standard normal rewards. The context of a population policy is a
     `Visit`, and its sessions are populations. Probabilities of actions and states are checked
     where the policy gives them. `order_free=False` says that the order of rewards matters, as it
-    does where states move, for policies that forget and for particles; None asks the class of the
-    policy.
+    does where states move, for policies that forget and for particles; None asks the policy and
+    its model.
 
     >>> from latentbandits import LinUCB
     >>> check_policy(LinUCB(2), 4, context=lambda n, rng: rng.normal(size=(n, 4, 2)))
@@ -77,7 +78,8 @@ def check_policy(
         reward or (lambda n, rng: rng.standard_normal(n)),
     )
     if order_free is None:
-        order_free = getattr(policy, "order_free", True)
+        model = getattr(policy, "model", None)
+        order_free = getattr(policy, "order_free", True) and (model is None or is_order_free(model))
     for check in CHECKS:
         if order_free or check is not _order_of_rewards:
             check(case)

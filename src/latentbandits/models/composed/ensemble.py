@@ -23,6 +23,7 @@ from latentbandits.models.protocol import (
     Model,
     Parameters,
     Selectable,
+    is_order_free,
     reward_laws,
 )
 from latentbandits.models.stationary import StationaryModel
@@ -99,6 +100,10 @@ class Ensemble(StationaryModel):
         else:
             prior = checks.state_prior(state_prior, np.empty((*lead, members[0].n_states, 1)))
         checks.set_fields(self, weights=shares, state_prior=prior)
+
+    @property
+    def order_free(self) -> bool:  # type: ignore[override]
+        return all(is_order_free(member) for member in self.models)
 
     @property
     def n_states(self) -> int:

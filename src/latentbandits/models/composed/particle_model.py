@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,7 @@ class ParticleModel(StationaryModel, ABC):
     function of its own history and of `seed` alone.
     """
 
+    order_free: ClassVar[bool] = False
     n_particles: int
     n_moves: int
     seed: int

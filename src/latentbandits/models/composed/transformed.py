@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.wrapping import Wrapping
-from latentbandits.models.protocol import Context, Model, Parameters
+from latentbandits.models.protocol import Context, Model, Parameters, is_order_free
 from latentbandits.models.summary import Summary
 from latentbandits.models.support import Interval
 
@@ -120,6 +120,10 @@ class TransformedRewards(Wrapping, ABC):
     @property
     def is_certain(self) -> bool:
         return self.model.is_certain
+
+    @property
+    def order_free(self) -> bool:
+        return is_order_free(self.model)
 
     @property
     def transition(self) -> None:

@@ -100,7 +100,7 @@ class ScoredPopulation(LargestScore[BeliefT], PopulationPolicy[BeliefT], ABC):
     """A population policy that plays the largest of its scores, ties at random."""
 
     @abstractmethod
-    def _scores(self, belief: BeliefT, context: Any) -> FloatArray:
+    def _scores(self, belief: BeliefT, context: Any, eligible: BoolArray | None) -> FloatArray:
         """Return the score of every action for the user who asks, `(B, K)`."""
 
 

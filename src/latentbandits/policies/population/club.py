@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from latentbandits.models import checks
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.population import chunks
 from latentbandits.policies.population.base import (
@@ -112,7 +112,7 @@ class CLUB(ScoredPopulation[ClubBelief]):
             no_cuts(self._graph, n),
         )
 
-    def _scores(self, belief: ClubBelief, context: Any) -> FloatArray:
+    def _scores(self, belief: ClubBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
         assert context.features is not None
         component = belief.component[np.arange(len(context.user)), context.user]
         ridge = chunks.take(belief.pooled, component)

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
-from latentbandits.policies.checked import Choice, choose_best
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.population.base import (
     ScoredPopulation,
@@ -122,15 +121,10 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
         features: FloatArray = self._items[b if len(self._items) > 1 else 0]
         return features
 
-    def _scores(self, belief: CofibaBelief, context: Any) -> FloatArray:
-        return self._scores_of(belief, context, None)
-
-    def _scores_of(
-        self, belief: CofibaBelief, visit: Visit, eligible: BoolArray | None
-    ) -> FloatArray:
+    def _scores(self, belief: CofibaBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
         """Return the scores of the eligible items, -inf for all others: `(B, n_items)`."""
-        scores = np.full((len(visit.user), self._items.shape[1]), -np.inf)
-        for b, i in enumerate(visit.user.tolist()):
+        scores = np.full((len(context.user), self._items.shape[1]), -np.inf)
+        for b, i in enumerate(context.user.tolist()):
             items, cluster = self._item_features(b), belief.item_cluster[b]
             shown = np.arange(len(items)) if eligible is None else np.flatnonzero(eligible[b])
             for h in np.unique(cluster[shown]).tolist():
@@ -145,16 +139,6 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
                     ridge, items[mine][None], self.alpha, belief.rounds[b : b + 1]
                 )[0]
         return scores
-
-    def _choose(
-        self,
-        belief: CofibaBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        return choose_best(self._scores_of(belief, context, eligible), eligible, rng, propensity)
 
     def _learn(
         self,

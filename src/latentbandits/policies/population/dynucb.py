@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from latentbandits.models import checks
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.population import chunks
 from latentbandits.policies.population.base import (
@@ -95,7 +95,7 @@ class DynUCB(ScoredPopulation[DynBelief]):
             np.zeros((n, k, d)),
         )
 
-    def _scores(self, belief: DynBelief, context: Any) -> FloatArray:
+    def _scores(self, belief: DynBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
         assert context.features is not None
         population = np.arange(len(context.user))
         cluster = chunks.take(belief.users, context.user).cluster

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.population import chunks
@@ -82,7 +82,9 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
         group: IntArray = self._labels[population, visit.user]
         return group
 
-    def _scores(self, belief: GroupedBelief, context: Any) -> FloatArray:
+    def _scores(
+        self, belief: GroupedBelief, context: Any, eligible: BoolArray | None
+    ) -> FloatArray:
         assert context.features is not None
         ridge = chunks.take(belief.groups, self._group(context))
         return optimistic_index(ridge, context.features, self.alpha, belief.rounds)

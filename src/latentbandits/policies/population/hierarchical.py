@@ -241,7 +241,7 @@ class HierUCB(ScoredPopulation[HierBelief], _Hierarchical):
     hyper_spread: float = 1.0
     width: float = 1.0
 
-    def _scores(self, belief: HierBelief, context: Any) -> FloatArray:
+    def _scores(self, belief: HierBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
         assert context.features is not None
         posterior = self.user_posterior(belief, context.user)
         mean = (context.features @ posterior.mean[:, :, None])[:, :, 0]

@@ -107,7 +107,7 @@ class SCLUB(ScoredPopulation[SclubBelief]):
             start_counts=np.zeros((n, m)),
         )
 
-    def _scores(self, belief: SclubBelief, context: Any) -> FloatArray:
+    def _scores(self, belief: SclubBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
         assert context.features is not None
         mine = belief.set_of[np.arange(len(context.user)), context.user]
         ridge = chunks.take(belief.set_ridges, mine)

@@ -22,6 +22,7 @@ from latentbandits.models.artefacts.files import (
 )
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.growing import add_average
+from latentbandits.models.protocol import is_order_free as model_is_order_free
 from latentbandits.policies.protocol import AnyPolicy, learns_from_any
 from latentbandits.policies.registry import AUTO, PolicySpec
 from latentbandits.serving.engine.actions import ActionSpace, action_space
@@ -356,13 +357,10 @@ def model_row(files: Mapping[str, bytes], name: str) -> ModelRow:
     return ModelRow(content_id(files), name, msgspec.msgpack.encode(dict(files)))
 
 
-_EXACT = ("latentbandits.models.arms.", "latentbandits.models.linear.gaussian")
-
-
 def is_order_free(policy: AnyPolicy, model: Any) -> bool:
     """Return whether the order of a session's rewards does not matter to its belief, to rounding.
 
-    That holds for conjugate models, whose posteriors are exact.
+    That holds for models whose posteriors are exact; a model or a policy has to say so.
     """
-    exact = type(model).__module__.startswith(_EXACT)
+    exact = hasattr(model, "order_free") and model_is_order_free(model)
     return exact and getattr(policy, "order_free", False) and learns_from_any(policy)
