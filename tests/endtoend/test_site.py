@@ -13,6 +13,7 @@ from tools.site import links, navigation, omissions
 from tools.site.reference import command_line, docstrings
 from tools.site.stage import ROOT, relinked, stage
 
+from latentbandits.experiments import EXPERIMENTS
 from latentbandits.serving.http import endpoints
 
 PAGES = [ROOT / "README.md", *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -83,6 +84,18 @@ def test_every_page_is_in_the_menu_once(docs):
     listed = [page for pages in navigation.sections(docs).values() for page in pages]
     there = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} - {"index.md"}
     assert sorted(listed) == sorted(there)
+
+
+def test_pages_that_the_menu_names_exist(docs):
+    named = {page for pages in navigation.SECTIONS.values() for page in pages}
+    coming = {"logs-larger-than-memory.md", "what-you-know-about-users-and-items.md"}
+    assert sorted(page for page in named - coming if not (docs / page).is_file()) == []
+
+
+def test_every_experiment_is_listed():
+    page = (ROOT / "docs" / "evidence" / "experiments.md").read_text()
+    for experiment in EXPERIMENTS:
+        assert f"| `{experiment.name}` |" in page, experiment.name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -86,6 +86,7 @@ def configuration(docs: Path) -> dict[str, object]:
         "extra": {"polyfills": ["assets/iframe-worker.js"], "generator": False},
         "markdown_extensions": [
             "admonition",
+            "def_list",
             "attr_list",
             "md_in_html",
             "tables",

@@ -10,8 +10,8 @@ from tools.site.reference import PAGES
 
 SECTIONS: dict[str, list[str]] = {
     "Tutorials": [
-        "tutorials/five-minutes.md",
         "tutorials/from-a-log-to-a-service.md",
+        "tutorials/five-minutes.md",
         "tutorials/a-research-run.md",
     ],
     "How to": [
@@ -46,7 +46,7 @@ SECTIONS: dict[str, list[str]] = {
     ],
     "Examples": [],
     "Reference": ["reference/index.md"],
-    "Evidence": [],
+    "Evidence": ["evidence/experiments.md", "evidence/movielens.md"],
     "Project": ["project/versioning.md"],
 }
 """Pages by section, in order. Pages that are not named join the section of their folder."""
