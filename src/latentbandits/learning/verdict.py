@@ -1,9 +1,10 @@
 """Is the model worth using, and with which policy? Held-out users' real rewards decide.
 
 Replay (`replay.py`) is honest but noisy: it can tell a bad policy from a good one, not two good
-ones. Simulation from the model has no noise to speak of, but believes the model. So the policy that
-is recommended is the best under simulation among those that are not more than two paired standard
-errors below the best in replay.
+ones. Simulation from the model has little noise, but believes the model. So the policy that is
+recommended is the best under simulation among those that are not more than two paired standard
+errors below the best in replay. Where simulation does not tell policies apart, replay does. A
+policy that pays for what it learns with its first rounds is left out where there is another one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.learning import replay as replays
 from latentbandits.learning import user_hash
 from latentbandits.learning.engines.engine import AnyLog, summary_of
@@ -28,6 +30,7 @@ from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.estimate import Estimate
+from latentbandits.simulation.simulate import simulate
 from latentbandits.simulation.tune import Candidate, tune
 
 Verdict = Literal["helps", "no difference", "harms"]
@@ -39,7 +42,7 @@ BASELINES = ("uniform", POPULARITY, FOLD_IN, "TS", "LinTS")
 
 CANDIDATES = {
     "arms": (
-        "mmGreedy", "mIDS", "mBayesUCB(quantile=0.9)", "mmBayesUCB(quantile=0.9)", "mmTS", "mTS",
+        "mmGreedy", "mIDS", "mmBayesUCB(quantile=0.6)", "mmBayesUCB(quantile=0.9)", "mmTS", "mTS",
         "mUCB",
     ),
     "context": (
@@ -56,6 +59,12 @@ UNJUDGED = "mmTS"
 SIMULATED_ROUNDS = 100
 """Rounds that users drawn from the model play, to rank the policies that replay does not veto."""
 
+FIRST_ROUNDS, MOST_LOST = 10, 0.04
+"""A policy that under simulation loses a larger share of popularity's reward in the first rounds
+is not recommended where there is another one."""
+
+_FIRST_USERS = 1_000  # users of the model that play the first rounds
+
 MOST_USERS = 2_000
 MOST_USERS_OF_PARTICLES = 200
 """Users that are played: enough for the differences that matter. Beliefs of a model of particles
@@ -71,12 +80,24 @@ CAVEAT = (
 
 
 @dataclass(frozen=True, eq=False)
+class Simulated:
+    """Users drawn from the model; empty where nothing was simulated."""
+
+    regret: Mapping[str, Estimate]  # over SIMULATED_ROUNDS
+    behind: Mapping[str, Estimate]  # regret less the least one, paired by user
+    lost: Mapping[str, float]  # share of popularity's reward that the first rounds cost
+
+
+NOT_SIMULATED = Simulated({}, {}, {})
+
+
+@dataclass(frozen=True, eq=False)
 class Judgement:
     """The outcome of replay and simulation; `report()` is its form in report.json."""
 
     replay: Replay
     candidates: tuple[str, ...]  # policies on the model that can be recommended
-    simulated: Mapping[str, Estimate]  # regret over SIMULATED_ROUNDS with users of the model
+    simulated: Simulated
     value_of_state: float  # reward a round that knowing the state adds to the best average action
 
     @property
@@ -102,25 +123,34 @@ class Judgement:
     def recommended(self) -> str:
         """The least regret under simulation among those that replay does not veto.
 
-        Where there is a choice, a policy that starts clearly below popularity is left out.
+        Where there is a choice, policies that start clearly below popularity, in replay or under
+        simulation, are left out. Of those that simulation does not tell from the best, the one
+        that earns most in replay.
         """
         if not self.admitted:
             return POPULARITY
-        steady = [
-            name
-            for name in self.admitted
-            if not any(
-                _clearly_below(self.replay.difference(name, POPULARITY, h))
-                for h in self.replay.horizons
-            )
-        ]
-        return max(steady or self.admitted, key=self._expected)
+        steady = [name for name in self.admitted if not self._falls_short(name)] or self.admitted
+        cheap = [name for name in steady if self.simulated.lost.get(name, 0.0) <= MOST_LOST]
+        return self._best_of(cheap or steady)
 
-    def _expected(self, name: str) -> float:
-        """Regret under simulation, negated; the reward in replay where nothing was simulated."""
-        if not self.simulated:
+    def _falls_short(self, name: str) -> bool:
+        """Whether replay shows the policy clearly below popularity over some rounds 1..H."""
+        return any(
+            _clearly_below(self.replay.difference(name, POPULARITY, h))
+            for h in self.replay.horizons
+        )
+
+    def _best_of(self, names: Sequence[str]) -> str:
+        def earned(name: str) -> float:
             return self.replay.reward(name, self.horizon).mean
-        return -self.simulated[name].mean
+
+        behind = self.simulated.behind
+        known = [name for name in names if name in behind]
+        if not known:
+            return max(names, key=earned)
+        least = min(behind[name].mean for name in known)
+        close = [n for n in known if behind[n].mean - least <= CLEAR * behind[n].stderr]
+        return max(close, key=earned)
 
     @property
     def judged(self) -> str:
@@ -162,8 +192,13 @@ class Judgement:
             mean, stderr = self.replay.curve(name)
             curves.append({"policy": name, "reward": mean.tolist(), "stderr": stderr.tolist()})
         simulated = [
-            {"policy": name, "regret": found.mean, "stderr": found.stderr}
-            for name, found in self.simulated.items()
+            {
+                "policy": name,
+                "regret": found.mean,
+                "stderr": found.stderr,
+                "lost_first": self.simulated.lost.get(name),
+            }
+            for name, found in self.simulated.regret.items()
         ]
         return {
             "verdict": self.verdict,
@@ -252,27 +287,51 @@ def judge_policies(
         for name, policy in others.items()
     }
     played = replays.replay(players, log, most_rounds=most_rounds, seed=seed, progress=bar)
-    before = Judgement(played, tuple(on_model), {}, value_of_state(learned, log, seed))
+    value = value_of_state(learned, log, seed)
+    before = Judgement(played, tuple(on_model), NOT_SIMULATED, value)
     admitted = {name: on_model[name] for name in before.admitted}
     return replace(before, simulated=_simulate(admitted, learned, log, seed, bar))
 
 
 def _simulate(
     policies: Mapping[str, AnyPolicy], learned: Learned, log: Log, seed: int, bar: Progress
-) -> dict[str, Estimate]:
-    """Regret of each policy over `SIMULATED_ROUNDS` with users drawn from the model (`tune`).
+) -> Simulated:
+    """Play each policy over `SIMULATED_ROUNDS` with users drawn from the model (`tune`).
 
     A policy that `tune` drops early has played fewer users, who may have been easy ones. So its
     regret is the winner's, over all users, plus the difference over the users that both played.
     A large catalogue offers sets of actions as replay does.
     """
     if len(policies) < 2 or isinstance(learned.model, ParticleModel):
-        return {}
+        return NOT_SIMULATED
     contexts = None if learned.features is None else learned.features[offered_sets(log, seed)]
     tuning = tune(
         learned.model, SIMULATED_ROUNDS, contexts, list(policies), seed=seed, progress=bar
     )
-    return paired_regrets(tuning.table)
+    behind = {row.policy: row.behind for row in tuning.table}
+    users = UsersOfModel(learned.model, contexts)
+    return Simulated(paired_regrets(tuning.table), behind, _lost_first(policies, users, seed))
+
+
+def _lost_first(
+    policies: Mapping[str, AnyPolicy], users: UsersOfModel, seed: int
+) -> dict[str, float]:
+    """The share of popularity's reward that each policy loses in its first rounds.
+
+    Empty where popularity earns nothing, so that there is no share.
+    """
+    popular = build(POPULARITY, Inputs(users.model))
+    played = simulate(
+        {**policies, POPULARITY: popular},
+        users,
+        n_runs=_FIRST_USERS,
+        horizon=FIRST_ROUNDS,
+        seed=seed,
+    )
+    level = played[POPULARITY].reward.mean
+    if level <= 0:
+        return {}
+    return {name: 1 - played[name].reward.mean / level for name in policies}
 
 
 def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:
