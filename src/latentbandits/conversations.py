@@ -104,10 +104,12 @@ class Conversations:
         request_id: str | None = None,
         default: str | None = None,
         exclude: Sequence[str] | None = None,
+        user_features: Mapping[str, str | float | bool | None] | None = None,
     ) -> Conversation[Decided]:
         """Return the service's decision; `default`, marked as a fallback, if no answer comes.
 
         Without `actions` all actions of the model are eligible but those that `exclude` names.
+        `user_features` are the attributes of a new session's user, by name.
         """
         request = DecideRequest(
             session,
@@ -116,6 +118,7 @@ class Conversations:
             request_id or str(uuid.uuid4()),
             default if actions is not None and default in actions else None,
             None if exclude is None else list(exclude),
+            None if user_features is None else dict(user_features),
         )
         send = Send("POST", "/v1/decide", msgspec.json.encode(request))
         try:

@@ -42,6 +42,7 @@ SCHEMA = polars.Schema(
         "reward_time": polars.Datetime("ms", "UTC"),
         "fallback": polars.Boolean(),
         "cursor": polars.String(),
+        "user_features": polars.String(),
     }
 )
 _NESTED = ("eligible", "features", "state_probabilities")
@@ -170,5 +171,7 @@ def frame(entries: list[LogEntry]) -> polars.DataFrame:
     for row in rows:
         for name in ("time", "reward_time"):
             row[name] = None if row[name] is None else round(row[name] * 1000)
+        users = row["user_features"]
+        row["user_features"] = None if users is None else msgspec.json.encode(users).decode()
     table = polars.DataFrame({name: [row[name] for row in rows] for name in SCHEMA}, _NUMBERED)
     return table.cast(SCHEMA)

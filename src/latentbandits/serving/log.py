@@ -10,7 +10,7 @@ import numpy as np
 from latentbandits.serving.engine.actions import decode_eligible
 from latentbandits.serving.engine.ids import decision_id
 from latentbandits.serving.engine.library import ActionNames
-from latentbandits.serving.engine.sessions import floats
+from latentbandits.serving.engine.sessions import decode_user, floats
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.log_entries import LogEntry, RewardEntry
 from latentbandits.serving.records import FALLBACK, DecisionRow, LoggedEvent, RewardRow
@@ -94,6 +94,7 @@ def log_entry(event: LoggedEvent, names: ActionNames, store_id: bytes) -> LogEnt
         eligible=eligible,
         features=features,
         cursor=cursor_of(store_id, event.position),
+        user_features=decode_user(event.user_features),
     )
 
 

@@ -35,6 +35,7 @@ class LogEntry(Event, frozen=True):
     eligible: list[str]
     features: list[list[float]] | None
     cursor: str
+    user_features: dict[str, str | float | bool | None] | None = None
 
 
 class RewardEntry(msgspec.Struct, frozen=True):

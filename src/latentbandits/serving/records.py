@@ -37,6 +37,7 @@ class SessionRow(msgspec.Struct, frozen=True, gc=False):
     merged_at: int | None = None
     members: int = 0  # sessions that were merged into it
     revision: int = 0  # counts corrections and merges: a belief of another revision is stale
+    user_features: bytes | None = None  # JSON of the user's attributes, as the session began
 
 
 class DecisionRow(msgspec.Struct, frozen=True, gc=False):
@@ -138,3 +139,4 @@ class LoggedEvent(msgspec.Struct, frozen=True):
     decision: DecisionRow
     reward: RewardRow | None  # of a reward event; None: the event is the decision
     current: RewardRow | None
+    user_features: bytes | None = None  # of the session, as JSON

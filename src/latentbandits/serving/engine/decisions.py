@@ -115,10 +115,10 @@ class Decisions:
                 return answer_of(earlier, is_new=self._library.is_new_action(earlier))
         if request.session in self._claimed:
             self._settle_all()
-        live = self._sessions.open(request.session)
+        live = self._sessions.open(request.session, request.user_features)
         if live.row.key in self._claimed:  # by another name
             self._settle_all()
-            live = self._sessions.open(request.session)
+            live = self._sessions.open(request.session, request.user_features)
         if request.default is not None:
             _check_default(request)
         live, asked = self._fitted(live, request)
@@ -307,8 +307,9 @@ def decision_row(one: Waiting, chosen: Chosen | None) -> DecisionRow:
 def _fingerprint(request: DecisionRequest) -> bytes:
     """Return a hash of a request: that of version 0.1.0 where it has none of the newer fields."""
     fields = msgspec.structs.asdict(request)
-    if request.exclude is None:
-        del fields["exclude"]
+    for newer in ("exclude", "user_features"):
+        if fields[newer] is None:
+            del fields[newer]
     return hashlib.blake2b(_encode(fields), digest_size=16).digest()
 
 

@@ -337,6 +337,7 @@ class Engine:
             seen=self.clock(),
             members=a.members + b.members + 1,
             revision=a.revision + 1,
+            user_features=a.user_features or b.user_features,
         )
         together = self.sessions.together(kept, merged, row)
         self.store.put_session(

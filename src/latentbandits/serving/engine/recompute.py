@@ -10,7 +10,7 @@ from latentbandits.serving.engine.actions import Excluded, decode_eligible
 from latentbandits.serving.engine.engine import Engine, answer_of
 from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.replay import replay
-from latentbandits.serving.engine.sessions import Live, state_probabilities
+from latentbandits.serving.engine.sessions import Live, first_belief, state_probabilities
 from latentbandits.serving.engine.values import Decided, DecisionRequest
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import FALLBACK
@@ -40,7 +40,8 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     if any(served.lacks(one.decision) for one in known) or not all(map(served.space.has, named)):
         served = engine.library.grown(row.model, before=order)
         group = served.of_group(row.group)
-    belief = replay(group, served.id, served.space, known)
+    start = first_belief(group.policy, session)
+    belief = replay(group, served.id, served.space, known, start)
     then = msgspec.structs.replace(session, rounds=row.round - 1, model=row.model, group=row.group)
     states = state_probabilities(group.policy, belief)[0]
     live = Live(then, served, group, belief, states, len(known))

@@ -5,20 +5,22 @@ from __future__ import annotations
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
 
 from latentbandits.beliefs.encoding import BeliefError, decode, encode
+from latentbandits.models.attributes.parts import part
+from latentbandits.policies.begin import begin, gate_of
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.serving.engine.groups import Group, group_of
 from latentbandits.serving.engine.ids import OrderSequence
 from latentbandits.serving.engine.library import GroupPolicy, Library, ServedModel
 from latentbandits.serving.engine.replay import replay
 from latentbandits.serving.engine.statistics import Changes
-from latentbandits.serving.errors import Damaged
+from latentbandits.serving.errors import Conflict, Damaged, Invalid
 from latentbandits.serving.records import (
     DecisionRow,
     RewardedDecision,
@@ -167,10 +169,15 @@ class Sessions:
 
     # finding
 
-    def open(self, name: str) -> Live:
-        """Return the session of this name, begun anew (but not yet saved) if there is none."""
+    def open(self, name: str, user: Mapping[str, Any] | None = None) -> Live:
+        """Return the session of this name, begun anew (but not yet saved) if there is none.
+
+        Conflict if it began with other attributes of the `user`.
+        """
         found = self.find(name)
         if found is not None:
+            if user is not None:
+                _check_same(found.row, user)
             return found
         activation = self._library.active
         group = group_of(name, self._salt, self._groups)
@@ -189,13 +196,25 @@ class Sessions:
             reward_sum=0.0,
             last_order=key,
             probabilities=b"",
+            user_features=None if user is None else _encode_user(user),
         )
+        if user is not None:
+            self._check_user(activation.model, user)
         return self._fresh(row)
+
+    def _check_user(self, model: str, user: Mapping[str, Any]) -> None:
+        """Refuse attributes that the model's gate does not know; without one, all are logged."""
+        gate = part(self._library.served(model).model, "gate")
+        if gate is not None:
+            try:
+                gate.check(user)
+            except ValueError as error:
+                raise Invalid(str(error)) from None
 
     def _fresh(self, row: SessionRow, served: ServedModel | None = None) -> Live:
         served = served or self._library.served(row.model)
         group = served.of_group(row.group)
-        belief = group.policy.init(1)
+        belief = first_belief(group.policy, row)
         return Live(row, served, group, belief, state_probabilities(group.policy, belief)[0])
 
     def find(self, name: str) -> Live | None:
@@ -417,6 +436,7 @@ class Sessions:
         belief of the other.
         """
         alike = into.served is other.served and into.group.text == other.group.text
+        alike = alike and into.row.user_features == other.row.user_features
         if not alike or not into.group.order_free:
             return None
         large, small = (into, other) if into.learned >= other.learned else (other, into)
@@ -488,6 +508,39 @@ def _decoded(fresh: Live, snapshot: SnapshotRow) -> Live:
     belief = decode(fresh.policy, snapshot.belief)
     states = state_probabilities(fresh.policy, belief)[0]
     return fresh.with_belief(fresh.row, belief, states, snapshot.learned, snapshot.learned_to)
+
+
+def first_belief(policy: AnyPolicy, row: SessionRow) -> Any:
+    """Return the belief of a session without rewards: the prior given its user's attributes.
+
+    Attributes that this model's gate lacks, after a change of models, are left out.
+    """
+    user = decode_user(row.user_features)
+    gate = None if user is None else gate_of(policy)
+    if user is None or gate is None:
+        return policy.init(1)
+    known = {name: value for name, value in user.items() if name in gate.names}
+    try:
+        return begin(policy, [known])
+    except ValueError:  # a value of another kind than this gate's
+        return policy.init(1)
+
+
+_encode_user = msgspec.json.Encoder(order="sorted").encode
+
+
+def decode_user(data: bytes | None) -> dict[str, Any] | None:
+    """Return the attributes of a session's user, by name."""
+    return None if data is None else msgspec.json.decode(data, type=dict[str, Any])
+
+
+def _check_same(row: SessionRow, user: Mapping[str, Any]) -> None:
+    if row.user_features != _encode_user(user):
+        began = row.user_features.decode() if row.user_features else "none"
+        raise Conflict(
+            f"session {row.name!r} began with the user_features {began}, which hold for the whole "
+            "session: send the same ones, or leave them out"
+        )
 
 
 def _too_short(row: SessionRow) -> Damaged:

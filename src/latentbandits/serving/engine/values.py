@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
+UserValue: TypeAlias = str | float | bool | None
 RewardAnswer = Literal["applied", "duplicate", "late"]
 
 
@@ -16,6 +17,8 @@ class DecisionRequest(msgspec.Struct, frozen=True):
     actions of the model are eligible but those that `exclude` names. The same `request_id` again
     gives the same decision.
     `default` is played, marked as a fallback, where no model ever had one of the actions.
+    `user_features` in a session's first request are the attributes of its user, by name; later
+    requests may repeat them, but state no others.
     """
 
     session: str
@@ -24,6 +27,7 @@ class DecisionRequest(msgspec.Struct, frozen=True):
     request_id: str | None = None
     default: str | None = None
     exclude: list[str] | None = None
+    user_features: dict[str, UserValue] | None = None
 
 
 class Decided(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ MAX_BATCH = 100
 MAX_ACTIONS = 1_000
 MAX_PAGE = 1_000  # events or decisions
 MAX_FEATURES = 1_000
+MAX_ATTRIBUTES = 100
 LARGEST = 1e9  # of a reward or a feature: far beyond any use, far below any overflow
 
 Id = Annotated[
@@ -43,6 +44,8 @@ Features = Annotated[
     list[Annotated[list[Number], Meta(min_length=1, max_length=MAX_FEATURES)]],
     Meta(min_length=1, max_length=MAX_ACTIONS),
 ]
+Text = Annotated[str, Meta(max_length=200)]
+UserFeatures = Annotated[dict[Id, Text | Number | bool | None], Meta(max_length=MAX_ATTRIBUTES)]
 Actions = Annotated[list[Id], Meta(min_length=1, max_length=MAX_ACTIONS)]
 
 
@@ -58,6 +61,8 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     is the same decision.
     An action that the model lacks, but an earlier one had, is a new action, marked as a fallback
     where it is chosen. `default` is played, so marked, where no model ever had one of the actions.
+    `user_features` in a session's first request are the attributes of its user, by name: they hold
+    for the whole session, and a later request that states others is refused (409).
     """
 
     session: Annotated[Id, Meta(examples=["ann"])]
@@ -66,6 +71,7 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     request_id: Id | None = None
     default: Id | None = None
     exclude: Actions | None = None
+    user_features: UserFeatures | None = None
 
 
 class RewardRequest(RewardReport, frozen=True, forbid_unknown_fields=True):
@@ -115,6 +121,7 @@ class SessionView(msgspec.Struct, frozen=True):
     state_probabilities: list[float]
     belief: dict[str, Any]
     history: list[Event]
+    user_features: dict[str, Any] | None = None
 
 
 class ModelView(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import numpy as np
 from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.engine import SessionDetails
 from latentbandits.serving.engine.library import ModelSummary
+from latentbandits.serving.engine.sessions import decode_user
 from latentbandits.serving.http.messages import Event, ModelView, SessionView
 from latentbandits.serving.log import event_fields
 
@@ -66,6 +67,7 @@ def session_view(details: SessionDetails) -> SessionView:
             Event(**event_fields(one.decision, one.reward, is_new=is_new))
             for one, is_new in zip(details.decisions, details.of_new_actions, strict=True)
         ],
+        user_features=decode_user(row.user_features),
     )
 
 

@@ -318,4 +318,5 @@ class MemoryStore:
                     decision,
                     reward,
                     self.reward_of(decision.order),
+                    self._sessions[decision.session].user_features,
                 )

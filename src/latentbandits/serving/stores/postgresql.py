@@ -19,7 +19,7 @@ from latentbandits.serving.errors import (
 )
 from latentbandits.serving.records import LoggedEvent, ModelRow
 from latentbandits.serving.stores.migration import create, upgrade
-from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2
+from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2, VERSION_4
 from latentbandits.serving.stores.sql import (
     MODELS,
     SELECT_EVENTS,
@@ -202,7 +202,7 @@ class PostgresqlLog:
         if version < SCHEMA_VERSION:
             self._connection.close()
             raise StoreError(
-                "this PostgreSQL store was written by latentbandits 0.1.0: start `latentbandits "
+                "this PostgreSQL store was written by an older version: start `latentbandits "
                 "serve` on it once, which brings it up to date"
             )
 
@@ -337,6 +337,9 @@ def _migrate(connection: DeadlineConnection) -> None:
         version = check_version(connection)
         if version == 0:
             create(run, _STREAM)
+        elif version == 3:
+            for statement in VERSION_4:
+                run(statement, ())
         elif version < SCHEMA_VERSION:
             for statements in VERSION_2[version:]:
                 for statement in statements:

@@ -48,7 +48,7 @@ TABLES = (
         rounds BIGINT NOT NULL, rewards BIGINT NOT NULL, reward_sum DOUBLE PRECISION NOT NULL,
         last_order BIGINT NOT NULL, probabilities BLOB NOT NULL, open SMALLINT NOT NULL,
         merged_into BIGINT, merged_at BIGINT, members BIGINT NOT NULL, revision BIGINT NOT NULL,
-        checksum BIGINT NOT NULL)""",
+        user_features BLOB, checksum BIGINT NOT NULL)""",
     """CREATE TABLE decisions (
         id BIGINT PRIMARY KEY, token BIGINT NOT NULL, session BIGINT NOT NULL,
         round BIGINT NOT NULL, time BIGINT NOT NULL, model TEXT NOT NULL,
@@ -96,4 +96,7 @@ OLD_INDEXES = (
     "sessions_name", "sessions_open", "sessions_merged", "sessions_seen_open",
     "sessions_seen_closed", "decisions_session", "decisions_request", "decisions_event",
 )  # fmt: skip
-SCHEMA_VERSION = 3
+VERSION_4 = ("ALTER TABLE sessions ADD COLUMN user_features BLOB",)
+"""From version 3: the attributes of a session's user."""
+
+SCHEMA_VERSION = 4

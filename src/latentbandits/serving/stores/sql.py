@@ -87,7 +87,7 @@ _ROOT = """WITH RECURSIVE path(key, merged_into, depth) AS (
     FROM sessions s JOIN path ON s.key = path.merged_into)
     SELECT key FROM path ORDER BY depth DESC LIMIT 1"""
 _LATEST = "(SELECT max(x.id) FROM rewards x WHERE x.decision = d.id)"
-SELECT_EVENTS = f"""SELECT s.position, o.position, n.name, s.kind, {DECISIONS.listed("d")},
+SELECT_EVENTS = f"""SELECT s.position, o.position, n.name, n.user_features, {DECISIONS.listed("d")},
     {REWARDS.listed("r")}, {REWARDS.listed("c")}
     FROM stream s LEFT JOIN rewards r ON r.id = s.id
     JOIN decisions d ON d.id = COALESCE(r.decision, s.id)
@@ -133,7 +133,7 @@ def _reward(values: Row) -> RewardRow | None:
 
 def logged(values: Row) -> LoggedEvent:
     """Return the event of a row of `SELECT_EVENTS`."""
-    position, decided_at, name, _, *rest = values
+    position, decided_at, name, user_features, *rest = values
     rewards = rest[_N_DECISION:]
     return LoggedEvent(
         position,
@@ -142,6 +142,7 @@ def logged(values: Row) -> LoggedEvent:
         DECISIONS.row(rest[:_N_DECISION]),
         _reward(tuple(rewards[:_N_REWARD])),
         _reward(tuple(rewards[_N_REWARD:])),
+        user_features,
     )
 
 

@@ -24,7 +24,7 @@ from latentbandits.serving.stores.checksums import verified
 from latentbandits.serving.stores.holder import FileHolder
 from latentbandits.serving.stores.mark import Mark
 from latentbandits.serving.stores.migration import create, upgrade
-from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2
+from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2, VERSION_4
 from latentbandits.serving.stores.sql import (
     MODELS,
     SELECT_EVENTS,
@@ -125,6 +125,9 @@ class SqliteStore(SqlStore):
             connection.execute("BEGIN IMMEDIATE")
             if empty:
                 create(run, _STREAM)
+            elif version == 3:
+                for statement in VERSION_4:
+                    run(statement, ())
             else:
                 for statements in VERSION_2[version:]:
                     for statement in statements:
@@ -306,7 +309,7 @@ class SqliteLog:
         check_version(str(path), application, version)
         if version < SCHEMA_VERSION:
             raise StoreError(
-                f"{path} was written by latentbandits 0.1.0: start `latentbandits serve` on it "
+                f"{path} was written by an older version: start `latentbandits serve` on it "
                 "once, which brings it up to date"
             )
 

@@ -98,6 +98,6 @@ def check_current(path: str, application: int, version: int) -> None:
     check_version(path, application, version)
     if version < SCHEMA_VERSION:
         raise StoreError(
-            f"{path} was written by latentbandits 0.1.0: start `latentbandits serve` on it once, "
+            f"{path} was written by an older version: start `latentbandits serve` on it once, "
             "which brings it up to date"
         )
