@@ -46,6 +46,8 @@ def add_parser(subparsers: Any) -> None:
     add("--name-column", metavar="COL", help="the column with the actions' names")
     add("--items", metavar="TABLE", help="the table with that column (default: the log)")
     known = "columns with what is known about users: a gate P(state | attributes) is learned"
+    rows = "columns with features of each row (a*b: an interaction): a mixture of regressions"
+    add("--features", nargs="+", default=[], metavar="COL", help=rows)
     add("--user-features", nargs="+", default=[], metavar="COL", help=known)
     add("--strict", action="store_true", help="exit with code 3 if there are warnings")
     add("--seed", type=seed, default=0, help="of all randomness (default 0)")
@@ -85,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
                 duplicates=arguments.duplicates,
                 names=names,
                 user_features=arguments.user_features,
+                features=arguments.features,
                 seed=arguments.seed,
                 progress=progress,
             )

@@ -34,6 +34,7 @@ from latentbandits.learning.requests import (
 )
 from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.learning.side import requests as side
+from latentbandits.learning.side.row_learner import RowLearner
 from latentbandits.learning.side.worth import learn_gate
 from latentbandits.learning.tables import TableSource
 from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
@@ -77,7 +78,11 @@ def fit(
     duplicates: Duplicates | Auto = "auto",
     names: Mapping[str, str] | None = None,
     user_features: Sequence[str] = (),
+<<<<<<< HEAD
     earlier: tuple[Any, Catalogue | None] | None = None,
+=======
+    features: Sequence[str] = (),
+>>>>>>> 3a52e5e (wip: fit --features)
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fit:
@@ -92,8 +97,14 @@ def fit(
     Columns that are not named are found: user or session, action, reward. An export of the service
     is a log as it is, and `unrewarded` is the reward of its decisions that got none (None: they
     are dropped). `user_features` are columns with what is known about users: the model gets a gate
+<<<<<<< HEAD
     P1(s | z), and `decide` takes these attributes by name. `earlier`, a model and its catalogue,
     is one of the starts of a fit of arms.
+=======
+    P1(s | z), and `decide` takes these attributes by name. `features` are columns with what is
+    known about each row (its context, or attributes of its action; `a*b` is an interaction): the
+    model is a mixture of regressions on them, and requests send them by name.
+>>>>>>> 3a52e5e (wip: fit --features)
 
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
@@ -105,6 +116,7 @@ def fit(
     if bootstrap:
         positive_count("bootstrap", bootstrap)
     bar.start("reading the log", 1)
+    features = features or side.default_features(log, text_format)
     read = (
         Interactions(log)
         if isinstance(log, Log)
@@ -116,13 +128,13 @@ def fit(
             order=order,
             text_format=text_format,
             unrewarded=unrewarded,
-            more=side.columns(log, user_features),
+            more=side.columns(user_features, features),
         )
     )
-    attributes = side.attributes(read, user_features)
-    beside = None if attributes is None else attributes.encoded
-    raw = engine_of(read.log if beside is None else replace(read.log, attributes=beside))
-    form = kind_of(kind, raw)
+    beside = side.read_side(read, user_features, features, action)
+    attributes = beside.users
+    raw = engine_of(beside.log)
+    form = kind_of(kind, raw) if beside.rows is None else side.check_kind(kind, rank, transform)
     check_options(form, method, reg, rewards, transform, noise)
     check_sizes(form, states, rank, raw)
     check_rewards(raw.summary, rewards, transform, log, reward, text_format)
@@ -130,11 +142,19 @@ def fit(
     everyone = raw if merge == "keep" else raw.mapped(Merged(check_duplicates(merge)))
     kept, held_out = everyone.split(held_out_count(everyone.n_users), seed)
     families = None
-    if form == "arms":
+    if beside.rows is not None:
+        clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, None))
+        learner: Learner = RowLearner(beside.rows, clicks)
+        bootstrap = 0
+    elif form == "arms":
         families = _family(kept, held_out, rewards, transform, noise, seed, bar)
         family = make_family(families.rewards, _units(everyone, transform), noise)
+<<<<<<< HEAD
         known = None if earlier is None else earlier_means(*earlier, everyone.action_ids)
         learner: Learner = ArmsLearner(family, method=method, earlier=known)
+=======
+        learner = ArmsLearner(family, method=method)
+>>>>>>> 3a52e5e (wip: fit --features)
     else:
         clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, transform))
         learner = LinearLearner(
@@ -173,10 +193,12 @@ def fit(
             attributes, selection.learned, learned, kept, held_out, everyone, policy, seed
         )
         learned, gate_report = gated.learned, gated.report
-    catalogue = Catalogue(everyone.action_ids, _names(everyone.action_ids, names), learned.features)
+    vectors = learned.features if beside.rows is None else None  # else requests bring them
+    catalogue = Catalogue(everyone.action_ids, _names(everyone.action_ids, names), vectors)
     asked: dict[str, Any] = {"states": states, "rank": rank, "reg": reg, "kind": kind}
     asked |= {"rewards": rewards, "transform": transform}
-    settings = {"kind": form, "states": learned.model.n_states, "rank": selection.chosen.rank}
+    form_name = form if beside.rows is None else "features"
+    settings = {"kind": form_name, "states": learned.model.n_states, "rank": selection.chosen.rank}
     settings |= selection.learner.settings()
     settings |= {"bootstrap": bootstrap, "seed": seed, "asked": asked}
     content: dict[str, Any] = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentbandits.learning.heldout import HeldOut, score
 from latentbandits.learning.logs import Log
+from latentbandits.learning.side.rows import rows_as_actions
 from latentbandits.learning.tables import LogError
 from latentbandits.models.checks import FloatArray
 
@@ -69,6 +70,10 @@ def judge(learned: Learned, log: Log) -> HeldOut:
     """Score the model on the users of `log`, for the actions that it has features of."""
     if learned.features is None:
         return score(learned.model, log)
+    if log.features is not None:
+        rows, own = rows_as_actions(learned, log)
+        found = score(rows.model, own, rows.features)
+        return replace(found, action=log.actions[found.action])
     known = learned.counts[log.actions] > 0
     if not known.any():
         raise LogError("none of the held-out users' actions were seen among the other users")

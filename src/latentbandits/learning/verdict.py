@@ -24,6 +24,7 @@ from latentbandits.learning.logs import Log
 from latentbandits.learning.one_state import one_state_model
 from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.replay import Player, PolicyPlayer, Replay, ScorePlayer, playable_rounds
+from latentbandits.learning.side.rows import rows_as_actions
 from latentbandits.models.checks import IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.greedy import mmGreedy
@@ -257,13 +258,19 @@ def judge_policies(
         None if no user has three rows or more, so that nothing can be replayed.
     """
     bar = Silent() if progress is None else progress
-    log = held_out.of_events(learned.counts[held_out.actions] > 0)
+    log = held_out
+    if log.features is None:
+        log = held_out.of_events(learned.counts[held_out.actions] > 0)
     if not playable_rounds(log).any():
         return None
     particles = isinstance(learned.model, ParticleModel)
     most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
     if log.n_users > most:
         log = log.of_users(user_hash.sample(log.keys, most, seed))
+    popular = replays.action_averages(kept)
+    if log.features is not None:  # each row offers its own features
+        popular = popular[log.actions]
+        learned, log = rows_as_actions(learned, log)
     found = summary_of(kept).rewards
     low, high = found.least, found.most
     inputs = Inputs(
@@ -275,7 +282,7 @@ def judge_policies(
     on_model = model_policies(inputs)
     players: dict[str, Player] = {
         "uniform": ScorePlayer(np.zeros(log.n_actions)),
-        POPULARITY: ScorePlayer(replays.action_averages(kept)),
+        POPULARITY: ScorePlayer(popular),
     }
     alone = one_state_model(learned.model)
     scratch = "TS" if learned.features is None else "LinTS"

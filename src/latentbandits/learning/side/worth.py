@@ -20,6 +20,7 @@ from latentbandits.learning.side.gate import (
     no_effect,
     user_evidence,
 )
+from latentbandits.learning.side.rows import rows_as_actions
 from latentbandits.models.attributes.gate import Gate
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray, IntArray
@@ -155,6 +156,8 @@ def _rewards(
     assert log.attributes is not None
     z = np.concatenate([np.ones((log.n_users, 1)), log.attributes], axis=1)
     scores = z @ weights.T
+    if log.features is not None:
+        learned, log = rows_as_actions(learned, log)
     built = build(policy, Inputs(learned.model, horizon=max(ROUNDS), items=learned.features))
     options = built, log.n_actions, learned.features
     # Both play under one name: the random numbers of a player depend on its name.

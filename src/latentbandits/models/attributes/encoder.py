@@ -22,6 +22,8 @@ INTERCEPT = "(intercept)"
 class Encoder:
     """Columns in the order of their numbers; with `intercept` a one comes before them.
 
+    `action` is the name of a column that holds the ids of actions, if there is one.
+
     >>> from latentbandits.models.attributes.columns import Category, Number
     >>> country = Category("country", ("AT", "DE"), (0.5, 0.5))
     >>> encoder = Encoder((Number("age", 30.0, 10.0), country))
@@ -32,6 +34,7 @@ class Encoder:
 
     columns: tuple[Column, ...]
     intercept: bool = False
+    action: str | None = None
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -80,6 +83,7 @@ class Encoder:
         content = {
             "columns": [to_json(column) for column in self.columns],
             "intercept": self.intercept,
+            "action": self.action,
         }
         return {"columns": json_bytes(content)}
 
@@ -88,7 +92,7 @@ class Encoder:
         """Return the encoder that `to_arrays` took apart."""
         content: Mapping[str, Any] = json.loads(arrays["columns"].tobytes())
         columns = tuple(from_json(column) for column in content["columns"])
-        return cls(columns, content["intercept"])
+        return cls(columns, content["intercept"], content.get("action"))
 
 
 def json_bytes(content: Any) -> NDArray[np.uint8]:

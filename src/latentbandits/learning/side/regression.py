@@ -1,0 +1,237 @@
+"""A mixture of Bayesian regressions with users as groups: the paper's contextual model, learned.
+
+User u has a state s and weights theta_u ~ N(w_s, C_s); a row with features x pays x' theta_u plus
+noise, or is a click with log-odds x' theta_u. EM (Dempster et al. 1977) on the evidence of users:
+
+    E: l[u, s] = log p(the user's rewards | s), with N(m[u, s], V[u, s]) the posterior of theta_u
+       r[u, s] = pi_s exp(l[u, s]) / sum
+    M: w_s = mean of m, C_s = mean of V + (m - w_s)(m - w_s)', both weighted by r;
+       noise^2 = mean over rows of (r - x'm)^2 + x'V x, weighted by r
+
+Gaussian rewards have the exact marginal likelihood (`models/linear/sums.py`). Of clicks, posterior
+and evidence are those of `linear/clicks.py` (Laplace, round by round). C_s has a prior worth one
+user of variance `floor`, and pi a Dirichlet prior worth one user in all: the penalised evidence of
+Gaussian rewards never falls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from latentbandits.learning.engines.engine import Engine
+from latentbandits.learning.linear import clicks
+from latentbandits.learning.logs import Log
+from latentbandits.learning.population_mixture import far_apart
+from latentbandits.learning.side.evidence import user_blocks, user_sums
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.linear.logistic import LogisticLinear
+from latentbandits.models.linear.sums import UserSums, condition_on_sums
+from latentbandits.models.trees import map_leaves
+
+_TOLERANCE = 1e-4  # nats a user: a pass that gains less ends the climb
+_MAX_PASSES = 300
+_BURN_IN = 8  # passes of every start before only the best goes on
+_STARTS = 4
+_LLOYD = 10  # steps of k-means that make a start
+_SAMPLE = 2_000  # users that starts are made from
+
+
+class Mixture(NamedTuple):
+    """The parameters: S regressions."""
+
+    weights: FloatArray  # (n_states, d)
+    covariances: FloatArray  # (n_states, d, d)
+    shares: FloatArray  # (n_states,)
+    noise: float  # 1 for clicks, which have none
+
+    def model(self, is_clicks: bool, n_particles: int = 256) -> LinearGaussian | LogisticLinear:
+        if is_clicks:
+            return LogisticLinear(
+                self.weights, self.covariances, n_particles, state_prior=self.shares
+            )
+        return LinearGaussian(self.weights, self.noise, self.covariances, self.shares)
+
+
+class Sums(NamedTuple):
+    """Sums over users, weighted by their responsibilities; those of partitions add."""
+
+    shares: FloatArray  # (n_states,)
+    means: FloatArray  # (n_states, d): of m
+    squares: FloatArray  # (n_states, d, d): of V + m m'
+    residual: FloatArray  # (1,): of (r - x'm)^2 + x'V x, over rows
+    n_rows: FloatArray  # (1,)
+    log_evidence: FloatArray  # (1,)
+
+
+class Posterior(NamedTuple):
+    """P(theta | s, rewards) of users, and the log evidence of each state."""
+
+    log_evidence: FloatArray  # (n, n_states)
+    mean: FloatArray  # (n, n_states, d)
+    covariance: FloatArray  # (n, n_states, d, d)
+
+
+@dataclass(frozen=True, eq=False)
+class PrepareSums:
+    """Prepares a partition once for all passes: the sums of each user; of clicks the rows."""
+
+    is_clicks: bool
+
+    def __call__(self, log: Log) -> Any:
+        assert log.features is not None
+        if self.is_clicks:
+            return log
+        d = log.features.shape[1]
+        blocks = [
+            user_sums(log, log.features, np.asarray(log.rewards), block)
+            for block in user_blocks(log, d)
+        ]
+        return UserSums(*(np.concatenate(field) for field in zip(*blocks, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionMixture:
+    """One pass of EM: `summarise` is the E step of a partition, `step` the M step."""
+
+    prepare: PrepareSums
+    floor: float  # prior variance of a weight within a state, worth one user
+
+    def summarise(self, partition: Any, mixture: Mixture) -> Sums:
+        found = posterior(partition, mixture, self.prepare.is_clicks)
+        scores = found.log_evidence + np.log(mixture.shares)
+        top = scores.max(axis=1, keepdims=True)
+        taken = np.exp(scores - top)
+        total = taken.sum(axis=1, keepdims=True)
+        taken /= total
+        outer = np.einsum("nsi,nsj->nsij", found.mean, found.mean) + found.covariance
+        residual, n_rows = np.zeros(1), np.zeros(1)
+        if isinstance(partition, UserSums):
+            fit = np.einsum("nsij,nij->ns", outer, partition.gram)
+            fit -= 2 * np.einsum("nsi,ni->ns", found.mean, partition.products)
+            fit += partition.squares[:, None]
+            residual = np.array([(taken * fit).sum()])
+            n_rows = np.array([partition.counts.sum()])
+        return Sums(
+            taken.sum(axis=0),
+            np.einsum("ns,nsi->si", taken, found.mean),
+            np.einsum("ns,nsij->sij", taken, outer),
+            residual,
+            n_rows,
+            np.array([(top + np.log(total)).sum()]),
+        )
+
+    def step(self, sums: Sums, mixture: Mixture) -> Mixture:
+        size = np.maximum(sums.shares, 1e-9)
+        n_states, d = sums.means.shape
+        weights = sums.means / size[:, None]
+        spread = sums.squares - size[:, None, None] * np.einsum("si,sj->sij", weights, weights)
+        spread += self.floor * np.eye(d)
+        covariances = spread / (size + 1)[:, None, None]
+        portion = sums.shares + 1 / n_states
+        noise = mixture.noise
+        if sums.n_rows[0] > 0:
+            noise = float(np.sqrt(max(sums.residual[0] / sums.n_rows[0], 1e-12)))
+        symmetric = (covariances + covariances.swapaxes(1, 2)) / 2
+        return Mixture(weights, symmetric, portion / portion.sum(), noise)
+
+    def objective(self, sums: Sums, mixture: Mixture) -> float:
+        """The evidence of all users with the log priors of covariances and shares."""
+        _, log_det = np.linalg.slogdet(mixture.covariances)
+        inverse = np.linalg.inv(mixture.covariances)
+        penalty = self.floor * np.trace(inverse, axis1=1, axis2=2) + log_det
+        shares = np.log(mixture.shares).sum() / len(mixture.shares)
+        return float(sums.log_evidence[0] - penalty.sum() / 2 + shares)
+
+
+def posterior(partition: Any, mixture: Mixture, is_clicks: bool) -> Posterior:
+    """Return the posterior of every user of a partition in every state."""
+    if not is_clicks:
+        model = LinearGaussian(mixture.weights, mixture.noise, mixture.covariances)
+        evidence, found = condition_on_sums(model, partition)
+        return Posterior(evidence, found.mean, found.covariance)
+    log: Log = partition
+    model_ = LogisticLinear(mixture.weights, mixture.covariances)
+    d = mixture.weights.shape[1]
+    lengths = np.diff(log.starts)
+    order = np.argsort(-lengths, kind="stable")
+    whole = clicks.prior(model_, log.n_users)
+    state: Any = whole
+    ends = [np.array(part) for part in whole]
+    assert log.features is not None
+    for t in range(int(lengths.max(initial=0))):
+        n = int((lengths > t).sum())
+        state = map_leaves(lambda leaf, n=n: leaf[:n], state)
+        event = log.starts[order[:n]] + t
+        x = log.features[event][:, :d]
+        state = clicks.condition(state, x, np.zeros(n), log.rewards[event])
+        for end, part in zip(ends, state, strict=True):
+            end[order[:n]] = part
+    log_weights, mean, factor = ends
+    log_weights = log_weights - model_.log_state_prior
+    return Posterior(log_weights, mean, factor @ factor.swapaxes(-1, -2))
+
+
+def climb(
+    learner: RegressionMixture, log: Engine, start: Mixture, most: int = _MAX_PASSES
+) -> tuple[Mixture, float]:
+    """Repeat passes until none gains `_TOLERANCE` nats a user; return the last mixture seen."""
+    mixture, before = start, -np.inf
+    for _ in range(most):
+        sums = log.fold(learner, mixture)
+        now = learner.objective(sums, mixture)
+        if now - before < _TOLERANCE * float(sums.shares.sum()):
+            break
+        mixture, before = learner.step(sums, mixture), now
+    return mixture, now
+
+
+def fit_mixture(
+    log: Engine, n_states: int, n_features: int, scale: float, is_clicks: bool, seed: int
+) -> tuple[Mixture, float]:
+    """Return the best mixture of several starts, and its penalised evidence.
+
+    `scale` is the standard deviation of rewards (1 for clicks): weights of standardised features
+    are of its order.
+    """
+    learner = RegressionMixture(PrepareSums(is_clicks), floor=0.01 * scale**2)
+    d = n_features
+    noise = 1.0 if is_clicks else max(scale, 1e-6)
+    alone = Mixture(np.zeros((1, d)), scale**2 * np.eye(d)[None], np.ones(1), noise)
+    alone, height = climb(learner, log, alone)
+    if n_states == 1:
+        return alone, height
+    sample = log.sample(_SAMPLE, seed)
+    points = posterior(learner.prepare(sample), alone, is_clicks).mean[:, 0]
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(_STARTS):
+        start = _grouped(points, n_states, alone, rng)
+        found.append(climb(learner, log, start, _BURN_IN))
+    best = max(found, key=lambda one: one[1])[0]
+    best, height = climb(learner, log, best)
+    order = np.argsort(-best.shares, kind="stable")
+    return Mixture(
+        best.weights[order], best.covariances[order], best.shares[order], best.noise
+    ), height
+
+
+def _grouped(
+    points: FloatArray, n_states: int, alone: Mixture, rng: np.random.Generator
+) -> Mixture:
+    """Return a start: groups of users by k-means on their weights, in the units of their spread."""
+    root = np.linalg.cholesky(alone.covariances[0] + 1e-9 * np.eye(points.shape[1]))
+    scaled: FloatArray = np.linalg.solve(root, points.T).T.astype(np.float64)
+    centres = far_apart(scaled, n_states, rng, 1.0)
+    for _ in range(_LLOYD):
+        distance = ((scaled[:, None] - centres) ** 2).sum(axis=2)
+        group = distance.argmin(axis=1)
+        for s in range(n_states):
+            if (group == s).any():
+                centres[s] = scaled[group == s].mean(axis=0)
+    shares = (np.bincount(group, minlength=n_states) + 1.0) / (len(points) + n_states)
+    covariances = np.repeat(alone.covariances / 2, n_states, axis=0)
+    return Mixture(centres @ root.T, covariances, shares, alone.noise)

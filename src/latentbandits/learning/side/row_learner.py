@@ -1,0 +1,141 @@
+"""`fit --features`: a mixture of regressions on features of each row, chosen and learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from latentbandits.learning.engines.engine import AnyLog, summary_of
+from latentbandits.learning.engines.memory import engine_of
+from latentbandits.learning.learners import Learned, Replicate
+from latentbandits.learning.logs import Log
+from latentbandits.learning.progress import Progress
+from latentbandits.learning.selection import Candidate, Selection, fewest_states, judge
+from latentbandits.learning.side.regression import fit_mixture
+from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.checks import FloatArray, IntArray
+
+STATES = (1, 2, 3, 4, 5, 6, 8)
+"""Numbers of states that `auto` tries."""
+
+_PATIENCE = 2  # further numbers of states that are tried after the best
+
+
+class ActionRows(NamedTuple):
+    """Sums of the features of each action's rows."""
+
+    counts: IntArray  # (n_actions,)
+    features: FloatArray  # (n_actions, n_features)
+
+
+@dataclass(frozen=True)
+class SumActionRows:
+    """Sums the features of the rows of every action."""
+
+    n_actions: int
+
+    def summarise(self, log: Log, parameters: None) -> ActionRows:
+        assert log.features is not None
+        counts = np.bincount(log.actions, minlength=self.n_actions)
+        sums = np.zeros((self.n_actions, log.features.shape[1]))
+        np.add.at(sums, log.actions, log.features)
+        return ActionRows(counts, sums)
+
+
+@dataclass(frozen=True)
+class RowLearner:
+    """A mixture over users of regressions on the rows' features (`regression.py`)."""
+
+    encoder: Encoder
+    is_clicks: bool = False
+
+    def select(
+        self,
+        kept: AnyLog,
+        held_out: Log,
+        states: Sequence[int] | None,
+        seed: int,
+        progress: Progress,
+    ) -> Selection:
+        """Choose the fewest states within one standard error of the best held-out evidence."""
+        wanted = STATES if states is None else tuple(states)
+        progress.start("choosing states", len(wanted))
+        rows: list[Candidate] = []
+        best = -inf
+        since = 0
+        models: dict[int, Learned] = {}
+        for n_states in wanted:
+            learned = self._learn(kept, n_states, seed)
+            found = judge(learned, held_out)
+            rows.append(Candidate(n_states, None, found.evidence, found.rmse, found.by_user()))
+            models[n_states] = learned
+            progress.advance(1)
+            since = 0 if found.evidence > best else since + 1
+            best = max(best, found.evidence)
+            if since >= _PATIENCE:
+                break
+        chosen = self.choose(rows)
+        learned = models[chosen.n_states]
+        return Selection(self, tuple(rows), chosen, learned, judge(learned, held_out))
+
+    def choose(self, rows: Sequence[Candidate]) -> Candidate:
+        return fewest_states(rows)
+
+    def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
+        return self._learn(log, chosen.n_states, seed)
+
+    def _learn(self, log: AnyLog, n_states: int, seed: int) -> Learned:
+        engine = engine_of(log)
+        scale = 1.0 if self.is_clicks else _deviation(engine)
+        mixture, _ = fit_mixture(engine, n_states, len(self.encoder), scale, self.is_clicks, seed)
+        model = with_parts(mixture.model(self.is_clicks), encoder=self.encoder)
+        found = engine.fold(SumActionRows(engine.n_actions), None)
+        means = found.features / np.maximum(found.counts, 1)[:, None]
+        return Learned(model, means, found.counts)
+
+    def replicates(
+        self,
+        log: AnyLog,
+        learned: Learned,
+        chosen: Candidate,
+        n_fits: int,
+        seed: int,
+        progress: Progress,
+    ) -> Iterator[Replicate]:
+        """Fits to users drawn again with replacement, for the bootstrap."""
+        rng = np.random.default_rng(seed)
+        whole = engine_of(log)
+        users = whole.sample(whole.n_users, 0)
+        for _ in range(n_fits):
+            again = users.of_users(np.sort(rng.integers(users.n_users, size=users.n_users)))
+            again = replace(again, known_keys=None, user_ids=_numbered(again.n_users))
+            other = self._learn(again, chosen.n_states, int(rng.integers(2**31)))
+            own = replace(other, features=learned.features)
+            yield Replicate(own.rewards(), other.model.state_prior, other.counts)
+
+    def widened(self, learned: Learned, found: Any) -> Learned:
+        """The covariances already hold how users differ, which is far more than what fits to
+        resampled users disagree on: the model stays as it is.
+        """
+        return learned
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the report says about the learner."""
+        return {
+            "rewards": "bernoulli" if self.is_clicks else "gaussian",
+            "features": list(self.encoder.names),
+            "encoded_features": list(self.encoder.labels),
+        }
+
+
+def _deviation(log: AnyLog) -> float:
+    return max(summary_of(log).rewards.deviation, 1e-6)
+
+
+def _numbered(n: int) -> tuple[str, ...]:
+    return tuple(str(i) for i in range(n))
