@@ -78,11 +78,8 @@ def fit(
     duplicates: Duplicates | Auto = "auto",
     names: Mapping[str, str] | None = None,
     user_features: Sequence[str] = (),
-<<<<<<< HEAD
-    earlier: tuple[Any, Catalogue | None] | None = None,
-=======
     features: Sequence[str] = (),
->>>>>>> 3a52e5e (wip: fit --features)
+    earlier: tuple[Any, Catalogue | None] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fit:
@@ -97,14 +94,10 @@ def fit(
     Columns that are not named are found: user or session, action, reward. An export of the service
     is a log as it is, and `unrewarded` is the reward of its decisions that got none (None: they
     are dropped). `user_features` are columns with what is known about users: the model gets a gate
-<<<<<<< HEAD
-    P1(s | z), and `decide` takes these attributes by name. `earlier`, a model and its catalogue,
-    is one of the starts of a fit of arms.
-=======
     P1(s | z), and `decide` takes these attributes by name. `features` are columns with what is
     known about each row (its context, or attributes of its action; `a*b` is an interaction): the
-    model is a mixture of regressions on them, and requests send them by name.
->>>>>>> 3a52e5e (wip: fit --features)
+    model is a mixture of regressions on them, and requests send them by name. `earlier`, a model
+    and its catalogue, is one of the starts of a fit of arms.
 
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
@@ -149,12 +142,8 @@ def fit(
     elif form == "arms":
         families = _family(kept, held_out, rewards, transform, noise, seed, bar)
         family = make_family(families.rewards, _units(everyone, transform), noise)
-<<<<<<< HEAD
         known = None if earlier is None else earlier_means(*earlier, everyone.action_ids)
-        learner: Learner = ArmsLearner(family, method=method, earlier=known)
-=======
-        learner = ArmsLearner(family, method=method)
->>>>>>> 3a52e5e (wip: fit --features)
+        learner = ArmsLearner(family, method=method, earlier=known)
     else:
         clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, transform))
         learner = LinearLearner(
