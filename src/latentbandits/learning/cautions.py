@@ -34,7 +34,7 @@ def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[s
         *_about_log(summary_of(log)),
         *_about_prediction(report["held_out"]),
         *_about_choice(report["selection"], report["settings"]),
-        *_about_states(learned),
+        *(() if report["settings"].get("features") else _about_states(learned)),
         *_about_verdict(report.get("judgement")),
         *side_notes(report),
     ]
