@@ -153,7 +153,7 @@ def best_of(
 
 
 def _kept(mixture: Mixture) -> BoolArray:
-    """Which states have a share that is large enough, `(R, S)`."""
+    """Mark the states whose share is large enough, `(R, S)`."""
     least = min(SMALLEST_SHARE, 1 / mixture.shares.shape[1])
     kept: BoolArray = mixture.state_prior() >= least
     return kept
