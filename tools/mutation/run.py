@@ -60,9 +60,7 @@ class WarmTests:
             if status:
                 raise SystemExit("the run of the mutants failed")
             return
-        pytest.main(
-            ["-p", "no:terminal", *PYTEST_OPTIONS, *test_files()], plugins=[QuickHypothesis(), self]
-        )
+        pytest.main(["-s", *PYTEST_OPTIONS, *test_files()], plugins=[QuickHypothesis(), self])
         sys.stdout.flush()
         os._exit(0 if self._done else 1)
 
