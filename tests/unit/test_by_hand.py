@@ -1,9 +1,33 @@
 """Numbers checked by hand where no other test would notice a small change."""
 
 import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
 
-from latentbandits import CategoricalArms, GaussianArms, LogisticLinear
+from latentbandits import (
+    CLUB,
+    UCB1,
+    CategoricalArms,
+    Decision,
+    Discounted,
+    Exploring,
+    FunctionModel,
+    GaussianArms,
+    GroupedLinUCB,
+    HierTS,
+    Log1pRewards,
+    LogisticLinear,
+    ParticleMF,
+    Particles,
+    SqrtRewards,
+    Visit,
+)
+from latentbandits.beliefs.lookahead import look_ahead
+from latentbandits.policies import choice, registry
+from latentbandits.policies.population.graph import CompleteGraph
+from latentbandits.policies.rank1 import bernoulli_divergence
 from latentbandits.policies.registry import Inputs
+from latentbandits.serving.engine.row_generator import RowGenerator
 
 
 def test_moves_of_particles_have_the_scale_of_the_prior():
@@ -30,3 +54,153 @@ def test_inputs_of_a_policy_are_read_from_the_model_unless_they_are_given():
     assert Inputs(model, noise=2.0).noise == 2.0
     assert Inputs(n_actions=7).n_actions == 7
     assert Inputs().noise is None
+
+
+def test_a_logged_decision_without_a_state_has_state_minus_one():
+    np.testing.assert_array_equal(Decision.logged([2, 0]).state, [-1, -1])
+
+
+def test_the_prior_of_a_logistic_model_is_the_normal_density():
+    """Of correlated weights, up to a constant of the state."""
+    weights, covariance = np.array([[0.5, -1.0]]), np.array([[2.0, 0.9], [0.9, 0.5]])
+    model = LogisticLinear(weights, [covariance])
+    theta = np.array([[[0.5, -1.0], [1.5, -1.0], [0.5, 1.0], [-2.0, 0.3]]])
+    expected = multivariate_normal(weights[0], covariance).logpdf(theta[0])
+    density = model._log_prior(theta, np.array([0]))[0]
+    np.testing.assert_allclose(density - density[0], expected - expected[0], rtol=1e-9)
+
+
+def test_hierts_without_draws_has_no_probabilities_but_their_shape():
+    policy = HierTS(n_users=3, n_features=2)
+    visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]]))
+    found = policy.action_probabilities(policy.init(), visit, np.random.default_rng(0))
+    assert (found.kind, found.values.shape) == ("none", (1, 3))
+
+
+def test_the_divergence_of_bernoulli_laws():
+    """kl(1/2, 1/4) = ln(2)/2 + ln(2/3)/2; next to certain is far, and not infinitely so."""
+    divergence = bernoulli_divergence(
+        np.array([0.5, 0.5, 0.0, 1.0]), np.array([0.25, 1.0, 0.5, 0.5])
+    )
+    by_hand = 0.5 * np.log(2) + 0.5 * np.log(2 / 3)
+    limit = 0.5 * np.log(0.5) + 0.5 * np.log(0.5 / 2**-53)
+    np.testing.assert_allclose(divergence, [by_hand, limit, np.log(2), np.log(2)], rtol=1e-9)
+
+
+def test_grouped_linucb_counts_rounds():
+    policy = GroupedLinUCB(2, groups=[0, 0, 1])
+    visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
+    belief = policy.init()
+    for t in range(3):
+        assert belief.rounds == t
+        belief = policy.update(belief, visit, Decision.logged([1]), [1.0])
+
+
+def test_particles_of_a_factorisation_start_from_their_priors():
+    """20,000 normal entries each: six standard errors of a deviation are 3%."""
+    policy = ParticleMF(
+        n_users=100, n_items=50, n_particles=100, user_spread=0.5, item_spread=2.0, rank=4
+    )
+    belief = policy.init()
+    np.testing.assert_allclose(belief.users.std(), 0.5, rtol=0.03)
+    np.testing.assert_allclose(belief.items.std(), 2.0, rtol=0.03)
+
+
+def test_ties_are_broken_by_the_streams_of_the_tied_sessions_only():
+    """With a stream for each session, the first session ties and the second draws nothing."""
+    mask = np.array([[True, True, False], [False, False, True]])
+    generators = [np.random.default_rng(seed) for seed in (3, 4)]
+    action = choice.pick(mask, RowGenerator(generators))
+    alone = choice.pick(mask[:1], RowGenerator([np.random.default_rng(3)]))
+    np.testing.assert_array_equal(action, [alone[0], 2])
+    assert generators[1].random() == np.random.default_rng(4).random()
+
+
+def test_smearing_of_average_rewards():
+    rewards, unsmeared = np.array([3.0, 0.5]), np.array([1.0, 2.0])
+    np.testing.assert_allclose(Log1pRewards.smearing_of(rewards, unsmeared), [2.0, 0.5])
+    np.testing.assert_allclose(SqrtRewards.smearing_of(rewards, unsmeared), [2.0, 0.0])
+
+
+def test_policies_without_states_have_one():
+    model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)
+    for name in ("popularity", "uniform", "UCB1", "TS"):
+        assert registry.build(name, Inputs(model)).n_states == 1
+
+
+def test_the_message_about_a_prior_names_the_worst_sum():
+    with pytest.raises(ValueError, match=r"it sums to 0\.5: divide it by its sum"):
+        GaussianArms(np.zeros((2, 2, 3)), 0.5, state_prior=[[0.25, 0.25], [0.5, 0.5]])
+
+
+def test_contexts_of_particles():
+    def prior(rng, n):
+        return rng.standard_normal((2, n, 2))
+
+    def mean(theta, x):
+        return theta @ x[..., :2].swapaxes(1, 2)
+
+    def log_likelihood(theta, x, reward):
+        return -0.5 * (reward[:, None] - mean(theta, x)) ** 2
+
+    two = Particles(prior, log_likelihood, 16, mean=mean, n_features=2)
+    with pytest.raises(ValueError, match="n_features=2"):
+        two.check_context(np.zeros((1, 4, 3)), 1)
+    any_number = Particles(prior, log_likelihood, 16, mean=mean)
+    for n_features in (2, 3):
+        assert any_number.check_context(np.zeros((1, 4, n_features)), 1).shape == (1, 4, n_features)
+    with pytest.raises(ValueError, match="needs a context"):
+        any_number.check_context(None, 1)
+    with pytest.raises(ValueError, match=r"n_features=1\); got \(4, 3\)"):
+        any_number.check_context(np.zeros((4, 3)), 1)
+
+
+def test_a_function_model_says_when_it_needs_a_context():
+    def mean(x, action):
+        return np.zeros((len(action), 2, action.shape[1]))
+
+    with pytest.raises(ValueError, match="needs a context of 1 sessions"):
+        FunctionModel(mean, 0.5, n_states=2, n_actions=3, context_shape=()).check_context(None, 1)
+    with pytest.raises(ValueError, match="needs a context of 1 sessions"):
+        FunctionModel(mean, 0.5, n_states=2).check_context(None, 1)
+    assert FunctionModel(mean, 0.5, n_states=2, n_actions=3).check_context(None, 1) is None
+
+
+def test_exploring_a_policy_that_says_nothing_about_order():
+    class Own:
+        init = decide = update = None
+
+    assert Exploring(Own(), 0.1).order_free
+    assert not Exploring(Discounted(UCB1(2), 0.9), 0.1).order_free
+
+
+def test_edges_of_the_complete_graph():
+    assert CompleteGraph(5).n_edges == 10
+
+
+def test_club_cuts_without_changing_the_belief_before():
+    policy = CLUB(n_users=3, n_features=2, alpha2=1e-6)
+    with pytest.raises(ValueError, match="alpha2 must be above zero"):
+        CLUB(n_users=3, n_features=2, alpha2=0.0)
+    belief = policy.init()
+    features = np.array([[[1.0, 0.0], [0.0, 2.0]]])
+    for user in (2, 2, 0, 2):
+        before, kept = belief, belief.component.copy()
+        belief = policy.update(belief, Visit(np.array([user]), features), Decision.logged([1]), [1])
+        np.testing.assert_array_equal(before.component, kept)
+    assert len(np.unique(belief.component)) > 1
+
+
+def test_particle_factorisation_counts_rounds():
+    policy = ParticleMF(n_users=2, n_items=2, n_particles=3)
+    belief = policy.update(policy.init(), Visit(np.array([1])), Decision.logged([0]), [1.0])
+    assert belief.rounds == 1
+
+
+def test_entropy_after_a_reward_that_rules_a_state_out():
+    """Rewards 0 or 1, certain in state 1: a zero leaves the other state alone, entropy 0."""
+    weights, observed = np.array([[0.5, 0.5]]), np.array([[[0.5], [1.0]]])
+    found = look_ahead(weights, observed, np.array([[[0.5], [1.0]]]), None)
+    after_one = np.array([1 / 3, 2 / 3])
+    expected = -0.75 * (after_one * np.log(after_one)).sum()
+    np.testing.assert_allclose(found.entropy, [[expected]])

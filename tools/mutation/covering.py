@@ -24,10 +24,10 @@ SOURCE = "src/latentbandits"
 UNIT = (
     "any_model", "artefacts", "bayes_ucb", "beliefs", "by_hand", "catalogue", "check_model",
     "cofiba_nmf", "decision_tables", "defaults", "defects", "draws", "drift", "exploring",
-    "families", "many_actions", "model_numbers", "model_registry", "models", "moving_states",
-    "new_models_conform", "newcomers", "old_artefacts", "particle_mf", "phased", "planning",
-    "policies", "population", "quadrature", "rank1", "registry", "structured", "subspace",
-    "together", "toys", "users_of_model",
+    "families", "laws", "many_actions", "model_numbers", "model_registry", "models",
+    "moving_states", "new_models_conform", "newcomers", "old_artefacts", "particle_mf",
+    "phased", "planning", "policies", "population", "quadrature", "rank1", "registry",
+    "structured", "subspace", "together", "toys", "users_of_model",
 )  # fmt: skip
 PROPERTY = ("beliefs", "encoding", "families", "information", "quadrature")
 STATISTICAL = ("gamma_draws", "particles", "posterior_draws", "sampling")

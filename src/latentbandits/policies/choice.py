@@ -27,7 +27,8 @@ def best(scores: FloatArray) -> BoolArray:
 def pick(mask: BoolArray, rng: np.random.Generator) -> IntArray:
     """Pick one of the marked places of each row uniformly; nothing is drawn if no row has a tie."""
     if np.count_nonzero(mask) > len(mask):
-        places: IntArray = (_tie_breakers(mask, rng) * mask).argmax(axis=-1)
+        # A row without a tie may have zeros for its numbers: they must still be above the unmarked.
+        places: IntArray = np.where(mask, _tie_breakers(mask, rng), -1.0).argmax(axis=-1)
     else:
         places = mask.argmax(axis=-1)
     return places
