@@ -12,15 +12,18 @@ import pytest
 
 from latentbandits import GaussianArms, save
 from latentbandits.client import Client
-from latentbandits.experiments.loop import problem
-from latentbandits.experiments.loop.problem import NOISE, served
+from latentbandits.experiments.loop import visits
+from latentbandits.experiments.loop.users import SimulatedUsers
+from latentbandits.experiments.loop.visits import served
 from tests.processes.service import command, run_command
 
 MEANS = np.array([[0.9, 0.1, 0.3], [0.6, 0.2, 0.1]])
+NOISE = 0.5
 
 
 def visit(client, prefix, n_sessions, n_rounds, rng):
-    return problem.visit(client, prefix, n_sessions, n_rounds, rng, MEANS)
+    users = SimulatedUsers(MEANS, NOISE, n_rounds)
+    return visits.visit(client, prefix, users, users.visitors(rng), n_sessions, rng)
 
 
 @pytest.fixture
@@ -29,7 +32,7 @@ def service(tmp_path):
     models = tmp_path / "models"
     wrong = GaussianArms(1 - MEANS, NOISE, spread=0.05)
     save(wrong, models / "first")
-    old = problem.offline_table(200, 20, np.random.default_rng(5), MEANS)
+    old = SimulatedUsers(MEANS, NOISE, 20).table(200, np.random.default_rng(5))
     polars.DataFrame(old).write_csv(tmp_path / "old.csv")
     options = ("--policy", "mTS", "--explore", "0.9", "--models", str(models))
     options += ("--relearn", str(tmp_path / "work"))

@@ -34,6 +34,7 @@ def write_fit(fit: Fit, folder: Path) -> None:
     report = fit.report
     judged = report["judgement"]
     notes = {name: judged[name] for name in ("recommended_policy", "verdict", "sentence")}
+    notes["reward_range"] = [report["log"]["reward_least"], report["log"]["reward_most"]]
     artefacts.write(fit.model, folder, fit.catalogue, notes)
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / REPORT_FILE).write_text(text + "\n", encoding="utf-8")

@@ -95,8 +95,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     snapshot_rounds: Annotated[
         int, _doc("rewards of a session between two snapshots of its belief; 0: none", ge=0)
     ] = _ENGINE.snapshot_rounds
-    reward_min: Annotated[float | None, _doc("least reward that is taken")] = _ENGINE.reward_min
-    reward_max: Annotated[float | None, _doc("greatest reward that is taken")] = _ENGINE.reward_max
+    reward_min: Annotated[
+        float | None, _doc("least reward that is taken; default: by the model's family and data")
+    ] = _ENGINE.reward_min
+    reward_max: Annotated[
+        float | None, _doc("greatest reward that is taken; default: by the model's family and data")
+    ] = _ENGINE.reward_max
     reward_default: Annotated[
         float | None, _doc("reward of decisions that got none within reward_timeout")
     ] = _ENGINE.reward_default

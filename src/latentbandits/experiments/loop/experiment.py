@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from concurrent.futures import Executor
 
+from latentbandits.experiments.movielens.data import given_folder
 from latentbandits.options import positive
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Report
 
-PHASES, SESSIONS, TRIES, HTTP_TRIES = 4, 2000, 200, 5
+PHASES, TRIES, HTTP_TRIES = 4, 200, 5
+USERS = ("simulated", "movielens")
 
 
 class LoopExperiment:
@@ -20,13 +22,19 @@ class LoopExperiment:
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
+        add("--users", nargs="+", choices=USERS, default=["simulated"],
+            help="who visits the service (default simulated)")  # fmt: skip
+        add("--data", metavar="DIR", help="a MovieLens 1M folder, as for `reproduce movielens`")
         add("--phases", type=positive, default=PHASES, help=f"relearnings (default {PHASES})")
-        add("--sessions", type=positive, default=SESSIONS, help=f"of a phase (default {SESSIONS})")
+        add("--sessions", type=positive, help="of a phase (default 2000, MovieLens 800)")
         add("--tries", type=positive, default=TRIES, help=f"broken candidates (default {TRIES})")
-        add("--http-tries", type=positive, default=HTTP_TRIES, help=f"(default {HTTP_TRIES})")
+        add("--http-tries", type=positive, default=HTTP_TRIES,
+            help=f"broken candidates over HTTP (default {HTTP_TRIES})")  # fmt: skip
 
     def check(self, arguments: argparse.Namespace) -> None:
-        """Every combination of these options can be run."""
+        """Look for the data, where they are needed, before the work begins."""
+        if "movielens" in arguments.users:
+            given_folder(arguments.data)
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar

@@ -5,21 +5,23 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentbandits.client import Client
-from latentbandits.experiments.loop import problem
+from latentbandits.experiments.loop.cases import EXPLORE, POLICY, Case, cases
+from latentbandits.experiments.loop.visits import play, served, visit
 from latentbandits.learning.fitting import fit
-from latentbandits.learning.save import save_fit
 from latentbandits.loop.gate import Side, judge
 from latentbandits.loop.records import Run
 from latentbandits.loop.relearn import Relearner, Settings
 from latentbandits.loop.sources import ServiceSource
 from latentbandits.models import GaussianArms
+from latentbandits.models.checks import FloatArray
 from latentbandits.policies import Exploring, mTS
 from latentbandits.report.estimate import Estimate
 from latentbandits.report.progress import ProgressBar
@@ -28,68 +30,85 @@ from latentbandits.report.report import Claim, Report, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROUNDS = 8
-OFFLINE_USERS = 15
-EXPLORE = 0.1
-POLICY = "mmTS"
+GATE_ROUNDS = 4  # of a session in process
+BROKEN_VISITS = 50  # between two broken candidates over HTTP: the log must have grown
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The measurements of one case."""
+
+    case: Case
+    phases: list[Estimate]
+    reference: Estimate
+    runs: list[Run]
+    kept_out: int  # broken candidates over HTTP
+    broken: list[dict[str, float]]
+    better: list[dict[str, float]]
 
 
 def measure(name: str, arguments: argparse.Namespace, progress: ProgressBar) -> Report:
     """Run the phases beside a real service, then judge broken and better candidates."""
     started = time.perf_counter()
-    rng = np.random.default_rng(arguments.seed)
-    with tempfile.TemporaryDirectory(prefix="latentbandits-loop-") as scratch:
-        regrets, runs, refused = _serve_and_relearn(arguments, Path(scratch), rng, progress)
-    oracle = problem.play(mTS(problem.TRUTH), 20_000, ROUNDS, rng)[1]
-    progress.start("loop, candidates at the gate", 2 * arguments.tries)
-    broken = _gate(arguments.tries, _broken, 2_500, arguments.seed, progress)
-    better = _gate(arguments.tries, _better, 20_000, arguments.seed, progress)
-    phases = [Estimate.of(regret) for regret in regrets]
-    truth = Estimate.of(oracle)
-    rows = [
-        {
-            "policy": POLICY,
-            "setting": f"phase {i + 1}",
-            "regret": phase.mean,
-            "regret_stderr": phase.stderr,
-        }
-        for i, phase in enumerate(phases)
-    ]
-    rows.append({"policy": "mTS, true model", "setting": "oracle", "regret": truth.mean,
-                 "regret_stderr": truth.stderr})  # fmt: skip
+    found = [_measured(case, arguments, progress) for case in cases(arguments)]
     return Report(
         experiment=name,
         settings=dict(
+            users=list(arguments.users),
             phases=arguments.phases,
-            sessions=arguments.sessions,
+            sessions=[arguments.sessions or one.case.sessions for one in found],
             tries=arguments.tries,
             http_tries=arguments.http_tries,
             seed=arguments.seed,
-            runs=[asdict(run) for run in runs],
+            runs={one.case.name: [asdict(run) for run in one.runs] for one in found},
         ),
         seconds=time.perf_counter() - started,
-        policies=rows,
-        claims=_claims(phases, truth, broken, better, refused, arguments),
-        tables=[_table(phases, truth, runs)],
-        figures={"loop": _draw(phases, truth, runs)},
+        policies=[row for one in found for row in _rows(one)],
+        claims=[claim for one in found for claim in _claims(one, arguments)],
+        tables=[_table(one) for one in found],
+        figures={_figure_name(one.case): _draw(one) for one in found},
+    )
+
+
+def _measured(case: Case, arguments: argparse.Namespace, progress: ProgressBar) -> Measured:
+    rng = np.random.default_rng(arguments.seed)
+    with tempfile.TemporaryDirectory(prefix="latentbandits-loop-") as scratch:
+        regrets, runs, kept_out = _serve_and_relearn(case, arguments, Path(scratch), rng, progress)
+    users = case.users
+    reference = play(mTS(case.reference), users, 20_000, users.n_rounds, rng)[1]
+    progress.start(f"{case.name}, candidates at the gate", 2 * arguments.tries)
+
+    def gate(make: Any, n_sessions: int) -> list[dict[str, float]]:
+        return _gate(case, make, n_sessions, arguments, progress)
+
+    return Measured(
+        case,
+        [Estimate.of(regret) for regret in regrets],
+        Estimate.of(reference),
+        runs,
+        kept_out,
+        gate(lambda rng: (case.rough_model(rng), case.broken_model(rng)), case.broken_sessions),
+        gate(lambda rng: (case.shuffled_model(rng), case.reference), case.better_sessions),
     )
 
 
 def _serve_and_relearn(
+    case: Case,
     arguments: argparse.Namespace,
     folder: Path,
     rng: np.random.Generator,
     progress: ProgressBar,
-) -> tuple[list[Any], list[Run], int]:
-    """Return each phase's regrets, the records, and how often a broken fit was activated."""
+) -> tuple[list[FloatArray], list[Run], int]:
+    """Return each phase's regrets, the records, and how many broken fits were kept out."""
     models = folder / "models"
-    table = problem.offline_table(OFFLINE_USERS, ROUNDS, rng)
-    save_fit(fit(table, bootstrap=0, states=3, kind="arms", rewards="gaussian"), models / "first")
+    case.save_first(models / "first", rng)
     options = ("--policy", POLICY, "--explore", str(EXPLORE), "--models", str(models))
-    regrets, runs = [], []
-    progress.start("loop, phases of visits over HTTP", arguments.phases + arguments.http_tries)
+    steps = arguments.phases + arguments.http_tries
+    progress.start(f"{case.name}, phases of visits over HTTP", steps)
+    visitors = case.users.visitors(rng)
+    regrets, runs, kept_out = [], [], 0
     with (
-        problem.served(models / "first", folder, *options) as url,
+        served(models / "first", folder, *options) as url,
         Client(url, timeout=30.0) as client,
     ):
         settings = Settings(
@@ -97,25 +116,28 @@ def _serve_and_relearn(
             models=models,
             policy=POLICY,
             held_out=0.4,
-            fit_options={"rewards": "gaussian"},
+            fit_options=case.fit_options,
         )
+
+        def come(prefix: str, n_sessions: int) -> FloatArray:
+            return visit(client, prefix, case.users, visitors, n_sessions, rng)
+
         for phase in range(arguments.phases):
-            regrets.append(problem.visit(client, f"p{phase}", arguments.sessions, ROUNDS, rng))
+            regrets.append(come(f"p{phase}", arguments.sessions or case.sessions))
             runs.append(Relearner(settings, client, ServiceSource(client)).run())
             progress.advance(1)
         active = client.models().active
-        refused = 0
         for i in range(arguments.http_tries):
-            problem.visit(client, f"b{i}", 50, ROUNDS, rng)  # the log must have grown
-            broken = _broken_learner(i)
+            come(f"b{i}", BROKEN_VISITS)
+            broken = _broken_learner(i, case)
             run = Relearner(settings, client, ServiceSource(client), broken).run()
-            refused += run.decision == "keep" and client.models().active == active
+            kept_out += run.decision == "keep" and client.models().active == active
             progress.advance(1)
-    return regrets, runs, refused
+    return regrets, runs, kept_out
 
 
-def _broken_learner(i: int) -> Any:
-    """Return a learner whose data are wrong: actions shuffled, or rewards with the wrong sign."""
+def _broken_learner(i: int, case: Case) -> Any:
+    """Return a learner of wrong data: actions shuffled, or rewards with the wrong sign."""
 
     def broken(paths: Any, settings: Settings, progress: Any) -> Any:
         import polars as pl
@@ -124,48 +146,39 @@ def _broken_learner(i: int) -> Any:
         if i % 2:
             frame = frame.with_columns(-pl.col("reward"))
         else:
-            wrong = {str(a): str((a + 1 + i % 3) % 4) for a in range(4)}
+            n = case.users.n_actions
+            wrong = {str(a): str((a + 1 + i) % n) for a in range(n)}
             frame = frame.with_columns(pl.col("action").replace(wrong))
-        return fit(frame, bootstrap=0, rewards="gaussian", seed=settings.seed)
+        return fit(frame, bootstrap=0, seed=settings.seed, **case.fit_options)
 
     return broken
 
 
-def _broken(rng: np.random.Generator) -> tuple[GaussianArms, GaussianArms, float]:
-    """Return a rough current model; a candidate with shuffled actions or inverted rewards."""
-    current = _rough(rng, 0.15)
-    if rng.random() < 0.5:
-        return current, GaussianArms(1 - problem.MEANS, problem.NOISE), EXPLORE
-    shift = int(rng.integers(1, problem.MEANS.shape[1]))
-    return current, GaussianArms(np.roll(problem.MEANS, shift, axis=1), problem.NOISE), EXPLORE
-
-
-def _better(rng: np.random.Generator) -> tuple[GaussianArms, GaussianArms, float]:
-    """Return a current model that is wrong about every action; the candidate is the truth."""
-    shift = int(rng.integers(1, problem.MEANS.shape[1]))
-    wrong = GaussianArms(np.roll(problem.MEANS, shift, axis=1), problem.NOISE)
-    return wrong, problem.TRUTH, EXPLORE
-
-
-def _rough(rng: np.random.Generator, error: float) -> GaussianArms:
-    noise = error * rng.standard_normal(problem.MEANS.shape)
-    return GaussianArms(problem.MEANS + noise, problem.NOISE)
-
-
 def _gate(
-    tries: int, make: Any, n_sessions: int, seed: int, progress: ProgressBar
+    case: Case,
+    make: Callable[[np.random.Generator], tuple[GaussianArms, GaussianArms]],
+    n_sessions: int,
+    arguments: argparse.Namespace,
+    progress: ProgressBar,
 ) -> list[dict[str, float]]:
     """Judge candidates on fresh logs; return each verdict with the true difference."""
     found = []
-    for i in range(tries):
-        rng = np.random.default_rng([seed, 3, i])
-        current, candidate, explore = make(rng)
-        log, _ = problem.play(Exploring(mTS(current), explore), n_sessions, 4, rng)
+    for i in range(arguments.tries):
+        rng = np.random.default_rng([arguments.seed, 3, i])
+        current, candidate = make(rng)
+        exploring = Exploring(mTS(current), EXPLORE)
+        log, _ = play(exploring, case.users, n_sessions, GATE_ROUNDS, rng)
         verdict = judge(
             Side(mTS(current), current, log), Side(mTS(candidate), candidate, log), seed=i
         )
         truth = [
-            problem.play(mTS(model), 4000, verdict.horizon, np.random.default_rng([seed, 4, i]))[1]
+            play(
+                mTS(model),
+                case.users,
+                2000,
+                verdict.horizon,
+                np.random.default_rng([arguments.seed, 4, i]),
+            )[1]
             for model in (current, candidate)
         ]
         gain = float(truth[0].mean() - truth[1].mean())
@@ -175,70 +188,81 @@ def _gate(
     return found
 
 
-def _claims(
-    phases: list[Estimate],
-    truth: Estimate,
-    broken: list[dict[str, float]],
-    better: list[dict[str, float]],
-    refused: int,
-    arguments: argparse.Namespace,
-) -> list[Claim]:
-    first, last = phases[0], phases[-1]
-    gap = (first.mean - last.mean) / np.hypot(first.stderr, last.stderr)
-    closed = (first.mean - last.mean) / (first.mean - truth.mean)
-    clear = [row for row in better if row["gain"] >= 2 * row["half_width"]]
-    through = sum(bool(row["activated"]) for row in clear)
-    wrongly = sum(bool(row["activated"]) for row in broken)
-    enough = arguments.phases > 1 and arguments.sessions >= 500
+def _rows(one: Measured) -> list[dict[str, Any]]:
+    names = [(POLICY, f"{one.case.name}, phase {i + 1}") for i in range(len(one.phases))]
+    names.append((one.case.reference_name, f"{one.case.name}, reference"))
     return [
-        Claim("L1", "regret per session falls as the loop learns", "by more than 2 errors",
-              f"{first} to {last}", bool(gap > 2) if enough else None),
-        Claim("L2", "it falls towards that of the true model", "at least half of the gap",
-              f"{100 * closed:.0f}% of the gap to {truth}", bool(closed > 0.5) if enough else None),
-        Claim("L3", "a broken candidate is never activated", f"0 of {len(broken)} in process",
-              f"{wrongly} of {len(broken)}", wrongly == 0),
-        Claim("L4", "nor over HTTP", f"{arguments.http_tries} of {arguments.http_tries} kept out",
-              f"{refused} of {arguments.http_tries}", refused == arguments.http_tries),
-        Claim("L5", "a clearly better one is (gain of twice the half-width or more)",
+        {"policy": policy, "setting": setting, "regret": each.mean, "regret_stderr": each.stderr}
+        for (policy, setting), each in zip(names, (*one.phases, one.reference), strict=True)
+    ]
+
+
+def _claims(one: Measured, arguments: argparse.Namespace) -> list[Claim]:
+    first, last, aim = one.phases[0], one.phases[-1], one.reference
+    gap = (first.mean - last.mean) / np.hypot(first.stderr, last.stderr)
+    closed = (first.mean - last.mean) / (first.mean - aim.mean)
+    clear = [row for row in one.better if row["gain"] >= 2 * row["half_width"]]
+    through = sum(bool(row["activated"]) for row in clear)
+    wrongly = sum(bool(row["activated"]) for row in one.broken)
+    enough = arguments.phases > 1 and (arguments.sessions or one.case.sessions) >= 500
+    users, letter, n_http = one.case.name, one.case.letter, arguments.http_tries
+    return [
+        Claim(f"{letter}1", f"{users} users: regret per session falls as the loop learns",
+              "by more than 2 errors", f"{first} to {last}", bool(gap > 2) if enough else None),
+        Claim(f"{letter}2", f"it falls towards that of {one.case.reference_name}",
+              "at least half of the gap", f"{100 * closed:.0f}% of the gap to {aim}",
+              bool(closed > 0.5) if enough else None),
+        Claim(f"{letter}3", "a broken candidate is never activated",
+              f"0 of {len(one.broken)} in process", f"{wrongly} of {len(one.broken)}",
+              wrongly == 0),
+        Claim(f"{letter}4", "nor over HTTP", f"{n_http} of {n_http} kept out",
+              f"{one.kept_out} of {n_http}", one.kept_out == n_http),
+        Claim(f"{letter}5", "a clearly better one is (gain of twice the half-width or more)",
               "at least 90%", f"{through} of {len(clear)}",
               bool(through >= 0.9 * len(clear)) if len(clear) >= 20 else None),
     ]  # fmt: skip
 
 
-def _table(phases: list[Estimate], truth: Estimate, runs: list[Run]) -> Table:
+def _table(one: Measured) -> Table:
     rows: list[tuple[str, ...]] = [
         (f"{i + 1}", str(phase), run.decision, run.why)
-        for i, (phase, run) in enumerate(zip(phases, runs, strict=True))
+        for i, (phase, run) in enumerate(zip(one.phases, one.runs, strict=True))
     ]
-    rows.append(("true model", str(truth), "", ""))
+    rows.append((one.case.reference_name, str(one.reference), "", ""))
     columns = ("phase", "regret per session", "then relearn decides", "why")
-    return Table(f"{POLICY} on a real service, {ROUNDS} rounds a session", columns, rows)
+    rounds = one.case.users.n_rounds
+    title = f"{POLICY} on a real service, {one.case.name} users, {rounds} rounds a session"
+    return Table(title, columns, rows)
 
 
-def _draw(phases: list[Estimate], truth: Estimate, runs: list[Run]) -> Figure:
+def _figure_name(case: Case) -> str:
+    return "loop" if case.name == "simulated" else f"loop-{case.name}"
+
+
+def _draw(one: Measured) -> Figure:
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(7, 4), layout="constrained")
     axes = drawn.subplots()
-    numbers = np.arange(1, len(phases) + 1)
+    numbers = np.arange(1, len(one.phases) + 1)
     axes.errorbar(
         numbers,
-        [phase.mean for phase in phases],
-        yerr=[2 * phase.stderr for phase in phases],
+        [phase.mean for phase in one.phases],
+        yerr=[2 * phase.stderr for phase in one.phases],
         fmt="o-",
         color="#d55e00",
         capsize=3,
     )
-    for number, run in zip(numbers, runs, strict=True):
+    for number, run in zip(numbers, one.runs, strict=True):
         if run.decision == "activate":
             axes.axvline(number + 0.5, color="#009e73", lw=1, ls="--")
-    axes.axhline(truth.mean, color="#0072b2", lw=1)
-    axes.annotate("true model", (numbers[-1], truth.mean), xytext=(0, 4), ha="right",
-                  textcoords="offset points", color="#0072b2", fontsize=9)  # fmt: skip
+    axes.axhline(one.reference.mean, color="#0072b2", lw=1)
+    axes.annotate(one.case.reference_name, (numbers[-1], one.reference.mean), xytext=(0, 4),
+                  ha="right", textcoords="offset points", color="#0072b2", fontsize=9)  # fmt: skip
     axes.set_xticks(numbers)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("phase (dashed: a new model was activated)")
-    axes.set_ylabel("regret per session")
+    axes.set_ylabel(f"regret per session, {one.case.name} users")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     return drawn

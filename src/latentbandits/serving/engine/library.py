@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from latentbandits.policies.registry import AUTO, PolicySpec
 from latentbandits.serving.engine.actions import ActionSpace, action_space
 from latentbandits.serving.engine.groups import MAIN
 from latentbandits.serving.engine.propensities import make_policy
+from latentbandits.serving.engine.reward_range import UNLIMITED, RewardRange, reward_range
 from latentbandits.serving.errors import Invalid, NotFound
 from latentbandits.serving.records import FALLBACK, ActivationRow, DecisionRow, ModelRow
 from latentbandits.serving.stores.protocol import LAST, Store
@@ -70,6 +71,7 @@ class ServedModel:
     space: ActionSpace
     policies: Mapping[str, GroupPolicy]
     catalogue: Catalogue | None = None
+    rewards: RewardRange = UNLIMITED
 
     @property
     def is_grown(self) -> bool:
@@ -193,7 +195,7 @@ class Library:
                 return base
             policies = self._policies(self.row(model_id), model, catalogue.features)
             space = action_space(model, catalogue, len(new))
-            found = ServedModel(base.id, base.name, model, space, policies, base.catalogue)
+            found = replace(base, model=model, space=space, policies=policies)
             self._grown[model_id, new] = found
             while len(self._grown) > _MOST_LOADED:
                 self._grown.popitem(last=False)
@@ -226,7 +228,8 @@ class Library:
         items = None if catalogue is None else catalogue.features
         policies = self._policies(row, model, items)
         space = action_space(model, catalogue)
-        return ServedModel(row.id, row.name, model, space, policies, catalogue)
+        rewards = reward_range(model, notes(row))
+        return ServedModel(row.id, row.name, model, space, policies, catalogue, rewards)
 
     def _policies(
         self, row: ModelRow, model: Any, items: FloatArray | None

@@ -125,10 +125,10 @@ class Rewards:
     ) -> Rewarded | Told:
         """Check a reward; answer it, unless it is the first of its decision and to be learned."""
         value = report.value + 0.0  # no negative zero: SQLite does not keep it
-        refused = self._settings.out_of_range(value)
+        live = self._sessions.get(row.session)  # locks the session in a shared store
+        refused = self._settings.out_of_range(value, self._sessions.reward_range(live, row))
         if refused is not None:
             raise Invalid(f"value {refused}")
-        live = self._sessions.get(row.session)  # locks the session in a shared store
         current = self._store.reward_of(row.order)
         if current is None and kind == "correction":
             raise NotFound("reward of decision", report.decision_id)

@@ -19,6 +19,7 @@ from latentbandits.serving.engine.groups import Group, group_of
 from latentbandits.serving.engine.ids import OrderSequence
 from latentbandits.serving.engine.library import GroupPolicy, Library, ServedModel
 from latentbandits.serving.engine.replay import replay
+from latentbandits.serving.engine.reward_range import RewardRange
 from latentbandits.serving.engine.statistics import Changes
 from latentbandits.serving.errors import Conflict, Damaged, Invalid
 from latentbandits.serving.records import (
@@ -373,6 +374,11 @@ class Sessions:
             raise _too_short(row)
         self._remember(rebuilt)
         return rebuilt
+
+    def reward_range(self, live: Live | None, row: DecisionRow) -> RewardRange:
+        """Return the range of the session's model; of the decision's, if the session ended."""
+        served = self._library.served(row.model) if live is None else live.served
+        return served.rewards
 
     def able(self, live: Live, row: DecisionRow) -> Live:
         """Return the session on a model that can learn from the decision of `row`, if any can."""

@@ -7,6 +7,7 @@ import msgspec
 from latentbandits.policies.registry import AUTO
 from latentbandits.serving.engine.groups import HOLDOUT, MAIN, Group, parse_groups
 from latentbandits.serving.engine.propensities import PropensityMode
+from latentbandits.serving.engine.reward_range import UNLIMITED, RewardRange
 from latentbandits.serving.records import SwapMode
 
 
@@ -70,8 +71,17 @@ class EngineSettings(msgspec.Struct, frozen=True):
         if default is not None and self.out_of_range(default):
             raise ValueError(f"reward_default: {self.out_of_range(default)}")
 
-    def out_of_range(self, value: float) -> str | None:
-        """Return why a reward is refused; None where it is in the range."""
+    def out_of_range(self, value: float, usual: RewardRange | None = None) -> str | None:
+        """Return why a reward is refused; None where it is in the range.
+
+        `usual` is the range of the model, for a limit that no setting gives.
+        """
+        low, high = usual or UNLIMITED
+        by_model = " by the model's family and data"
+        if self.reward_min is None and value < low:
+            return f"{value:g} is below reward_min, which is {low:g}{by_model}"
+        if self.reward_max is None and value > high:
+            return f"{value:g} is above reward_max, which is {high:g}{by_model}"
         if self.reward_min is not None and value < self.reward_min:
             return f"{value:g} is below reward_min, which is {self.reward_min:g}"
         if self.reward_max is not None and value > self.reward_max:

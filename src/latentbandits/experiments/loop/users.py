@@ -1,0 +1,133 @@
+"""Users who visit the service: simulated ones of a known truth, and those of MovieLens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from latentbandits.experiments.movielens.data import Ratings
+from latentbandits.models import GaussianArms
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+
+Table = dict[str, list[float]]
+"""Columns user, action and reward: a log to learn from."""
+
+
+class Users(Protocol):
+    """Users with rewards for actions "0", "1", ..., of which each round may offer only some."""
+
+    n_actions: int
+    n_rounds: int
+
+    def draw(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Draw users independently, with replacement: `(n,)` numbers."""
+
+    def visitors(self, rng: np.random.Generator) -> Iterator[int]:
+        """Yield users in random order, as they come to the service."""
+
+    def offers(self, users: IntArray, seen: BoolArray, rng: np.random.Generator) -> BoolArray:
+        """Return which actions a round offers each user, who has `seen` (n, n_actions) some."""
+
+    def means(self, users: IntArray) -> FloatArray:
+        """Return the mean reward of every action for every user, `(n, n_actions)`."""
+
+    def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Draw a reward for each mean."""
+
+    def table(self, n_users: int, rng: np.random.Generator) -> Table:
+        """Return a log of so many users whose actions no policy chose."""
+
+
+class SimulatedUsers:
+    """Users of a few states with Gaussian rewards; every action is offered in every round."""
+
+    def __init__(self, means: FloatArray, noise: float, n_rounds: int) -> None:
+        self.truth = GaussianArms(means, noise)
+        self.n_actions = self.truth.n_actions
+        self.n_rounds = n_rounds
+
+    def draw(self, n: int, rng: np.random.Generator) -> IntArray:
+        return rng.integers(self.truth.n_states, size=n)
+
+    def visitors(self, rng: np.random.Generator) -> Iterator[int]:
+        while True:
+            yield int(rng.integers(self.truth.n_states))
+
+    def offers(self, users: IntArray, seen: BoolArray, rng: np.random.Generator) -> BoolArray:
+        return np.ones_like(seen)
+
+    def means(self, users: IntArray) -> FloatArray:
+        means: FloatArray = self.truth.means[users]
+        return means
+
+    def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
+        noise: FloatArray = self.truth.noise * rng.standard_normal(means.shape)
+        return means + noise
+
+    def table(self, n_users: int, rng: np.random.Generator) -> Table:
+        state = np.repeat(self.draw(n_users, rng), self.n_rounds)
+        action = rng.integers(self.n_actions, size=len(state))
+        reward = self.rewards(self.truth.means[state, action], rng)
+        user = np.repeat(np.arange(n_users), self.n_rounds)
+        return _table(user, action, reward)
+
+
+class MovieLensUsers:
+    """Users of MovieLens who rated many of the most popular movies.
+
+    A round offers `n_offered` movies that the user rated and was not shown before. The reward is
+    the rating, from 1 to 5: nothing is simulated but the choice of what is offered.
+    """
+
+    def __init__(
+        self, ratings: Ratings, n_movies: int = 60, n_offered: int = 5, n_rounds: int = 8
+    ) -> None:
+        popular = np.argsort(-np.bincount(ratings.movies), kind="stable")[:n_movies]
+        place = np.full(len(ratings.movie_ids), -1)
+        place[popular] = np.arange(n_movies)
+        known = place[ratings.movies] >= 0
+        table = np.full((len(ratings.user_ids), n_movies), np.nan)
+        table[ratings.users[known], place[ratings.movies[known]]] = ratings.ratings[known]
+        enough = (~np.isnan(table)).sum(axis=1) >= n_rounds + n_offered - 1
+        self.ratings = table[enough]
+        self.titles = tuple(ratings.titles[i] for i in popular)
+        self.n_actions, self.n_offered, self.n_rounds = n_movies, n_offered, n_rounds
+
+    def draw(self, n: int, rng: np.random.Generator) -> IntArray:
+        return rng.integers(len(self.ratings), size=n)
+
+    def visitors(self, rng: np.random.Generator) -> Iterator[int]:
+        """Yield each user once: no user is both learned from and judged on."""
+        yield from map(int, rng.permutation(len(self.ratings)))
+
+    def offers(self, users: IntArray, seen: BoolArray, rng: np.random.Generator) -> BoolArray:
+        keys = rng.random(seen.shape)
+        keys[np.isnan(self.ratings[users]) | seen] = np.inf
+        last = np.partition(keys, self.n_offered - 1, axis=1)[:, self.n_offered - 1]
+        offered: BoolArray = keys <= last[:, None]
+        return offered
+
+    def means(self, users: IntArray) -> FloatArray:
+        ratings: FloatArray = self.ratings[users]
+        return ratings
+
+    def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return means
+
+    def table(self, n_users: int, rng: np.random.Generator) -> Table:
+        """Return the ratings of so many users, or of more until every movie was rated."""
+        order = rng.permutation(len(self.ratings))
+        rated = ~np.isnan(self.ratings[order])
+        complete = int((rated.cumsum(axis=0) > 0).all(axis=1).argmax()) + 1
+        chosen = order[: max(n_users, complete)]
+        user, action = np.nonzero(~np.isnan(self.ratings[chosen]))
+        return _table(user, action, self.ratings[chosen[user], action])
+
+
+def _table(user: IntArray, action: IntArray, reward: FloatArray) -> Table:
+    columns: Sequence[tuple[str, FloatArray | IntArray]] = (
+        ("user", user), ("action", action), ("reward", reward),
+    )  # fmt: skip
+    return {name: values.tolist() for name, values in columns}
