@@ -30,8 +30,11 @@ def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[s
         learned: the model.
         report: the report on it, as `fit` makes it.
     """
+    summary = summary_of(log)
+    if summary.rewards.least == summary.rewards.most:
+        return _about_log(summary)  # whatever else is odd follows from that
     return [
-        *_about_log(summary_of(log)),
+        *_about_log(summary),
         *_about_prediction(report["held_out"]),
         *_about_choice(report["selection"], report["settings"]),
         *(() if report["settings"].get("features") else _about_states(learned)),

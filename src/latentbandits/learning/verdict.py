@@ -60,7 +60,7 @@ UNJUDGED = "mmTS"
 SIMULATED_ROUNDS = 100
 """Rounds that users drawn from the model play, to rank the policies that replay does not veto."""
 
-FIRST_ROUNDS, MOST_LOST = 10, 0.04
+FIRST_ROUNDS, MOST_LOST = 10, 0.05
 """A policy that under simulation loses a larger share of popularity's reward in the first rounds
 is not recommended where there is another one."""
 
