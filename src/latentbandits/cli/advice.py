@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from latentbandits.simulation.tune import Tuning
 
-_SHORT = 0.25  # effort of a tuning that a command runs at its start
+_SHORT = 0.1  # effort of a tuning that a command runs at its start
 _SERVED_ROUNDS = 50  # horizon of the tuning for a service, which does not know its sessions' length
 _SERVED_SECONDS = 5.0  # of the processor, at most, before a service starts
 _MANY, _MOST = 100, 2_000  # actions: from the first on fewer users, from the second on no tuning

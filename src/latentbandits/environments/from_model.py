@@ -75,6 +75,11 @@ class UserInstances:
     offered: int
     n_runs: int
 
+    @property
+    def repeats(self) -> bool:
+        """Whether an action's rewards are draws of one distribution in all rounds of a run."""
+        return self.contexts is None and self.path is None
+
     def round(self, t: int, rng: np.random.Generator) -> Round:
         shown = self._context(rng)
         context = self.model.check_context(shown, self.n_runs)

@@ -20,7 +20,11 @@ class Round(NamedTuple):
 
 
 class Instances(Protocol):
-    """Runs under way: each its own problem, drawn once."""
+    """Runs under way: each its own problem, drawn once.
+
+    An attribute `repeats` may say that the rewards of an action are independent draws of one
+    distribution in all rounds of a run (no contexts, no state that moves); see `simulate`.
+    """
 
     @property
     def model(self) -> KnownModel | None:

@@ -57,6 +57,9 @@ decision costs as much as twenty of mIDS, and a quantile of the same belief earn
 UNJUDGED = "mmTS"
 """The policy that is recommended where nothing could be replayed."""
 
+EFFORT = 0.4
+"""Share of the users of a full `tune` that the short form plays."""
+
 SIMULATED_ROUNDS = 100
 """Rounds that users drawn from the model play, to rank the policies that replay does not veto."""
 
@@ -313,8 +316,9 @@ def _simulate(
         return NOT_SIMULATED
     contexts = None if learned.features is None else learned.features[offered_sets(log, seed)]
     tuning = tune(
-        learned.model, SIMULATED_ROUNDS, contexts, list(policies), seed=seed, progress=bar
-    )
+        learned.model, SIMULATED_ROUNDS, contexts, list(policies), seed=seed, effort=EFFORT,
+        progress=bar,
+    )  # fmt: skip
     behind = {row.policy: row.behind for row in tuning.table}
     users = UsersOfModel(learned.model, contexts)
     return Simulated(paired_regrets(tuning.table), behind, _lost_first(policies, users, seed))

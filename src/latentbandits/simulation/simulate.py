@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from latentbandits.environments.protocol import Environment, Round
-from latentbandits.models.checks import IntArray, positive_count
+from latentbandits.models.checks import FloatArray, IntArray, positive_count
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Recorder
 from latentbandits.simulation.results import Results, Windows
@@ -22,6 +23,8 @@ PolicyMaker: TypeAlias = Callable[[Any], AnyPolicy]
 
 CHUNK = 500
 """Runs per chunk: it settles the random streams, so it is part of a result's identity."""
+
+_MOST_KEPT = 2**24  # rewards of a chunk that are kept for `by_pull`: 128 MB
 
 _UNDER_WAY = 8  # chunks handed to an executor and not yet taken back
 
@@ -37,6 +40,7 @@ class _Job:
     seed: int
     chunk: int
     n_runs: int
+    by_pull: bool
 
     def stream(self, name: str) -> np.random.Generator:
         """Return the random stream of this name: adding a policy changes no other policy's."""
@@ -52,6 +56,7 @@ def simulate(
     seed: int = 0,
     first_rounds: int = 50,
     last_rounds: int = 100,
+    by_pull: bool = False,
     executor: Executor | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Results:
@@ -66,6 +71,10 @@ def simulate(
         seed: of all randomness; results depend on it and on `n_runs`, not on the executor.
         first_rounds: rounds of the window at the start, at most half the horizon.
         last_rounds: rounds of the window at the end, at most half the horizon.
+        by_pull: where an action's rewards are independent draws of one distribution
+            (`Instances.repeats`), the k-th time that a policy plays an action it receives the
+            action's reward of round k. Policies that play an action equally often then have seen
+            the same rewards of it: their difference varies less, its mean is the same.
         executor: runs chunks in parallel; None runs them here.
         progress: called with the number of runs that have just finished.
 
@@ -86,7 +95,16 @@ def simulate(
         horizon,
     )
     jobs = [
-        _Job(dict(policies), environment, horizon, windows, seed, chunk, min(CHUNK, n_runs - start))
+        _Job(
+            dict(policies),
+            environment,
+            horizon,
+            windows,
+            seed,
+            chunk,
+            min(CHUNK, n_runs - start),
+            by_pull,
+        )
         for chunk, start in enumerate(range(0, n_runs, CHUNK))
     ]
     accumulator = Accumulator(list(policies), n_runs, horizon, windows)
@@ -123,11 +141,17 @@ def _play(job: _Job) -> ChunkResult:
         for name, given in job.policies.items()
     ]
     recorder = Recorder([p.name for p in players], job.n_runs, job.horizon, job.windows)
+    kept: FloatArray | None = None
     for t in range(job.horizon):
         outcome = instances.round(t, rounds)
+        if t == 0 and job.by_pull and getattr(instances, "repeats", False):
+            size = (job.horizon, *outcome.rewards.shape)
+            kept = np.empty(size) if math.prod(size) <= _MOST_KEPT else None
+        if kept is not None:
+            kept[t] = outcome.rewards
         recorder.best(outcome)
         for player in players:
-            recorder.reward(t, player.name, outcome, player.play(outcome))
+            recorder.reward(t, player.name, outcome, player.play(outcome, kept))
     return recorder.finish()
 
 
@@ -145,11 +169,21 @@ class _Player:
         self._policy = policy
         self._belief = policy.init(n_runs)
         self._rng = rng
+        self._runs = np.arange(n_runs)
+        self._pulls: IntArray | None = None  # (n_runs, n_actions)
 
-    def play(self, outcome: Round) -> IntArray:
+    def play(self, outcome: Round, kept: FloatArray | None) -> IntArray:
+        """Play one round; `kept` has the rewards of all rounds so far if they go by pull."""
         decision = self._policy.decide(
             self._belief, outcome.context, self._rng, eligible=outcome.eligible, propensity=False
         )
-        reward = outcome.rewards[np.arange(len(decision.action)), decision.action]
+        place = (self._runs, decision.action)
+        if kept is None:
+            reward = outcome.rewards[place]
+        else:
+            if self._pulls is None:
+                self._pulls = np.zeros(kept.shape[1:], np.int64)
+            reward = kept[(self._pulls[place], *place)]
+            self._pulls[place] += 1
         self._belief = self._policy.update(self._belief, outcome.context, decision, reward)
         return decision.action

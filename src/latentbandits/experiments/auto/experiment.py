@@ -1,4 +1,7 @@
-"""Tune on users of the model, then play the winner and all candidates against the truth."""
+"""Tune on users of the model, then play the winner and all candidates against the truth.
+
+Real users are played by replay of their ratings, beside popularity (`real_users.py`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,13 @@ from functools import partial
 from typing import Any
 
 from latentbandits.experiments.auto.problems import Problem, problems
+from latentbandits.experiments.auto.real_users import (
+    POPULARITY,
+    not_below_popularity,
+    play_real_users,
+    real_logs,
+    replay_rows,
+)
 from latentbandits.options import above_zero, choose, positive
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
@@ -20,6 +30,7 @@ from latentbandits.simulation.tune import Tuning, default_candidates, tune_in
 RUNS = 400
 _SHARE = 0.05  # of the best candidate's regret that auto may be behind
 _ERRORS = 2.0  # or as many paired standard errors
+_REPLAY = ("log", "policy", "rounds 1-10", "rounds 1-20", "rounds 1-50")
 _IDS_SETTING, _IDS_RUNS = "sigma0=0.2, 500 rounds", 4000
 
 
@@ -35,9 +46,12 @@ class AutoExperiment:
         add("--effort", type=above_zero, default=1.0, help="of tune (default 1)")
         add("--problems", nargs="+", metavar="NAME", help="only these (default: all)")
         add("--data", metavar="DIR", help="a MovieLens 1M folder (default: as for movielens)")
+        add("--small", metavar="DIR", help="a MovieLens latest-small folder (default: the folder "
+            "ml-latest-small beside --data; without it that replay is left out)")  # fmt: skip
 
     def check(self, arguments: argparse.Namespace) -> None:
-        choose("problem", arguments.problems, problems(None))
+        known = [*problems(None), *real_logs(arguments.data, arguments.small)]
+        choose("problem", arguments.problems, known)
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
@@ -47,7 +61,16 @@ class AutoExperiment:
         rows: list[dict[str, Any]] = []
         claims: list[Claim] = []
         body: list[tuple[str, ...]] = []
-        for name in choose("problem", arguments.problems, makers):
+        logs = real_logs(arguments.data, arguments.small)
+        names = choose("problem", arguments.problems, [*makers, *logs])
+        real: list[tuple[str, ...]] = []
+        for name in names:
+            if name in logs:
+                played = play_real_users(logs[name](), arguments.seed, progress)
+                claims += not_below_popularity(name, played)
+                rows += [row | {"setting": name} for row in played.replay.rows(POPULARITY)]
+                real += replay_rows(name, played)
+                continue
             problem = makers[name](arguments.seed)
             tuning = _tune(problem, arguments, executor, progress)
             progress.start(f"auto, {name}", arguments.runs)
@@ -69,12 +92,15 @@ class AutoExperiment:
                 "runs": arguments.runs,
                 "effort": arguments.effort,
                 "seed": arguments.seed,
-                "problems": [row[0] for row in body],
+                "problems": names,
             },
             seconds=time.perf_counter() - started,
             policies=rows,
             claims=claims,
-            tables=[Table(f"Regret, {arguments.runs} runs", columns, body)],
+            tables=[
+                *([Table(f"Regret, {arguments.runs} runs", columns, body)] if body else []),
+                *([Table("Mean rating (over popularity)", _REPLAY, real)] if real else []),
+            ],
         )
 
 

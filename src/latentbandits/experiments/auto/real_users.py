@@ -1,0 +1,149 @@
+"""The recommended policy on the real ratings of users whom nothing was learned from.
+
+A fifth of the users is set aside. `fit` learns from the others, and recommends a policy by its own
+held-out users. That policy, `auto`, then plays the users that were set aside (`learning/replay.py`)
+beside popularity: both order films that the user has rated, and receive the rating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from latentbandits.learning import fit, user_hash
+from latentbandits.learning.logs import Log, read_log
+from latentbandits.learning.progress import Progress
+from latentbandits.learning.replay import (
+    HORIZONS,
+    Player,
+    PolicyPlayer,
+    Replay,
+    ScorePlayer,
+    action_averages,
+    replay,
+)
+from latentbandits.policies.registry import Inputs, build, parse
+from latentbandits.report.report import Claim
+
+AUTO, POPULARITY = "auto", "popularity"
+BESIDE = ("mmGreedy", "mmTS")
+"""Policies on the same model that play too."""
+
+_SET_ASIDE = 0.2
+_SEED = 100  # added to the seed of the experiment: `fit` holds out other users
+
+
+class Played(NamedTuple):
+    """What `fit` recommends, and the rewards of the users that were set aside."""
+
+    auto: str
+    replay: Replay
+
+
+def movielens_1m(folder: str | None) -> Log:
+    """Return the ratings of MovieLens 1M as a log."""
+    import polars
+
+    from latentbandits.experiments.movielens.data import find_folder, load
+
+    data = load(find_folder(folder))
+    frame = polars.DataFrame(
+        {
+            "user": data.user_ids[data.users],
+            "action": data.movie_ids[data.movies],
+            "reward": data.ratings,
+        }
+    )
+    return read_log(frame, "user", "action", "reward")
+
+
+def movielens_small(folder: str | None) -> Log:
+    """Return the ratings of MovieLens latest-small as a log."""
+    place = small_folder(folder)
+    if place is None:
+        raise ValueError(
+            "MovieLens latest-small was not found: give the folder of its ratings.csv as --small"
+        )
+    return read_log(place / "ratings.csv", "userId", "movieId", "rating", order="timestamp")
+
+
+def small_folder(folder: str | None, beside: str | None = None) -> Path | None:
+    """Return the folder of MovieLens latest-small, by default the one beside MovieLens 1M."""
+    place = Path(folder) if folder else None
+    if place is None and beside is not None:
+        place = Path(beside).parent / "ml-latest-small"
+    return place if place is not None and (place / "ratings.csv").is_file() else None
+
+
+def real_logs(data: str | None, small: str | None) -> Mapping[str, Callable[[], Log]]:
+    """Return how to read each log, by the name of its problem."""
+    found = small_folder(small, data)
+    logs: dict[str, Callable[[], Log]] = {"replay movielens-1m": partial(movielens_1m, data)}
+    if small is not None or found is not None:
+        logs["replay movielens-latest-small"] = partial(
+            movielens_small, small if found is None else str(found)
+        )
+    return logs
+
+
+def play_real_users(log: Log, seed: int, progress: Progress | None = None) -> Played:
+    """Fit four fifths of the users, and play the others with the recommended policy."""
+    keys = user_hash.user_keys(log.user_ids)
+    aside = user_hash.held_out(keys, round(_SET_ASIDE * log.n_users), seed + _SEED)
+    train, users = (log.of_users(np.flatnonzero(part)) for part in (~aside, aside))
+    found = fit(train, bootstrap=0, seed=seed, progress=progress)
+    auto = found.report["judgement"]["recommended_policy"]
+    features: Any = found.catalogue.features
+    low, high = float(train.rewards.min()), float(train.rewards.max())
+    inputs = Inputs(found.model, reward_range=(low, high), items=features)
+    known = np.bincount(train.actions, minlength=log.n_actions) > 0
+    users = users.of_events(known[users.actions])
+    averages = ScorePlayer(action_averages(train))
+    players: dict[str, Player] = {POPULARITY: averages}
+    for name, text in {AUTO: auto, **{text: text for text in BESIDE}}.items():
+        players[name] = (
+            averages
+            if parse(text).name == POPULARITY
+            else PolicyPlayer(build(text, inputs), log.n_actions, features)
+        )
+    return Played(auto, replay(players, users, seed=seed, progress=progress))
+
+
+def not_below_popularity(name: str, played: Played) -> list[Claim]:
+    """Return one claim for each horizon: auto is at most one standard error below popularity."""
+    claims = []
+    for horizon in played.replay.horizons:
+        lead = played.replay.difference(AUTO, POPULARITY, horizon)
+        claims.append(
+            Claim(
+                f"A {name}, {horizon} rounds",
+                f"on real ratings of {played.replay.n_users(horizon)} held-out users auto, "
+                f"{played.auto}, is not below popularity",
+                f"reward of auto - popularity >= {-lead.stderr:.2g} (one standard error)",
+                f"{lead:+}",
+                lead.mean >= -lead.stderr,
+            )
+        )
+    return claims
+
+
+def replay_rows(name: str, played: Played) -> list[tuple[str, ...]]:
+    """Return the table's rows: reward of each policy and its lead over popularity."""
+    found = played.replay
+    return [
+        (
+            name,
+            policy if policy != AUTO else f"auto: {played.auto}",
+            *(
+                f"{found.reward(policy, h).mean:.3f} ({found.difference(policy, POPULARITY, h):+})"
+                if h in found.horizons
+                else "too few users"
+                for h in HORIZONS
+            ),
+        )
+        for policy in found.rewards
+    ]
