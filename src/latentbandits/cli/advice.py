@@ -7,15 +7,9 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from latentbandits.simulation.tune import Tuning
+from typing import Any
 
 _SHORT = 0.1  # effort of a tuning that a command runs at its start
-_SERVED_ROUNDS = 50  # horizon of the tuning for a service, which does not know its sessions' length
-_SERVED_SECONDS = 5.0  # of the processor, at most, before a service starts
-_MANY, _MOST = 100, 2_000  # actions: from the first on fewer users, from the second on no tuning
 
 
 def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
@@ -40,34 +34,6 @@ def tuned_policy(model: Any, items: Any, horizon: int = 100) -> str:
     found = tune(model, horizon, contexts, effort=_SHORT)
     sys.stderr.write(f"latentbandits: the model has no recommended policy; {found.summary}\n")
     return found.winner
-
-
-def tuned_to_serve(model: Any, items: Any) -> Tuning:
-    """Tune a policy for a service, in a few processor seconds.
-
-    Candidates do not need a horizon. ValueError or TimeoutError if no policy can be tuned.
-    """
-    from latentbandits.environments import UsersOfModel
-    from latentbandits.policies.registry import parse
-    from latentbandits.simulation.tune import default_candidates, tune
-
-    if model.n_sessions is not None:
-        raise ValueError(f"it has an instance for each of {model.n_sessions} sessions")
-    if (model.n_actions or 0) > _MOST:
-        raise ValueError(f"it has more than {_MOST:,} actions")
-    contexts = items if model.n_features is not None else None
-    if not UsersOfModel(model, contexts).is_generative:
-        raise ValueError(f"a {type(model).__name__} draws no rewards")
-    texts = default_candidates(model, _SERVED_ROUNDS, model.n_actions)
-    effort = _SHORT * min(1.0, _MANY / (model.n_actions or 1))
-    return tune(
-        model,
-        _SERVED_ROUNDS,
-        contexts,
-        [text for text in texts if "horizon" not in parse(text).options],
-        effort=effort,
-        seconds=_SERVED_SECONDS,
-    )
 
 
 def harm_warnings(notes: Mapping[str, Any], name: str) -> list[str]:

@@ -149,31 +149,19 @@ def _tune_new(engine: Any, row: Any) -> None:
 
     The store keeps the result: a restart does not tune again.
     """
-    from latentbandits.cli.advice import tuned_to_serve
-    from latentbandits.policies.registry import AUTO
-    from latentbandits.serving.engine.library import DEFAULT_POLICY, notes, unpack
+    from latentbandits.serving.tuning import lacks_policy, report_tuned, tune_row, warn_untuned
 
-    if row is None or AUTO not in engine.settings.policies().values():
-        return
-    if notes(row).get("recommended_policy"):
+    if row is None:
         return
     with engine.transaction():
-        known = engine.library.tuned(row.id) or any(
-            one.model == row.id for one in engine.library.activations
-        )
-    if known:
-        return
-    logger = logging.getLogger("latentbandits")
-    model, catalogue = unpack(row)
+        if not lacks_policy(engine, row):
+            return
     try:
-        found = tuned_to_serve(model, None if catalogue is None else catalogue.features)
+        found = tune_row(row)
     except (TypeError, ValueError, TimeoutError) as error:
-        logger.warning(
-            "%s has no recommended policy, and none was tuned (%s): auto is %s",
-            row.name, error, DEFAULT_POLICY,
-        )  # fmt: skip
+        warn_untuned(row.name, str(error))
         return
-    logger.info("%s has no recommended policy; tuned: %s", row.name, found.summary)
+    report_tuned(row.name, found.summary)
     with engine.transaction():
         engine.library.keep_tuned(row.id, found.winner)
 

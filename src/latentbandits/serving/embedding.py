@@ -58,6 +58,10 @@ def embed(
     `store` is memory, sqlite:PATH or postgresql://...; `settings` are those of `serve`. Who may
     ask is the outer app's affair, unless `keys` are given; every Host is answered.
 
+    The policy `auto`, the default, is the one that the fit of a saved model recommends. For other
+    models it is mmTS: nothing is tuned here, because your app would start seconds later. Give
+    `policy="mmBayesUCB(quantile=0.9)"`, say, or the winner of `tune`.
+
     >>> from latentbandits import GaussianArms
     >>> bandit = embed(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1))
     >>> bandit.service.engine.store.durable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from latentbandits.serving.engine.decisions import Waiting
+from latentbandits.serving.engine.groups import MAIN
 from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.engine.once import once
@@ -45,6 +47,7 @@ from latentbandits.serving.http.messages import (
 from latentbandits.serving.http.overview import models, overview
 from latentbandits.serving.http.relearnings import relearnings
 from latentbandits.serving.http.views import session_view
+from latentbandits.serving.tuning import lacks_policy, tune_apart
 
 if TYPE_CHECKING:
     from latentbandits.serving.engine.engine import Engine
@@ -52,7 +55,9 @@ if TYPE_CHECKING:
 
 One = TypeVar("One")
 _MOST_PAGES = 10
+_TUNING_SHARE = 0.8  # of a request's time that the tuning of a new model may take
 _SEPARATOR = "\x1f"  # between a key's sessions and its own ids: no id has one
+_log = logging.getLogger("latentbandits")
 _check_id = partial(msgspec.convert, type=Id)
 
 
@@ -216,13 +221,21 @@ async def activate(call: Call) -> Models:
         except Invalid as invalid:  # say which model, not where this machine keeps it
             raise Invalid(invalid.message.replace(str(folder), body.path)) from None
 
+    tuned = None
+    if row is not None and await service.writer.run(partial(lacks_policy, row=row)):
+        tuned = await tune_apart(row, _TUNING_SHARE * service.settings.request_timeout)
+
     def swap(engine: Engine) -> Models:
         found = row if row is not None else engine.store.model(body.model or "")
         if found is None:
             raise NotFound("model", body.model or "")
 
         def activate() -> str:
-            return engine.activate(found, body.mode, force=body.force, who=call.caller.name).id
+            if tuned is not None and lacks_policy(engine, found):
+                engine.library.keep_tuned(found.id, tuned)
+            new = engine.activate(found, body.mode, force=body.force, who=call.caller.name)
+            _log.info("active model %s (%s): policy %s", new.id, new.name, new.of_group(MAIN).text)
+            return new.id
 
         asked = f"activate {found.id} as {body.mode}, force {body.force}"
         once(engine.store, body.request_id, asked, activate, str)

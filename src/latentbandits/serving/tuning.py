@@ -1,0 +1,128 @@
+"""Find a policy for a model whose fit recommends none: what `auto` is for it.
+
+A service tunes before the model becomes active, and keeps the result in its store: the policy of a
+model does not change while it has sessions. `serve` tunes at its start. A model that is activated
+over HTTP is tuned by another process (`python -m latentbandits.serving.tuning`, the model on its
+standard input), so that requests are decided meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from latentbandits.policies.registry import AUTO
+from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.library import DEFAULT_POLICY, notes, unpack
+from latentbandits.serving.errors import Refused
+from latentbandits.serving.records import ModelRow
+
+if TYPE_CHECKING:
+    from latentbandits.simulation.tune import Tuning
+
+EFFORT = 0.1
+_ROUNDS = 50  # horizon: a service does not know how long its sessions are
+_SECONDS = 5.0  # of the processor, at most
+_MANY, _MOST = 100, 2_000  # actions: from the first on fewer users, from the second on no tuning
+_log = logging.getLogger("latentbandits")
+
+
+def lacks_policy(engine: Engine, row: ModelRow) -> bool:
+    """Return whether `auto` is asked for and nothing says what it is for this model.
+
+    Call it inside a transaction. A model that was active before keeps the policy that it had.
+    """
+    if AUTO not in engine.settings.policies().values() or notes(row).get("recommended_policy"):
+        return False
+    known = any(one.model == row.id for one in engine.library.activations)
+    return not known and engine.library.tuned(row.id) is None
+
+
+def tune_row(row: ModelRow) -> Tuning:
+    """Tune a policy for a model in a few processor seconds, among those without a horizon.
+
+    ValueError, TypeError or TimeoutError if no policy can be tuned.
+    """
+    from latentbandits.environments import UsersOfModel
+    from latentbandits.policies.registry import parse
+    from latentbandits.simulation.tune import default_candidates, tune
+
+    model, catalogue = unpack(row)
+    if model.n_sessions is not None:
+        raise ValueError(f"it has an instance for each of {model.n_sessions} sessions")
+    if (model.n_actions or 0) > _MOST:
+        raise ValueError(f"it has more than {_MOST:,} actions")
+    items = None if catalogue is None else catalogue.features
+    contexts = items if model.n_features is not None else None
+    if not UsersOfModel(model, contexts).is_generative:
+        raise ValueError(f"a {type(model).__name__} draws no rewards")
+    texts = default_candidates(model, _ROUNDS, model.n_actions)
+    return tune(
+        model,
+        _ROUNDS,
+        contexts,
+        [text for text in texts if "horizon" not in parse(text).options],
+        effort=EFFORT * min(1.0, _MANY / (model.n_actions or 1)),
+        seconds=_SECONDS,
+    )
+
+
+async def tune_apart(row: ModelRow, seconds: float) -> str | None:
+    """Return the policy that another process tunes for a model; None, and a warning, if none is.
+
+    The process is ended after `seconds`.
+    """
+    worker = None
+    try:
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", __name__,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        async with asyncio.timeout(seconds):
+            found, complaint = await worker.communicate(row.files)
+    except TimeoutError:
+        warn_untuned(row.name, f"it took more than {seconds:g} s")
+        return None
+    except OSError as error:
+        warn_untuned(row.name, str(error))
+        return None
+    finally:
+        if worker is not None and worker.returncode is None:
+            worker.kill()
+            await worker.wait()
+    if worker.returncode != 0:
+        warn_untuned(row.name, complaint.decode(errors="replace").strip().rpartition("\n")[2])
+        return None
+    winner, _, summary = found.decode().strip().partition("\n")
+    report_tuned(row.name, summary)
+    return winner
+
+
+def report_tuned(name: str, summary: str) -> None:
+    _log.info("%s has no recommended policy; tuned: %s", name, summary)
+
+
+def warn_untuned(name: str, why: str) -> None:
+    _log.warning(
+        "%s has no recommended policy, and none was tuned (%s): auto is %s",
+        name, why, DEFAULT_POLICY,
+    )  # fmt: skip
+
+
+def main() -> int:
+    """Read the files of a model, and print the winner and the summary of its tuning."""
+    try:
+        found = tune_row(ModelRow("", "the model", sys.stdin.buffer.read()))
+    except (Refused, TypeError, ValueError, TimeoutError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{found.winner}\n{found.summary}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
