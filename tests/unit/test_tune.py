@@ -25,7 +25,7 @@ from latentbandits import (
 )
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.models.composed.known import Known
-from latentbandits.simulation.tune import default_candidates
+from latentbandits.simulation.tune import _least_exploring, default_candidates
 
 RNG = np.random.default_rng(8)
 MEANS = 0.2 + 0.6 * RNG.random((2, 3))
@@ -176,3 +176,20 @@ def test_bad_candidates():
         tune(ARMS, 5, candidates=["LinTS"])
     with pytest.raises(ValueError, match="effort"):
         tune(ARMS, 5, effort=0.0)
+
+
+def test_near_ties_go_to_the_policy_that_explores_least():
+    """By hand: 0.95 is 3% behind 0.97 and 0.9 is 10% behind; mmIDS and mmTS are in no order."""
+    names = {q: f"mmBayesUCB(quantile={q})" for q in (0.9, 0.95, 0.97)}
+    regrets = {names[0.9]: 11.0, names[0.95]: 10.3, names[0.97]: 10.0, "mmTS": 10.1}
+
+    def chosen(**other):
+        values = regrets | other
+        return _least_exploring({text: np.full(4, mean) for text, mean in values.items()})
+
+    assert chosen() == names[0.95]
+    assert chosen(mmGreedy=10.5) == "mmGreedy"
+    assert chosen(mmIDS=9.9) == "mmIDS"
+    assert (
+        _least_exploring({names[0.9]: np.full(4, 1.0), names[0.97]: np.full(4, 2.0)}) == names[0.9]
+    )

@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     policy: Annotated[
         str,
         _doc("policy of most sessions, such as mmTS or 'mmTS(catch_all=True)'; auto: the one that "
-             "the model's fit recommends, else one that is tuned at the start, else mmTS"),
+             "the model's fit recommends, else one that is tuned before it is active, else mmTS"),
     ] = _ENGINE.policy  # fmt: skip
     holdout_policy: Annotated[str, _doc("policy of the sessions that are held out")] = (
         _ENGINE.holdout_policy

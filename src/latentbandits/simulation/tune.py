@@ -37,7 +37,7 @@ from latentbandits.report.progress import ProgressBar
 from latentbandits.simulation.simulate import simulate
 
 QUANTILES = (0.6, 0.7, 0.8, 0.9, 0.95, 0.97)
-FLAT = 0.04
+FLAT = 0.06
 """Share of the least regret by which a policy that explores less may be behind, and win."""
 _FIRST_ROUNDS = 40_000  # rounds that every candidate plays in the first stage: users x horizon
 _FEWEST, _MOST = 40, 400  # users of the first stage
@@ -245,7 +245,7 @@ def tune_in(
             regrets[text].append(results[text].regrets)
         found = {text: np.concatenate(regrets[text]) for text in alive}
         winner = _least_exploring(found)
-        alive = _survivors(found)
+        alive = list(dict.fromkeys([*_survivors(found), winner]))
     rows = [_row(text, regrets, winner) for text in texts]
     rows.sort(key=lambda row: (row.policy != winner, -row.stages, row.behind.mean))
     return Tuning(winner, tuple(rows), horizon, rounds, time.process_time() - started)
