@@ -105,11 +105,13 @@ class Conversations:
         default: str | None = None,
         exclude: Sequence[str] | None = None,
         user_features: Mapping[str, str | float | bool | None] | None = None,
+        user: str | None = None,
     ) -> Conversation[Decided]:
         """Return the service's decision; `default`, marked as a fallback, if no answer comes.
 
         Without `actions` all actions of the model are eligible but those that `exclude` names.
         `user_features` are the attributes of a new session's user, by name.
+        `user` says who asks, where the session is a population whose users share a belief.
         """
         request = DecideRequest(
             session,
@@ -119,6 +121,7 @@ class Conversations:
             default if actions is not None and default in actions else None,
             None if exclude is None else list(exclude),
             None if user_features is None else dict(user_features),
+            user,
         )
         send = Send("POST", "/v1/decide", msgspec.json.encode(request))
         try:

@@ -310,13 +310,14 @@ def _load_entry_points() -> None:
 
 _ON_REQUEST = (
     "mLookahead", "mmLookahead", "mKG", "mmKG", "SingleKUCB", "UCBS", "UCBC", "TSC", "PolicyReuse",
-    "LatentOrderTS",
+    "LatentOrderTS", "ProBALL", "Rank1Elim", "Rank1ElimKL",
 )  # fmt: skip
 _HONG = "Hong et al. 2020"
 _THOMPSON = "latentbandits.policies.thompson"
 _DERIVED = "latentbandits.policies.derived"
 _STRUCTURED = "latentbandits.policies.structured"
 _POPULATION = "latentbandits.policies.population"
+_RELATED = "latentbandits.policies.derived_related"
 
 for _entry in (
     Entry("mUCB", "latentbandits.policies.latent_ucb:mUCB", source=f"{_HONG}, Algorithm 1",
@@ -380,6 +381,15 @@ for _entry in (
     Entry("LatentOrderTS", "latentbandits.policies.latent_order:LatentOrderTS",
           source="after Carlsson, Mwai & Johansson 2026",
           summary="Thompson sampling of the state by its order of actions only"),
+    Entry("ProBALL", f"{_RELATED}:build_proball", source="after Kausik, Tan & Tewari 2025",
+          summary="LinUCB in the subspace of a prior that was learned offline"),
+    Entry("Rank1Elim", f"{_RELATED}:build_rank1elim", source="Katariya et al. 2017a",
+          summary="eliminate rows and columns; actions are pairs of them"),
+    Entry("Rank1ElimKL", f"{_RELATED}:build_rank1elimkl", source="Katariya et al. 2017b",
+          summary="Rank1Elim with bounds for clicks"),
+    Entry("Phased", "latentbandits.learning.phased_mixture:build_phased", "population",
+          "after Zhou & Brunskill 2016",
+          "fit a mixture to all users at doublings; serve each by a policy on it"),
     Entry("ParticleMF", f"{_POPULATION}:ParticleMF", "population", "Kawale et al. 2015",
           "Thompson sampling of a matrix factorisation by particles, weights corrected"),
     Entry("NMFBandit", f"{_POPULATION}:NMFBandit", "population", "after Sen et al. 2017",

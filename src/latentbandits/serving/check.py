@@ -16,6 +16,7 @@ from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.serving.engine.replay import replay
 from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.engine.totals import STATISTICS
+from latentbandits.serving.engine.visitors import users_of
 from latentbandits.serving.errors import Damaged, Invalid, StoreUnavailable
 from latentbandits.serving.records import ModelRow, SnapshotRow
 from latentbandits.serving.stores.checksums import verified
@@ -208,7 +209,12 @@ def _snapshots(
                 continue  # it will not be used
             policy, space = policies.of(snapshot)
             group = GroupPolicy(
-                snapshot.policy, policy, can_snapshot=True, belief_bytes=0, order_free=False
+                snapshot.policy,
+                policy,
+                can_snapshot=True,
+                belief_bytes=0,
+                order_free=False,
+                n_users=users_of(policy),
             )
             belief = decode(policy, snapshot.belief)
             rows = store.applied(key, merged=session.members > 0, limit=snapshot.learned)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.serving.engine.actions import decode_eligible
+from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.ids import decision_id
 from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.engine.sessions import decode_user, floats
@@ -79,13 +79,13 @@ def log_entry(event: LoggedEvent, names: ActionNames, store_id: bytes) -> LogEnt
     features = None
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
-    named = None if row.actions is None else decode_eligible(row.actions)
-    if isinstance(named, list):
-        eligible = named
+    named = decode_names(row.actions)
+    if named.actions is not None:
+        eligible = named.actions
     else:
         known = names.of(row.model) if row.features is None else None
         eligible = [str(i) for i in range(row.n_actions)] if known is None else list(known)
-        if named is not None:
+        if named.exclude is not None:
             gone = set(named.exclude)
             eligible = [name for name in eligible if name not in gone]
     return LogEntry(
@@ -95,6 +95,7 @@ def log_entry(event: LoggedEvent, names: ActionNames, store_id: bytes) -> LogEnt
         features=features,
         cursor=cursor_of(store_id, event.position),
         user_features=decode_user(event.user_features),
+        user=named.user,
     )
 
 

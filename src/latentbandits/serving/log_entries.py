@@ -29,13 +29,17 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class LogEntry(Event, frozen=True):
-    """One decision with all that evaluation and learning need."""
+    """One decision with all that evaluation and learning need.
+
+    `user` is the one whom the request named: the session is then a population.
+    """
 
     session: str
     eligible: list[str]
     features: list[list[float]] | None
     cursor: str
     user_features: dict[str, str | float | bool | None] | None = None
+    user: str | None = None
 
 
 class RewardEntry(msgspec.Struct, frozen=True):

@@ -15,6 +15,8 @@ RewardStatus = Literal["applied", "late"]
 RewardKind = Literal["reward", "correction", "default"]
 FALLBACK = "default"
 """The policy of a decision that the caller's default made."""
+VISITORS = "visitors/"
+"""Notes with this prefix and a session's key hold the rows of its users; they go with it."""
 
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):

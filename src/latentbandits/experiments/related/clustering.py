@@ -95,15 +95,17 @@ REFERENCES: Mapping[str, Reference] = {
     "LinTS per user": Reference(3279, 22, 3),
     "HierTS": Reference(3071, 34, 3),
     "HierUCB": Reference(1927, 32, 3),
+    "Phased, mmTS": Reference(1619, 25, 3),
+    PHASED: Reference(1055, 8, 3),
 }
-MANY: Mapping[str, Reference | None] = {
+MANY: Mapping[str, Reference] = {
     "LinUCB, one for all": Reference(9323, 336, 2),
     "LinUCB per user": Reference(5666, 44, 2),
     "LinUCB, true clusters": Reference(213, 16, 2),
     "HierUCB": Reference(4801, 98, 2),
     "DynUCB, k=20": Reference(5659, 70, 2),
-    "Phased, mmTS": None,
-    PHASED: None,
+    "Phased, mmTS": Reference(4112, 43, 2),
+    PHASED: Reference(2840, 47, 2),
 }
 
 
@@ -122,7 +124,7 @@ def columns(quick: bool) -> list[Column]:
                 n_shown=SHOWN,
                 item_ids=by_id,
             )
-            rows[row] = Row(world, makers[row](n_users), reference)
+            rows[row] = Row(world, makers[row](n_users), reference, 2 if by_id else None)
         return Column(name, rows, runs, rounds)
 
     few = {name: REFERENCES.get(name) for name in makers}

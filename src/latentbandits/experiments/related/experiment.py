@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, Future
+from pathlib import Path
 from typing import Any
 
 from latentbandits.experiments.related import (
@@ -16,6 +17,7 @@ from latentbandits.experiments.related import (
     rank_one,
 )
 from latentbandits.experiments.related.claims import CLAIMS, agreements, played
+from latentbandits.experiments.related.kept import KeptRows
 from latentbandits.experiments.related.table import Column, RelatedTable
 from latentbandits.options import choose
 from latentbandits.report.progress import ProgressBar
@@ -51,6 +53,12 @@ class RelatedExperiment:
         )
         parser.add_argument(
             "--quick", action="store_true", help="small problems: seconds instead of an hour"
+        )
+        parser.add_argument(
+            "--keep",
+            type=Path,
+            metavar="FOLDER",
+            help="keep every finished row there, and take rows that are there already",
         )
 
     def check(self, arguments: argparse.Namespace) -> None:
@@ -105,18 +113,25 @@ class RelatedExperiment:
         )
 
 
-def play_row(table: str, column: str, row: str, quick: bool, seed: int) -> PolicyResult:
+def play_row(
+    table: str, column: str, row: str, quick: bool, seed: int, keep: Path | None = None
+) -> PolicyResult:
     """Play one policy on one problem; rows of a column draw the same users and noise."""
     problem = next(c for c in TABLES[table].columns(quick) if c.name == column)
-    chosen = problem.rows[row]
-    results = simulate(
-        {row: chosen.policy},
-        chosen.environment,
-        n_runs=problem.runs,
-        horizon=problem.horizon,
-        seed=seed,
-    )
-    return results[row]
+    kept, key = KeptRows(keep), (table, column, row)
+    numbers = problem.runs_of(row), problem.horizon, seed
+    result = kept.load(key, numbers)
+    if result is None:
+        chosen = problem.rows[row]
+        result = simulate(
+            {row: chosen.policy},
+            chosen.environment,
+            n_runs=problem.runs_of(row),
+            horizon=problem.horizon,
+            seed=seed,
+        )[row]
+        kept.save(key, numbers, result)
+    return result
 
 
 def _play(
@@ -141,7 +156,7 @@ def _run(
     arguments: argparse.Namespace,
     executor: Executor | None,
 ) -> Iterator[PolicyResult]:
-    fixed = arguments.quick, arguments.seed
+    fixed = arguments.quick, arguments.seed, arguments.keep
     if executor is None:
         for column, row in jobs:
             yield play_row(table.name, column.name, row, *fixed)

@@ -10,6 +10,7 @@ import numpy as np
 
 from latentbandits.environments import Population
 from latentbandits.environments.population import Crowd
+from latentbandits.experiments.related.baselines import RidgeALS
 from latentbandits.experiments.related.table import Column, Reference, RelatedTable, Row
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian
@@ -33,7 +34,7 @@ class PrintedParticleMF(ParticleMF):
 
 
 def columns(quick: bool) -> list[Column]:
-    runs, rounds = (2, 40) if quick else (3, ROUNDS)
+    runs, rounds = (2, 40) if quick else (6, ROUNDS)
     return [
         _column(0.5, runs, rounds, {
             "UCB per cell": Reference(2812, 50, 3),
@@ -41,6 +42,7 @@ def columns(quick: bool) -> list[Column]:
             "TS, one for all": Reference(486, 69, 3),
             "ParticleMF": Reference(508, 14, 3),
             "ParticleMF, weights as printed": Reference(561, 50, 3),
+            "ridge ALS": Reference(954, 80, 3),
             KNOWN: Reference(358, 17, 3),
         }),
         _column(0.1, runs, rounds, {
@@ -48,6 +50,7 @@ def columns(quick: bool) -> list[Column]:
             "TS, one for all": Reference(765, 225, 3),
             "ParticleMF": Reference(523, 91, 3),
             "ParticleMF, weights as printed": Reference(682, 62, 3),
+            "ridge ALS": Reference(914, 26, 3),
             KNOWN: Reference(323, 23, 3),
         }),
     ]  # fmt: skip
@@ -74,6 +77,7 @@ def _column(
         "ParticleMF": ParticleMF(USERS, ITEMS, **particles),  # type: ignore[arg-type]
         "ParticleMF, weights as printed": PrintedParticleMF(USERS, ITEMS, **particles),  # type: ignore[arg-type]
         "NMFBandit": NMFBandit(USERS, ITEMS, RANK),
+        "ridge ALS": RidgeALS(USERS, ITEMS, RANK),
         KNOWN: PerUser(mmTS(factors), USERS),
     }
     rows = {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from latentbandits.environments.protocol import Round
+from latentbandits.experiments.related.baselines import KLUCB, FactorTS
 from latentbandits.experiments.related.table import Column, Reference, RelatedTable, Row
 from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.checks import FloatArray
@@ -17,6 +18,7 @@ from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.rank1 import Rank1Elim, Rank1ElimKL
 
 BASE, SPIKE = 0.25, 0.75
+FACTORS = "TS on the factors"
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,22 @@ def columns(quick: bool) -> list[Column]:
     if quick:
         return [_column(4, 400, 2, {})]
     return [
-        _column(16, 60_000, 2, {
+        _column(16, 60_000, 4, {
             "UCB1 on pairs": Reference(8200, 93, 2),
+            "KL-UCB on pairs": Reference(4049, 53, 2),
             "TS on pairs": Reference(1979, 6, 2),
             "Rank1Elim": Reference(29018, 11, 2),
             "Rank1ElimKL": Reference(26030, 2501, 2),
+            FACTORS: None,
         }),
-        _column(48, 60_000, 2, {
+        _column(48, 60_000, 4, {
             "UCB1 on pairs": Reference(29494, 2, 2),
+            "KL-UCB on pairs": Reference(28695, 132, 2),
             "Rank1Elim": Reference(29659, 3, 2),
             "Rank1ElimKL": Reference(29659, 3, 2),
+            FACTORS: None,
         }),
-        _column(32, 500_000, 2, {
+        _column(32, 500_000, 4, {
             "UCB1 on pairs": Reference(40156, 131, 2),
             "Rank1Elim": Reference(113733, 7848, 2),
             "Rank1ElimKL": Reference(93224, 10956, 2),
@@ -71,13 +77,17 @@ def columns(quick: bool) -> list[Column]:
     ]  # fmt: skip
 
 
-def _column(size: int, rounds: int, runs: int, references: dict[str, Reference]) -> Column:
+def _column(
+    size: int, rounds: int, runs: int, references: Mapping[str, Reference | None]
+) -> Column:
     pairs = size * size
     policies: dict[str, AnyPolicy] = {
         "UCB1 on pairs": UCB1(pairs, scale=0.75**0.5),  # mean + sqrt(1.5 ln t / N)
+        "KL-UCB on pairs": KLUCB(pairs),
         "TS on pairs": mmTS(BernoulliArms(np.ones((1, pairs)), 1.0)),
         "Rank1Elim": Rank1Elim(size, size, rounds),
         "Rank1ElimKL": Rank1ElimKL(size, size, rounds),
+        FACTORS: FactorTS(size, size),
     }
     world = RankOneClicks(size, size)
     rows = {

@@ -25,6 +25,7 @@ class Row:
     environment: Environment
     policy: Callable[[Any], AnyPolicy]  # of the model that the environment tells
     reference: Reference | None = None
+    runs: int | None = None  # fewer than the column's, where a row is slow
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,10 @@ class Column:
     rows: Mapping[str, Row]
     runs: int
     horizon: int
+
+    def runs_of(self, name: str) -> int:
+        """Return the number of runs of a row."""
+        return min(self.runs, self.rows[name].runs or self.runs)
 
     def only(self, names: Collection[str]) -> Column:
         """Return this problem with some of its rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -17,27 +17,37 @@ from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import DecisionRow
 
 
-class Excluded(msgspec.Struct, frozen=True):
-    """All actions of the model but these are eligible."""
+class Named(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The names in a request: of the eligible actions, of others, and of the user.
 
-    exclude: list[str]
-
-
-Eligible: TypeAlias = list[str] | Excluded
-"""The actions that a request names: those that are eligible, or those that are not."""
-
-decode_eligible = msgspec.json.Decoder(Eligible).decode
-
-
-def encode_eligible(actions: list[str] | None, exclude: list[str] | None) -> bytes | None:
-    """Return the eligible actions of a request as the log keeps them; None: all are.
-
-    >>> encode_eligible(None, ["a"])
-    b'{"exclude":["a"]}'
+    Without `actions` all actions of the model are eligible but those that `exclude` names.
+    `visitor` is the row of the user in the population, where the policy has one.
     """
-    if exclude is not None:
-        return msgspec.json.encode(Excluded(exclude))
-    return None if actions is None else msgspec.json.encode(actions)
+
+    actions: list[str] | None = None
+    exclude: list[str] | None = None
+    user: str | None = None
+    visitor: int | None = None
+
+
+_decode = msgspec.json.Decoder(list[str] | Named).decode
+
+
+def encode_names(named: Named) -> bytes | None:
+    """Return the names of a request as the log keeps them; None: it has none.
+
+    >>> encode_names(Named(exclude=["a"])), encode_names(Named(actions=["a"]))
+    (b'{"exclude":["a"]}', b'["a"]')
+    """
+    if named.exclude is None and named.user is None:
+        return None if named.actions is None else msgspec.json.encode(named.actions)
+    return msgspec.json.encode(named)
+
+
+def decode_names(data: bytes | None) -> Named:
+    """Return what `encode_names` made these bytes of."""
+    decoded = Named() if data is None else _decode(data)
+    return Named(decoded) if isinstance(decoded, list) else decoded
 
 
 class UnknownAction(Invalid):
@@ -55,6 +65,7 @@ class Asked(NamedTuple):
     names: Sequence[str] | None  # of those; None: their numbers
     places: Sequence[int] | None  # of those, among the policy's actions; None: the same
     brought: bytes | None = None  # float64 (n_actions, n_features) of the caller
+    visitor: int | None = None  # the user's row, where the policy learns across users
 
     def answer(self, action: int) -> tuple[str, int]:
         """The id of the policy's action, and where it stands among those asked about."""
@@ -156,12 +167,11 @@ class FixedActions:
         if action is None:
             return None
         mask = self._mask if action < len(self.names) else None
-        if row.actions is not None:
-            eligible = decode_eligible(row.actions)
-            if isinstance(eligible, Excluded):
-                mask = _all_but(self._places, eligible.exclude, mask)
-            else:
-                mask = self._restrict([name for name in eligible if name in self._places])[0]
+        named = decode_names(row.actions)
+        if named.actions is not None:
+            mask = self._restrict([name for name in named.actions if name in self._places])[0]
+        elif named.exclude is not None:
+            mask = _all_but(self._places, named.exclude, mask)
         return Recalled(None, mask, action)
 
 
@@ -253,14 +263,14 @@ class FeaturedActions:
             return Recalled(self._widened(context), None, row.index)
         if row.action not in self._places:
             return None
-        eligible = None if row.actions is None else decode_eligible(row.actions)
-        if eligible is None or isinstance(eligible, Excluded):  # the catalogue, which is not copied
+        named = decode_names(row.actions)
+        if named.actions is None:  # the catalogue, which is not copied
             action = self._places[row.action]
             mask = self._mask if action < len(self.names or ()) else None
-            if eligible is not None:
-                mask = _all_but(self._places, eligible.exclude, mask)
+            if named.exclude is not None:
+                mask = _all_but(self._places, named.exclude, mask)
             return Recalled(self._rows[None], mask, action)
-        names: Sequence[str] = eligible
+        names: Sequence[str] = named.actions
         if not all(name in self._places for name in names):
             names = [row.action]  # the others are gone; the one that was played is what teaches
         rows = self._rows[[self._places[name] for name in names]]

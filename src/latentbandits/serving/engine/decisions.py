@@ -15,7 +15,7 @@ import numpy as np
 
 from latentbandits.models.trees import concatenate
 from latentbandits.policies import Decision
-from latentbandits.serving.engine.actions import LARGE, Asked, UnknownAction, encode_eligible
+from latentbandits.serving.engine.actions import LARGE, Asked, Named, UnknownAction, encode_names
 from latentbandits.serving.engine.ids import OrderSequence, decision_id, new_token
 from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.propensities import Propensities
@@ -25,6 +25,7 @@ from latentbandits.serving.engine.row_generator import Streams
 from latentbandits.serving.engine.sessions import Live, Sessions, as_bytes, floats
 from latentbandits.serving.engine.statistics import Changes, Statistics
 from latentbandits.serving.engine.values import Decided, DecisionRequest
+from latentbandits.serving.engine.visitors import Visitors, visit
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.records import FALLBACK, DecisionRow, SessionRow
 from latentbandits.serving.stores.protocol import Store
@@ -93,6 +94,7 @@ class Decisions:
         self._changes = changes
         self._rates = rates
         self._propensities = propensities
+        self._visitors = Visitors(store)
         self._streams = Streams()
         self._waiting: list[Waiting] = []
         self._claimed = claimed
@@ -122,6 +124,7 @@ class Decisions:
         if request.default is not None:
             _check_default(request)
         live, asked = self._fitted(live, request)
+        asked = self._of_user(live, request, asked)
         order = self._orders.next(live.row.last_order)
         waiting = Waiting(live, request, asked, order, new_token(), self._clock(), fingerprint)
         self._waiting.append(waiting)
@@ -169,20 +172,37 @@ class Decisions:
                 chosen[i] = choice
         return chosen
 
+    def _of_user(self, live: Live, request: DecisionRequest, asked: Asked | None) -> Asked | None:
+        """Add the row of the user who asks, where the policy learns across users."""
+        if request.user is not None and not live.served.has_population:
+            raise Invalid(
+                f"{live.group.text} does not learn across users: leave `user` out, and give every "
+                "user a session"
+            )
+        if asked is None or live.group.n_users is None:
+            return asked
+        session, n_users = live.row, live.group.n_users
+        return asked._replace(
+            visitor=self._visitors.row(session.key, session.name, request.user, n_users)
+        )
+
     def again(
         self, live: Live, request: DecisionRequest, order: int, token: int, now: int
     ) -> DecisionRow:
         """Return the decision that this session, order and token gave, and log nothing."""
-        one = Waiting(live, request, _ask_or_default(live.served, request), order, token, now)
+        asked = self._of_user(live, request, _ask_or_default(live.served, request))
+        one = Waiting(live, request, asked, order, token, now)
         return decision_row(one, self.choose([one])[0])
 
     def _one(self, one: Waiting) -> list[Chosen]:
         asked = one.asked
         assert asked is not None
         rng = self._streams.one(one.order, one.token)
-        live = one.live
+        live, context = one.live, asked.context
+        if asked.visitor is not None:
+            context = visit(asked.visitor, context)
         return _split(
-            self._propensities.decide(live.policy, live.belief, asked.context, asked.eligible, rng)
+            self._propensities.decide(live.policy, live.belief, context, asked.eligible, rng)
         )
 
     def _together(self, some: Sequence[Waiting]) -> list[Chosen]:
@@ -268,7 +288,7 @@ def _ask_or_default(served: ServedModel, request: DecisionRequest) -> Asked | No
 def decision_row(one: Waiting, chosen: Chosen | None) -> DecisionRow:
     """Return the decision as the log keeps it; None: the request's default is played."""
     live, request, session = one.live, one.request, one.live.row
-    features = None
+    features = visitor = None
     if chosen is None:
         assert request.actions is not None
         assert request.default is not None
@@ -279,7 +299,7 @@ def decision_row(one: Waiting, chosen: Chosen | None) -> DecisionRow:
         asked = one.asked
         assert asked is not None
         action, index = asked.answer(chosen.action)
-        n_actions, name = asked.n_actions, live.group.text
+        n_actions, name, visitor = asked.n_actions, live.group.text, asked.visitor
         features = asked.brought
     return DecisionRow(
         order=one.order,
@@ -293,7 +313,7 @@ def decision_row(one: Waiting, chosen: Chosen | None) -> DecisionRow:
         action=action,
         index=index,
         n_actions=n_actions,
-        actions=encode_eligible(request.actions, request.exclude),
+        actions=encode_names(Named(request.actions, request.exclude, request.user, visitor)),
         features=features,
         state=chosen.state,
         propensity=chosen.propensity,
@@ -307,7 +327,7 @@ def decision_row(one: Waiting, chosen: Chosen | None) -> DecisionRow:
 def _fingerprint(request: DecisionRequest) -> bytes:
     """Return a hash of a request: that of version 0.1.0 where it has none of the newer fields."""
     fields = msgspec.structs.asdict(request)
-    for newer in ("exclude", "user_features"):
+    for newer in ("exclude", "user_features", "user"):
         if fields[newer] is None:
             del fields[newer]
     return hashlib.blake2b(_encode(fields), digest_size=16).digest()

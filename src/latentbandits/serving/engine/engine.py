@@ -318,6 +318,11 @@ class Engine:
         a, b = kept.row, merged.row
         if a.key == b.key:
             return
+        if kept.group.n_users is not None or merged.group.n_users is not None:
+            raise Invalid(
+                f"{into!r} and {other!r} are populations, each with users of its own: merging them "
+                "would not merge users, and is refused"
+            )
         at = self._orders.next(max(a.last_order, b.last_order))
 
         def change(totals: Statistics) -> None:

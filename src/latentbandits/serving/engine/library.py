@@ -29,6 +29,7 @@ from latentbandits.serving.engine.actions import ActionSpace, action_space
 from latentbandits.serving.engine.groups import MAIN
 from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.serving.engine.reward_range import UNLIMITED, RewardRange, reward_range
+from latentbandits.serving.engine.visitors import users_of
 from latentbandits.serving.errors import Invalid, NotFound
 from latentbandits.serving.records import FALLBACK, ActivationRow, DecisionRow, ModelRow
 from latentbandits.serving.stores.protocol import LAST, Store
@@ -59,6 +60,7 @@ class GroupPolicy:
     can_snapshot: bool
     belief_bytes: int  # of a session's belief at its beginning
     order_free: bool  # see `is_order_free`
+    n_users: int | None = None  # of a policy that learns across users: a session is a population
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +85,11 @@ class ServedModel:
         none of this model's.
         """
         return row.features is None and row.policy != FALLBACK and not self.space.has(row.action)
+
+    @property
+    def has_population(self) -> bool:
+        """Whether the policy of some group learns across users."""
+        return any(group.n_users is not None for group in self.policies.values())
 
     def of_group(self, group: str) -> GroupPolicy:
         """Return the policy of a group; that of the main one for groups of former settings."""
@@ -245,6 +252,7 @@ class Library:
                     can_encode(policy),
                     _bytes_of(policy.init(1)),
                     is_order_free(policy, model),
+                    users_of(policy),
                 )
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: {error}") from None

@@ -19,9 +19,11 @@ def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPo
 
     `items` are the features of the catalogue's actions, `(n_items, n_features)`.
     """
-    if find(parse(text).name).scope != "session":
+    entry = find(parse(text).name)
+    if entry.scope == "population" and not getattr(entry.builder, "order_free", False):
         raise ValueError(
-            f"{text} learns across users, who share one belief: it is for simulation and not served"
+            f"{text} learns across users and remembers the order of rewards, so it is for "
+            "simulation: of these policies HierTS and HierUCB are served, whose beliefs are sums"
         )
     return build(text, Inputs(model, items=items))
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from latentbandits.policies.protocol import policy_name
-from latentbandits.serving.engine.actions import Excluded, decode_eligible
+from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.engine import Engine, answer_of
 from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.replay import replay
@@ -35,9 +35,9 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     features = None
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
-    eligible = None if row.actions is None else decode_eligible(row.actions)
-    named = eligible if isinstance(eligible, list) and features is None else ()
-    if any(served.lacks(one.decision) for one in known) or not all(map(served.space.has, named)):
+    named = decode_names(row.actions)
+    asked = (named.actions or ()) if features is None else ()
+    if any(served.lacks(one.decision) for one in known) or not all(map(served.space.has, asked)):
         served = engine.library.grown(row.model, before=order)
         group = served.of_group(row.group)
     start = first_belief(group.policy, session)
@@ -47,10 +47,11 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     live = Live(then, served, group, belief, states, len(known))
     request = DecisionRequest(
         session.name,
-        eligible if isinstance(eligible, list) else None,
+        named.actions,
         features,
         default=row.action if row.policy == FALLBACK else None,
-        exclude=eligible.exclude if isinstance(eligible, Excluded) else None,
+        exclude=named.exclude,
+        user=named.user,
     )
     again = engine.decisions.again(live, request, order, token, row.time)
     return answer_of(again, live.probabilities, is_new=again.action in served.space.new)

@@ -11,8 +11,9 @@ import numpy as np
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, learns_from_any, policy_name
-from latentbandits.serving.engine.actions import ActionSpace, Recalled
+from latentbandits.serving.engine.actions import ActionSpace, Recalled, decode_names
 from latentbandits.serving.engine.library import GroupPolicy
+from latentbandits.serving.engine.visitors import visit
 from latentbandits.serving.records import FALLBACK, DecisionRow, RewardedDecision
 
 
@@ -32,7 +33,13 @@ def recall(
     group: GroupPolicy, model_id: str, space: ActionSpace, row: DecisionRow
 ) -> Recalled | None:
     """Return the decision of `row` as the model knows it; None where nothing is learned from it."""
-    return space.recall(row) if teaches(group, model_id, row) else None
+    recalled = space.recall(row) if teaches(group, model_id, row) else None
+    if recalled is None or group.n_users is None:
+        return recalled
+    visitor = decode_names(row.actions).visitor
+    if visitor is None:  # decided by a policy that does not learn across users
+        return None
+    return recalled._replace(context=visit(visitor, recalled.context))
 
 
 def learn(

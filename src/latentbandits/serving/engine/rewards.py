@@ -299,7 +299,10 @@ class Rewards:
 def _kind(place: int, told: Told, recalled: Recalled) -> Any:
     """Rewards of the same kind are learned together; `place` is that of one learned alone."""
     context, eligible = recalled.context, recalled.eligible
-    if not told.live.group.order_free or (context is not None and context.size > LARGE):
+    group = told.live.group
+    if not group.order_free or group.n_users is not None:
+        return place
+    if context is not None and context.size > LARGE:
         return place
     return (
         id(told.live.policy),

@@ -18,7 +18,8 @@ class DecisionRequest(msgspec.Struct, frozen=True):
     gives the same decision.
     `default` is played, marked as a fallback, where no model ever had one of the actions.
     `user_features` in a session's first request are the attributes of its user, by name; later
-    requests may repeat them, but state no others.
+    requests may repeat them, but state no others. `user` says who asks, where the policy learns
+    across users and the session is their population.
     """
 
     session: str
@@ -28,6 +29,7 @@ class DecisionRequest(msgspec.Struct, frozen=True):
     default: str | None = None
     exclude: list[str] | None = None
     user_features: dict[str, UserValue] | None = None
+    user: str | None = None
 
 
 class Decided(msgspec.Struct, frozen=True):

@@ -63,6 +63,8 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     where it is chosen. `default` is played, so marked, where no model ever had one of the actions.
     `user_features` in a session's first request are the attributes of its user, by name: they hold
     for the whole session, and a later request that states others is refused (409).
+    `user` says who asks, where the policy learns across users (HierTS) and the session is their
+    population.
     """
 
     session: Annotated[Id, Meta(examples=["ann"])]
@@ -72,6 +74,7 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     default: Id | None = None
     exclude: Actions | None = None
     user_features: UserFeatures | None = None
+    user: Id | None = None
 
 
 class RewardRequest(RewardReport, frozen=True, forbid_unknown_fields=True):

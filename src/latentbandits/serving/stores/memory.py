@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from latentbandits.serving.records import (
+    VISITORS,
     ActivationRow,
     AuditRow,
     DecisionRow,
@@ -160,6 +161,8 @@ class MemoryStore:
             if not remaining:
                 self._drop(self._names, row.name)
             self._drop(self._sessions, key)
+            for name in self.notes(f"{VISITORS}{key}/"):
+                self._drop(self._notes, name)
 
     def _delete_decision(self, order: int) -> None:
         request_id = self._decisions[order].request_id

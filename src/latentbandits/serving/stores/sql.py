@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from latentbandits.serving.records import (
+    VISITORS,
     ActivationRow,
     AuditRow,
     DecisionRow,
@@ -255,6 +256,7 @@ class SqlQueries(ABC):
                 self._run(f"DELETE FROM {table} WHERE session = ?", (key,))
             self._run("DELETE FROM snapshots WHERE session = ?", (key,))
             self._run("DELETE FROM sessions WHERE key = ?", (key,))
+            self._run("DELETE FROM notes WHERE name LIKE ?", (f"{VISITORS}{key}/%",))
 
     # decisions and rewards
 

@@ -1,0 +1,62 @@
+"""Finished rows of the tables on disk, so that an interrupted run goes on where it stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import fields
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from latentbandits.simulation.results import PolicyResult, Windows
+
+_ARRAYS = tuple(
+    field.name
+    for field in fields(PolicyResult)
+    if field.name not in ("policy", "windows", "n_groups")
+)
+
+
+class KeptRows:
+    """A folder with one file for every finished row; None keeps nothing.
+
+    A file is used only for the same row, number of runs, horizon and seed. It does not know the
+    version of the code: empty the folder after a change of a policy.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self, row: tuple[str, ...], numbers: tuple[int, ...]) -> PolicyResult | None:
+        """Return the result of this row if it was kept, None otherwise or if it is unreadable."""
+        path = self._path(row)
+        if path is None or not path.exists():
+            return None
+        try:
+            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                if tuple(file["numbers"]) != numbers or tuple(file["row"]) != row:
+                    return None
+                arrays = {name: file[name] for name in _ARRAYS}
+                windows = Windows(*(int(size) for size in file["windows"]))
+        except (OSError, KeyError, ValueError, BadZipFile):  # half a file, or another one
+            return None
+        return PolicyResult(policy=row[-1], windows=windows, **arrays)
+
+    def save(self, row: tuple[str, ...], numbers: tuple[int, ...], result: PolicyResult) -> None:
+        """Keep the result of this row; the file appears whole or not at all."""
+        path = self._path(row)
+        if path is None:
+            return
+        arrays = {name: getattr(result, name) for name in _ARRAYS}
+        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+        with unfinished.open("wb") as file:
+            np.savez(file, row=row, numbers=numbers, windows=tuple(result.windows), **arrays)
+        unfinished.replace(path)
+
+    def _path(self, row: tuple[str, ...]) -> Path | None:
+        words = re.sub(r"[^A-Za-z0-9.=]+", "-", " ".join(row)).strip("-")
+        return None if self._folder is None else self._folder / f"{words}.npz"
