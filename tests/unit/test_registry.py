@@ -26,6 +26,9 @@ LINEAR = LinearGaussian(RNG.normal(size=(3, 2)), 0.5, np.tile(0.1 * np.eye(2), (
 FIXED_ACTIONS = ("SingleKUCB", "UCBS", "UCBC", "TSC", "LatentOrderTS")
 """Refused by the class itself where actions come with features."""
 
+OF_A_SHAPE = ("ProBALL", "Rank1Elim", "Rank1ElimKL")
+"""Refused without a prior of one state, or without the numbers of rows and columns."""
+
 
 @pytest.fixture
 def own_policies():
@@ -98,6 +101,10 @@ def test_every_policy_is_built_or_says_what_it_needs(entry, model):
     inputs = Inputs(model, horizon=50)
     if entry.missing(inputs) or (entry.name in FIXED_ACTIONS and model is LINEAR):
         with pytest.raises(ValueError, match=f"{entry.name} needs (a model|the number of users)"):
+            build(entry.name, inputs)
+        return
+    if entry.name in OF_A_SHAPE:
+        with pytest.raises(ValueError, match=f"{entry.name} needs (the numbers of rows|a Linear)"):
             build(entry.name, inputs)
         return
     policy = build(entry.name, inputs)

@@ -34,7 +34,7 @@ def test_kl_ucb_tries_every_action_and_keeps_the_contract():
 
 
 def test_a_missed_click_is_shared_between_row_and_column_by_hand():
-    """U = v = 1/2: the bit of the row was 1 with probability (1/4) / (3/4)."""
+    """At u = v = 1/2 the bit of the row was 1 with probability (1/4) / (3/4)."""
     policy = FactorTS(2, 2)
     after = policy.update(policy.init(), None, Decision.logged([1]), [0.0])
     np.testing.assert_allclose(after.rows[0], [[1 + 1 / 3, 1 + 2 / 3], [1, 1]])
