@@ -23,6 +23,7 @@ from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 SERVED = [
     f"{entry.name}(horizon=20)" if "horizon" in entry.needs else entry.name
     for entry in entries("session")
+    if any(entry.fits(Inputs(model, horizon=20)) for model in (ARMS, LINEAR))
 ]
 
 
