@@ -28,7 +28,9 @@ class KLUCB(UCB1):
     f(t) = ln t + 3 ln ln t, as in the theorem; N and the mean are those of an action.
     """
 
-    def _scores(self, belief: ArmStatistics, context: Context) -> FloatArray:
+    def _scores(
+        self, belief: ArmStatistics, context: Context, eligible: BoolArray | None
+    ) -> FloatArray:
         untried = belief.counts == 0
         counts = np.where(untried, 1.0, belief.counts)
         rounds = np.maximum(belief.counts.sum(axis=1, keepdims=True), 1.0)
