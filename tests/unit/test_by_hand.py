@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
+from scipy.special import ndtr
+from scipy.stats import lognorm, multivariate_normal
 
 from latentbandits import (
     CLUB,
+    TSC,
     UCB1,
+    UCBC,
+    BernoulliArms,
     CategoricalArms,
     Decision,
     Discounted,
@@ -19,12 +23,18 @@ from latentbandits import (
     LogisticLinear,
     ParticleMF,
     Particles,
+    Rank1Elim,
     SqrtRewards,
     Visit,
 )
+from latentbandits.beliefs import quantiles
 from latentbandits.beliefs.lookahead import look_ahead
+from latentbandits.models.arms.gaussian import ArmStatistics
+from latentbandits.models.numerics.laws import Component, Normal
+from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.policies import choice, registry
-from latentbandits.policies.population.graph import CompleteGraph
+from latentbandits.policies.population.graph import CompleteGraph, SparseGraph
+from latentbandits.policies.population.nmf import factorise
 from latentbandits.policies.rank1 import bernoulli_divergence
 from latentbandits.policies.registry import Inputs
 from latentbandits.serving.engine.row_generator import RowGenerator
@@ -204,3 +214,110 @@ def test_entropy_after_a_reward_that_rules_a_state_out():
     after_one = np.array([1 / 3, 2 / 3])
     expected = -0.75 * (after_one * np.log(after_one)).sum()
     np.testing.assert_allclose(found.entropy, [[expected]])
+
+
+def test_moments_of_transformed_rewards():
+    """For theta ~ N(1, 1/4): E theta^2 + c and Var theta^2; c E e^theta - 1 and its variance."""
+    mean, variance = SqrtRewards.moments(np.array(1.0), np.array(0.25), 0.5)
+    np.testing.assert_allclose([mean, variance], [1.75, 4 * 0.25 + 2 * 0.25**2])
+    mean, variance = Log1pRewards.moments(np.array(1.0), np.array(0.25), 2.0)
+    log_normal = lognorm(s=0.5, scale=2 * np.e)
+    np.testing.assert_allclose([mean, variance], [log_normal.mean() - 1, log_normal.var()])
+
+
+def test_rewards_that_a_transform_cannot_take():
+    model = GaussianArms([[0.5, 1.0]], noise=0.5)
+    with pytest.raises(ValueError, match="cannot take -1"):
+        Log1pRewards(model).check_reward(np.array([-1.0]))
+    Log1pRewards(model).check_reward(np.array([-0.999]))
+    with pytest.raises(ValueError, match=r"cannot take -0\.1"):
+        SqrtRewards(model).check_reward(np.array([-0.1]))
+    SqrtRewards(model).check_reward(np.array([0.0]))
+
+
+def test_prior_particles_of_a_logistic_model_have_its_covariance():
+    """50,000 draws: six standard errors of each entry are below 0.06."""
+    covariance = np.array([[2.0, 0.9], [0.9, 0.5]])
+    model = LogisticLinear([[0.5, -1.0]], [covariance])
+    draws = model._draw_prior(50_000, np.random.default_rng(0))[0]
+    np.testing.assert_allclose(draws.mean(axis=0), [0.5, -1.0], atol=0.04)
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.06)
+
+
+def test_a_factorisation_that_is_not_found_at_once():
+    """No pure rows: the first sweep is wrong by more than a tenth, the last is not."""
+    rng = np.random.default_rng(0)
+    a, w = 0.2 + rng.random((12, 2)), 0.2 + rng.random((2, 9))
+    matrix = a @ w
+    found = np.matmul(*factorise(matrix, 2))
+    first = np.matmul(*factorise(matrix, 2, max_sweeps=1))
+    assert np.abs(found - matrix).max() < 0.5 * np.abs(first - matrix).max()
+    assert np.abs(found - matrix).max() < 1e-3
+
+
+def test_a_sweep_of_rank_one_elimination_visits_rows_then_columns():
+    policy = Rank1Elim(n_rows=3, n_columns=2, horizon=100)
+    belief = policy.init(5)._replace(place=np.arange(5))
+    side, line, fresh = policy._plan(belief)
+    np.testing.assert_array_equal(side, [0, 0, 0, 1, 1])
+    np.testing.assert_array_equal(line, [0, 1, 2, 0, 1])
+    np.testing.assert_array_equal(fresh, [True, False, False, True, False])
+
+
+@pytest.mark.parametrize("kind", [ParticleMF, HierTS])
+def test_the_only_action_has_propensity_one_by_counting(kind):
+    features = np.ones((1, 1, 2))
+    if kind is ParticleMF:
+        policy, visit = ParticleMF(2, 1, n_particles=3, propensity_draws=4), Visit(np.array([1]))
+    else:
+        policy, visit = HierTS(2, 2, propensity_draws=4), Visit(np.array([1]), features)
+    decision = policy.decide(policy.init(), visit, np.random.default_rng(0))
+    assert (decision.propensity.item(), decision.propensity_kind) == (1.0, "counted")
+
+
+def test_moments_of_a_mixture_with_shares():
+    """States 1/4 and 3/4; in each, two laws of shares 1/2: means 0, 4, 2, 2 and variance 1."""
+    deviation = np.ones((1, 2, 1))
+    components = [
+        Component(np.full((1, 2), 0.5), Normal(np.array([[[0.0], [2.0]]]), deviation)),
+        Component(np.full((1, 2), 0.5), Normal(np.array([[[4.0], [2.0]]]), deviation)),
+    ]
+    mean, variance = quantiles._moments(components, np.array([[0.25, 0.75]]))
+    np.testing.assert_allclose([mean.item(), variance.item()], [2.0, 1 + 0.25 * 4])
+
+
+def test_an_action_that_is_not_eligible_does_not_cost_precision():
+    mean = np.array([[[0.0, 1e-3, 1e17]]])
+    eligible = np.array([[True, True, False]])
+    found = probability_largest(mean, np.full((1, 1, 3), 1e-3), eligible)
+    np.testing.assert_allclose(found[0, 0, 1], ndtr(1 / np.sqrt(2)), atol=1e-6)
+    assert found[0, 0, 2] == 0
+
+
+def test_the_vague_state_of_each_session_is_its_own():
+    alpha = np.array([[[9.0, 1.0], [2.0, 8.0]], [[5.0, 5.0], [6.0, 4.0]], [[1.0, 1.0], [1.0, 1.0]]])
+    together = BernoulliArms(alpha, 10.0 - 0.5 * alpha).vague()
+    for i in range(3):
+        alone = BernoulliArms(alpha[i], 10.0 - 0.5 * alpha[i]).vague()
+        np.testing.assert_allclose(together.alpha[i], alone.alpha)
+
+
+def test_indices_of_competitive_policies():
+    """Both actions are best in a state; N = (1, 5), averages .1 and .9, noise 1/1000."""
+    model = GaussianArms([[0.1, 0.9], [0.9, 0.1]], noise=1e-3)
+    belief = ArmStatistics(np.array([[1.0, 5.0]]), np.array([[0.1, 4.5]]))
+    for policy in (TSC(model, alpha=1e7), UCBC(model, alpha=2.0)):
+        decision = policy.decide(belief, None, np.random.default_rng(0))
+        assert decision.action == 1
+    wide = UCBC(GaussianArms([[0.1, 0.9], [0.9, 0.1]], noise=0.5), alpha=2.0)
+    index = 0.9 + 0.5 * np.sqrt(4.0 * np.log(7) / 5)  # 2 alpha ln t / N, in the seventh round
+    np.testing.assert_allclose(wide._scores(belief, None)[0, 1], index)
+
+
+def test_edges_of_a_sparse_graph_at_one_node_and_at_several():
+    graph = SparseGraph(4, np.array([[0, 1], [0, 2], [2, 3]]))
+    for nodes in ([0], [2], [0, 2], [3, 1], [0, 1, 2, 3]):
+        source, neighbour, edge = graph.edges(np.array(nodes))
+        found = {(int(a), int(b), int(e)) for a, b, e in zip(source, neighbour, edge, strict=True)}
+        every = [(0, 1, 0), (1, 0, 0), (0, 2, 1), (2, 0, 1), (2, 3, 2), (3, 2, 2)]
+        assert found == {(a, b, e) for a, b, e in every if a in nodes}
