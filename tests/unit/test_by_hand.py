@@ -30,6 +30,7 @@ from latentbandits import (
 from latentbandits.beliefs import quantiles
 from latentbandits.beliefs.lookahead import look_ahead
 from latentbandits.models.arms.gaussian import ArmStatistics
+from latentbandits.models.composed.particle_model import TooFewParticles
 from latentbandits.models.numerics.laws import Component, Normal
 from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.policies import choice, registry
@@ -321,3 +322,15 @@ def test_edges_of_a_sparse_graph_at_one_node_and_at_several():
         found = {(int(a), int(b), int(e)) for a, b, e in zip(source, neighbour, edge, strict=True)}
         every = [(0, 1, 0), (1, 0, 0), (0, 2, 1), (2, 0, 1), (2, 3, 2), (3, 2, 2)]
         assert found == {(a, b, e) for a, b, e in every if a in nodes}
+
+
+def test_too_few_particles_are_warned_about():
+    """Below the number of parameters, or below half of the particles where these are few."""
+    model = LogisticLinear(np.zeros((1, 10)), [np.eye(10)], n_particles=4)
+    model._warn(np.array([[2.0]]), 10)
+    with pytest.warns(TooFewParticles, match="effective sample size of 1.9 of 4 particles"):
+        model._warn(np.array([[1.9]]), 10)
+    many = LogisticLinear(np.zeros((1, 10)), [np.eye(10)], n_particles=100)
+    many._warn(np.array([[10.0]]), 10)
+    with pytest.warns(TooFewParticles, match="state 1.*try n_particles=400"):
+        many._warn(np.array([[20.0, 9.9]]), 10)

@@ -3,14 +3,13 @@
     python -m tools.mutation --mutants 500 --seed 1
 
 Results are appended to `--out`/results.jsonl as they come: an interrupted run goes on from there.
-A later run repeats the mutants that survived if their tests changed.
+A later run tries new and changed tests on the mutants that survived.
 A mutant that no test can notice is listed in `equivalent.txt` with the reason; it does not count.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import random
 import sys
@@ -18,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy  # noqa: F401  (imported once here, not in every process that runs a mutant)
 import scipy.integrate
@@ -52,31 +52,33 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[str, dict[str, str]] = {}
+        self._known: dict[str, dict[str, Any]] = {}
         if path.exists():
             for line in path.read_text().splitlines():
                 entry = json.loads(line)
                 self._known[entry["key"]] = entry
 
-    def find(self, mutant: Mutant, tests: list[str], version: str) -> str | None:
-        """Return the outcome if it still holds: its test or tests are as they were."""
+    def find(self, mutant: Mutant, tests: list[str]) -> str | None:
+        """Return the outcome of a mutant that one of these tests noticed; None if none did."""
         entry = self._known.get(key(mutant))
-        if entry is None:
+        if entry is None or entry["outcome"] == "survived":
             return None
-        if entry["outcome"] in ("killed", "timeout"):
-            return entry["outcome"] if not entry["test"] or entry["test"] in tests else None
-        return entry["outcome"] if entry["tests"] == version else None
+        return str(entry["outcome"]) if not entry["test"] or entry["test"] in tests else None
 
-    def outcomes(self, mutants: list[Mutant]) -> dict[Mutant, str]:
-        """Return the outcomes of mutants that were run."""
-        known = {mutant: self._known.get(key(mutant)) for mutant in mutants}
-        return {mutant: entry["outcome"] for mutant, entry in known.items() if entry}
+    def passed(self, mutant: Mutant) -> list[str]:
+        """Return the tests that did not notice a mutant, with the versions of their files."""
+        return list(self._known.get(key(mutant), {}).get("passed", []))
 
-    def add(self, mutant: Mutant, outcome: str, test: str, version: str) -> None:
+    def outcome(self, mutant: Mutant) -> str | None:
+        """Return the outcome of a mutant that was run."""
+        entry = self._known.get(key(mutant))
+        return None if entry is None else str(entry["outcome"])
+
+    def add(self, mutant: Mutant, outcome: str, test: str, passed: list[str]) -> None:
         """Keep an outcome."""
         entry = {"key": key(mutant), "name": mutant.name, "outcome": outcome, "test": test,
-                 "tests": version}  # fmt: skip
-        self._known[entry["key"]] = entry
+                 "passed": passed if outcome == "survived" else []}  # fmt: skip
+        self._known[key(mutant)] = entry
         with self._path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
@@ -115,31 +117,31 @@ def main() -> int:
     wanted = sample(arguments.mutants, arguments.seed)
     started = time.monotonic()
     outcomes = {mutant: "equivalent" for mutant in wanted if mutant.name in reasons}
-    warm_ones: dict[Mutant, tuple[list[str], str]] = {}
-    cold_ones: dict[Mutant, tuple[list[str], str]] = {}
+    warm_ones: dict[Mutant, list[str]] = {}
+    cold_ones: dict[Mutant, list[str]] = {}
     for mutant in wanted:
         if mutant in outcomes:
             continue
         warm = mutant.in_function
         tests = coverage.tests(mutant) if warm else coverage.tests_of_module(mutant.path)
+        known, passed = results.find(mutant, tests), set(results.passed(mutant))
         picked = chosen(tests, coverage.seconds, arguments.budget)
-        names = "\n".join(f"{test} {coverage.version[test]}" for test in picked)
-        version = hashlib.sha256(names.encode()).hexdigest()[:16]
-        known = results.find(mutant, tests, version)
+        left = [test for test in picked if coverage.versioned(test) not in passed]
         if known is not None:
             outcomes[mutant] = known
-        elif not picked:
-            outcomes[mutant] = "uncovered"
+        elif left:
+            (warm_ones if warm else cold_ones)[mutant] = left
         else:
-            (warm_ones if warm else cold_ones)[mutant] = picked, version
+            outcomes[mutant] = "survived" if passed else "uncovered"
 
-    def run(mutants: dict[Mutant, tuple[list[str], str]], outcome: Run) -> None:
+    def run(mutants: dict[Mutant, list[str]], outcome: Run) -> None:
         began = time.monotonic()
-        for number, (mutant, (picked, version)) in enumerate(mutants.items(), 1):
+        for number, (mutant, tests) in enumerate(mutants.items(), 1):
             if time.monotonic() - began > 60 * arguments.minutes:
                 return
-            outcomes[mutant], test = outcome(mutant, picked, coverage.seconds)
-            results.add(mutant, outcomes[mutant], test, version)
+            outcomes[mutant], test = outcome(mutant, tests, coverage.seconds)
+            passed = [*results.passed(mutant), *map(coverage.versioned, tests)]
+            results.add(mutant, outcomes[mutant], test, passed)
             if number % 20 == 0:
                 say(f"{number} of {len(mutants)}: {dict(Counter(outcomes.values()))}, "
                     f"{time.monotonic() - started:.0f} s")  # fmt: skip
@@ -150,7 +152,9 @@ def main() -> int:
 
     if warm_ones:
         WarmTests(run_warm).run()
-        outcomes |= Results(arguments.out / "results.jsonl").outcomes(list(warm_ones))
+        results = Results(arguments.out / "results.jsonl")
+        found = {mutant: results.outcome(mutant) for mutant in warm_ones}
+        outcomes |= {mutant: outcome for mutant, outcome in found.items() if outcome}
     run(cold_ones, cold)
     return summarise(wanted, outcomes, time.monotonic() - started)
 

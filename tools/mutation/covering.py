@@ -158,13 +158,12 @@ class Coverage:
 
     def __init__(self, folder: Path) -> None:
         self.seconds: dict[str, float] = {}
-        self.version: dict[str, str] = {}
-        """Digest of the file of each test."""
+        self._version: dict[str, str] = {}  # digest of the file of each test
         self._lines: dict[str, dict[int, set[str]]] = {}
         for file, target in _targets(folder).items():
             for test, entry in json.loads(target.read_text()).items():
                 self.seconds[test] = entry["seconds"]
-                self.version[test] = _digest([file])
+                self._version[test] = _digest([file])
                 for source, lines in entry["lines"].items():
                     known = self._lines.setdefault(source, {})
                     for line in lines:
@@ -183,6 +182,10 @@ class Coverage:
         first = [test for test in self.seconds if test.startswith(OF_DEFAULTS)]
         others = self._quickest(set().union(*self._lines.get(path, {}).values()))
         return first + [test for test in others if not test.startswith(OF_DEFAULTS)]
+
+    def versioned(self, test: str) -> str:
+        """Return the name of a test with the version of its file."""
+        return f"{test} {self._version[test]}"
 
     def _quickest(self, tests: set[str]) -> list[str]:
         """Return the quickest case of each test first, then the second of each, and so on."""
