@@ -49,6 +49,11 @@ def add_parser(subparsers: Any) -> None:
     rows = "columns with features of each row (a*b: an interaction): a mixture of regressions"
     add("--features", nargs="+", default=[], metavar="COL", help=rows)
     add("--user-features", nargs="+", default=[], metavar="COL", help=known)
+    where = "sum the log in memory, in partitions on disk, or on Spark (default: by its size)"
+    add("--engine", choices=("auto", "memory", "out_of_core", "spark"), default="auto", help=where)
+    add("--scratch", metavar="FOLDER", help="for partitions of a large log (default: the system's)")
+    add("--partitions", metavar="FOLDER", help="keep the partitions there for the next fit")
+    add("--master", metavar="URL", help="of the engine spark (default: local[*])")
     add("--strict", action="store_true", help="exit with code 3 if there are warnings")
     add("--seed", type=seed, default=0, help="of all randomness (default 0)")
     parser.set_defaults(run=run)
@@ -58,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.advice import print_warnings
     from latentbandits.cli.model_tables import tables
     from latentbandits.cli.progress import Progress
+    from latentbandits.learning.engines.scratch import in_units
     from latentbandits.learning.fitting import fit
     from latentbandits.learning.save import PAGE_FILE, write_fit
     from latentbandits.models.artefacts.files import replacing
@@ -89,11 +95,18 @@ def run(arguments: argparse.Namespace) -> int:
                 user_features=arguments.user_features,
                 features=arguments.features,
                 seed=arguments.seed,
+                engine=arguments.engine,
+                scratch=arguments.scratch,
+                partitions=arguments.partitions,
+                master=arguments.master,
                 progress=progress,
             )
         write_fit(found, folder)
     console = show_tables(tables(found.report))
     console.print(found.report["judgement"]["sentence"], highlight=False, markup=False)
+    disk = found.report["engine"]["disk"]
+    if disk is not None:
+        console.print(f"partitions of the log took {in_units(disk)} of disk", highlight=False)
     seconds = found.report["seconds"]
     console.print(f"{seconds:.0f} s; model in {arguments.out}, page in {arguments.out}/{PAGE_FILE}")
     print_warnings(found.report["warnings"])

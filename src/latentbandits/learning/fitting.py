@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +14,13 @@ from latentbandits.learning import report, user_hash
 from latentbandits.learning.arms.choose_family import FamilyChoice, choose_family
 from latentbandits.learning.arms.earlier import earlier_means
 from latentbandits.learning.arms.families import Rewards, make_family
-from latentbandits.learning.arms.learner import ArmsLearner, Method
+from latentbandits.learning.arms.learner import LARGE, ArmsLearner, Method
 from latentbandits.learning.cautions import cautions
 from latentbandits.learning.engines.engine import Engine, Merged
 from latentbandits.learning.engines.memory import engine_of
-from latentbandits.learning.formats import DETECTED, TextFormat
-from latentbandits.learning.interactions import Interactions, read_interactions
+from latentbandits.learning.engines.opening import EngineName, opened
+from latentbandits.learning.formats import DETECTED, LogError, TextFormat
+from latentbandits.learning.interactions import OnEngine
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.log_summary import RewardSummary
@@ -42,6 +44,9 @@ from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
 from latentbandits.learning.verdict import judge_policies, unjudged
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import positive_count
+
+CHOSEN_ON = 2_000_000
+"""From more than LARGE rewards, choices and the bootstrap see a sample of about so many."""
 
 HELD_OUT = 0.2
 MOST_HELD_OUT = 2_000
@@ -81,6 +86,10 @@ def fit(
     features: Sequence[str] = (),
     earlier: tuple[Any, Catalogue | None] | None = None,
     seed: int = 0,
+    engine: EngineName | Auto = "auto",
+    scratch: str | os.PathLike[str] | None = None,
+    partitions: str | os.PathLike[str] | None = None,
+    master: str | None = None,
     progress: Progress | None = None,
 ) -> Fit:
     """Learn a model with its own uncertainty from a table of past interactions.
@@ -99,6 +108,12 @@ def fit(
     model is a mixture of regressions on them, and requests send them by name. `earlier`, a model
     and its catalogue, is one of the starts of a fit of arms.
 
+    `engine` is where the log is summed: "memory"; "out_of_core", which reads a folder of Parquet
+    larger than memory in partitions below the folder `scratch` (or kept in `partitions` for the
+    next fit); "spark", on a cluster's `master` or wherever a Spark DataFrame lives. "auto" is by
+    the size of the files. All engines learn the same model. From more than 10,000,000 rewards,
+    choices are made on a sample of users, and the chosen model is learned from all.
+
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
     >>> fit(log, states="auto", bootstrap=5).model.n_states
@@ -108,69 +123,120 @@ def fit(
     bar = Silent() if progress is None else progress
     if bootstrap:
         positive_count("bootstrap", bootstrap)
-    bar.start("reading the log", 1)
     features = features or side.default_features(log, text_format)
-    read = (
-        Interactions(log)
-        if isinstance(log, Log)
-        else read_interactions(
-            log,
-            user=user,
-            action=action,
-            reward=reward,
-            order=order,
-            text_format=text_format,
-            unrewarded=unrewarded,
-            more=side.columns(user_features, features),
-        )
-    )
-    beside = side.read_side(read, user_features, features, action)
+    options = Options(kind, rewards, transform, states, rank, reg, method, noise, bootstrap,
+                      duplicates, names, user_features, features, action, earlier, seed)  # fmt: skip
+    with opened(
+        log,
+        engine=engine,
+        user=user,
+        action=action,
+        reward=reward,
+        order=order,
+        unrewarded=unrewarded,
+        text_format=text_format,
+        scratch=scratch,
+        partitions=partitions,
+        master=master,
+        more=side.columns(user_features, features),
+        progress=bar,
+    ) as found:
+        check_rewards(found.engine.summary, rewards, transform, log, reward, text_format)
+        learned = _fit(found, options, bar)
+    learned.report["seconds"] = round(time.perf_counter() - started, 2)
+    return learned
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """What `fit` is asked for."""
+
+    kind: Kind
+    rewards: Rewards | Auto
+    transform: Transform | None
+    states: int | Auto
+    rank: int | Auto
+    reg: float | Auto
+    method: Method
+    noise: float | None
+    bootstrap: int
+    duplicates: Duplicates | Auto
+    names: Mapping[str, str] | None
+    user_features: Sequence[str]
+    features: Sequence[str]
+    action: str | None
+    earlier: tuple[Any, Catalogue | None] | None
+    seed: int
+
+
+def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
+    """Choose, learn and judge on a log that is open."""
+    raw, seed, transform, rewards = found.engine, options.seed, options.transform, options.rewards
+    beside = side.Side(None, None, None)
+    if options.user_features or options.features:
+        if found.read is None:
+            raise LogError(
+                f"features and user_features are learned in memory, not on the engine {raw.name}: "
+                "leave them out, or learn from a sample of users with the engine memory"
+            )
+        columns = options.user_features, options.features, options.action
+        beside = side.read_side(found.read, *columns)
+        assert beside.log is not None
+        raw = engine_of(beside.log)
     attributes = beside.users
-    raw = engine_of(beside.log)
-    form = kind_of(kind, raw) if beside.rows is None else side.check_kind(kind, rank, transform)
-    check_options(form, method, reg, rewards, transform, noise)
-    check_sizes(form, states, rank, raw)
-    check_rewards(raw.summary, rewards, transform, log, reward, text_format)
-    merge = duplicates if duplicates != "auto" else "keep"
+    form = kind_of(options.kind, raw)
+    if beside.rows is not None:
+        form = side.check_kind(options.kind, options.rank, transform)
+    check_options(form, options.method, options.reg, rewards, transform, options.noise)
+    check_sizes(form, options.states, options.rank, raw)
+    merge: Duplicates = "keep" if options.duplicates == "auto" else options.duplicates
     everyone = raw if merge == "keep" else raw.mapped(Merged(check_duplicates(merge)))
     kept, held_out = everyone.split(held_out_count(everyone.n_users), seed)
+    few = few_users(kept, seed)
     families = None
+    n_fits = options.bootstrap
     if beside.rows is not None:
         clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, None))
         learner: Learner = RowLearner(beside.rows, clicks)
-        bootstrap = 0
+        n_fits = 0
     elif form == "arms":
-        families = _family(kept, held_out, rewards, transform, noise, seed, bar)
-        family = make_family(families.rewards, _units(everyone, transform), noise)
-        known = None if earlier is None else earlier_means(*earlier, everyone.action_ids)
-        learner = ArmsLearner(family, method=method, earlier=known)
+        families = _family(kept, held_out, rewards, transform, options.noise, seed, bar)
+        family = make_family(families.rewards, _units(everyone, transform), options.noise)
+        known = None
+        if options.earlier is not None:
+            known = earlier_means(*options.earlier, everyone.action_ids)
+        learner = ArmsLearner(family, method=options.method, earlier=known)
     else:
         clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, transform))
         learner = LinearLearner(
-            reg=None if reg == "auto" else reg,
-            rank=None if rank == "auto" else rank,
-            noise=noise,
+            reg=None if options.reg == "auto" else options.reg,
+            rank=None if options.rank == "auto" else options.rank,
+            noise=options.noise,
             rewards="bernoulli" if clicks else "gaussian",
         )
     if transform is not None:
         learner = TransformedLearner(learner, transform)
-    wanted = None if states == "auto" else (states,)
-    selection = learner.select(kept, held_out, wanted, seed, bar)
+    wanted = None if options.states == "auto" else (options.states,)
+    selection = learner.select(few, held_out, wanted, seed, bar)
     if families is not None:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
     bar.start("learning from all users", 1)
-    selection, learned = _learn_all(selection, everyone, kept, held_out, seed)
+    selection, learned = _learn_all(selection, everyone, few, held_out, seed)
     disagreement = None
-    if bootstrap:
+    if n_fits:
+        whole = (everyone, learned) if few is kept else (few, selection.learned)
         disagreement = bootstrap_fits(
             selection.learner,
-            everyone,
-            learned,
+            *whole,
             selection.chosen,
-            bootstrap,
+            n_fits,
             seed=seed,
             progress=bar,
         )
+        if few is not kept:
+            disagreement = disagreement.of_more_users(
+                selection.learned, learned, few.n_users / everyone.n_users
+            )
         learned = selection.learner.widened(learned, disagreement)
     judgement = judge_policies(selection.learned, kept, held_out, seed=seed, progress=bar)
     judged = unjudged() if judgement is None else judgement.report()
@@ -182,29 +248,43 @@ def fit(
             attributes, selection.learned, learned, kept, held_out, everyone, policy, seed
         )
         learned, gate_report = gated.learned, gated.report
+    names = _names(everyone.action_ids, options.names)
     vectors = learned.features if beside.rows is None else None  # else requests bring them
-    catalogue = Catalogue(everyone.action_ids, _names(everyone.action_ids, names), vectors)
-    asked: dict[str, Any] = {"states": states, "rank": rank, "reg": reg, "kind": kind}
-    asked |= {"rewards": rewards, "transform": transform}
+    catalogue = Catalogue(everyone.action_ids, names, vectors)
+    asked: dict[str, Any] = {
+        name: getattr(options, name)
+        for name in ("states", "rank", "reg", "kind", "rewards", "transform")
+    }
     form_name = form if beside.rows is None else "features"
     settings = {"kind": form_name, "states": learned.model.n_states, "rank": selection.chosen.rank}
     settings |= selection.learner.settings()
-    settings |= {"bootstrap": bootstrap, "seed": seed, "asked": asked}
+    settings |= {"bootstrap": n_fits, "seed": seed, "asked": asked}
     content: dict[str, Any] = {
         "family": settings.get("rewards", "gaussian"),
         "settings": settings,
+        "engine": found.report() | {"users_chosen_on": few.n_users},
         "judgement": judged,
         "families": None if families is None else families.report(),
-        "log": report.of_log(raw.summary, merge) | report.of_unrewarded(read),
+        "log": report.of_log(raw.summary, merge) | report.of_unrewarded(found.read),
         "selection": report.of_selection(selection.rows, selection.chosen),
         "states": report.of_states(learned, catalogue),
         "held_out": report.of_held_out(selection.judged, kept.summary, held_out),
-        "uncertainty": report.of_uncertainty(learned, disagreement, bootstrap, seed),
+        "uncertainty": report.of_uncertainty(learned, disagreement, n_fits, seed),
         "user_features": gate_report,
     }
     content["warnings"] = [*selection.warnings, *cautions(raw, learned, content)]
-    content["seconds"] = round(time.perf_counter() - started, 2)
     return Fit(learned.model, catalogue, content)
+
+
+def few_users(log: Engine, seed: int) -> Engine:
+    """Return the users that choices are made on: all, or a sample of a log that is large.
+
+    The rule looks at the numbers of users and rewards only, so that all engines choose alike.
+    """
+    if log.n_events <= LARGE:
+        return log
+    size = max(round(CHOSEN_ON * log.n_users / log.n_events), 1)
+    return engine_of(log.sample(size, seed))
 
 
 def held_out_count(n_users: int) -> int:

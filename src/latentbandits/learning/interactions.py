@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from latentbandits.learning.engines.engine import Engine
 from latentbandits.learning.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.logs import Log, read_log_with
 from latentbandits.learning.tables import TableSource, as_text, column_names, read_table
@@ -31,6 +32,42 @@ class Interactions(NamedTuple):
     filled_with: float | None = None  # their reward; None: they were dropped
     n_replaced: int = 0  # rows that a later row of the same decision replaced
     more: pl.DataFrame | None = None  # further columns, one row for each event of the log
+
+
+class OnEngine(NamedTuple):
+    """A log on its engine, what was read where it is in memory, and the bytes of its partitions."""
+
+    engine: Engine
+    read: Interactions | None = None
+    disk: int | None = None
+
+    def report(self) -> dict[str, Any]:
+        """Plain data for report.json."""
+        return {"name": self.engine.name, "partitions": self.engine.n_buckets, "disk": self.disk}
+
+
+def find_columns(
+    source: TableSource,
+    user: str | None,
+    action: str | None,
+    reward: str | None,
+    text_format: TextFormat,
+) -> tuple[tuple[str, str, str], bool]:
+    """Return the columns of users, actions and rewards, and whether the log is an export."""
+    first = source[0] if isinstance(source, (list, tuple)) else source
+    names = _columns(first, text_format)
+    return name_columns(names, user, action, reward), DECISION in names
+
+
+def name_columns(
+    names: list[str], user: str | None, action: str | None, reward: str | None
+) -> tuple[str, str, str]:
+    """Return the columns of users, actions and rewards among `names`; those not given are found."""
+    return (
+        user or _found(names, _USERS, "user"),
+        action or _found(names, ("action",), "action"),
+        reward or _found(names, ("reward",), "reward"),
+    )
 
 
 def read_interactions(

@@ -45,9 +45,9 @@ def of_log(log: LogSummary, duplicates: Duplicates) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def of_unrewarded(read: Interactions) -> dict[str, Any]:
+def of_unrewarded(read: Interactions | None) -> dict[str, Any]:
     """Return how many decisions had no reward, and what was done with them."""
-    if not (read.n_unrewarded or read.n_replaced):
+    if read is None or not (read.n_unrewarded or read.n_replaced):
         return {}
     return {
         "unrewarded": read.n_unrewarded,

@@ -92,13 +92,13 @@ def check_rewards(
     text_format: TextFormat,
 ) -> None:
     """Refuse rewards outside the family or the transform asked for."""
-    if transform is not None:
+    if transform is not None and transform in TRANSFORMS:
         kind = TRANSFORMS[transform]
         wanted = "above -1" if transform == "log1p" else "not negative"
         what, found = f"--transform {transform}", log.rewards.outside[transform]
         mask: Mask = kind.outside
         help_ = "shift the rewards, or leave the transform out"
-    elif rewards != "auto":
+    elif rewards in REWARDS:
         family = family_class(rewards)
         wanted, what, mask = family.support, f"--rewards {rewards}", family.outside
         found = log.rewards.outside[rewards]

@@ -89,7 +89,13 @@ def column_names(source: TableSource) -> list[str]:
     ['user', 'reward']
     """
     if isinstance(source, (str, os.PathLike)):
-        return read_file(files_of_path(os.fspath(source))[0], ()).columns
+        first = files_of_path(os.fspath(source))[0]
+        if first.suffix == ".parquet":  # the names are read without the rows
+            try:
+                return list(pl.read_parquet_schema(first))
+            except (pl.exceptions.PolarsError, OSError):
+                pass  # `read_file` says what is wrong
+        return read_file(first, ()).columns
     if isinstance(source, pl.LazyFrame):
         return source.collect_schema().names()
     if isinstance(source, Mapping):

@@ -48,6 +48,16 @@ class Disagreement:
         mean: FloatArray = np.mean(np.nan_to_num(self.rewards) ** 2, axis=0)
         return mean
 
+    def of_more_users(self, own: Learned, other: Learned, share: float) -> Disagreement:
+        """Return the disagreement about `other`, a fit to more users than `own`.
+
+        `share` is the fraction of users that `own` was learned from: errors fall with its root.
+        States are put in the order of `other`.
+        """
+        order = align(own.rewards(), other.rewards(), other.counts.astype(np.float64))
+        scale = float(np.sqrt(share))
+        return Disagreement(scale * self.rewards[:, order], scale * self.shares[:, order])
+
     def in_features(self, learned: Learned) -> FloatArray:
         """The differences in the features of a linear model, `(n_fits, n_states, n_features)`:
         least squares over the actions, weighted by their counts.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from latentbandits.learning.arms.climb import Climbed, Problem, best_of, climb, start_at
+from latentbandits.learning.arms.climb import TOLERANCE, Climbed, Problem, best_of, climb, start_at
 from latentbandits.learning.arms.earlier import Earlier
 from latentbandits.learning.arms.families import Gaussian
 from latentbandits.learning.arms.families.family import Family
@@ -44,6 +44,10 @@ STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, inf)
 
 LARGEST = 5_000
 """States times actions of a model of arms."""
+
+LARGE = 10_000_000
+LARGE_TOLERANCE = 1e-6
+"""From more than LARGE rewards, a pass that gains fewer nats per user ends the climb."""
 
 _PATIENCE = 2  # numbers of states in a row that do not raise the evidence, before the search ends
 _FEW_USERS = 4_000  # on which the evidence of a number of states is measured
@@ -186,6 +190,10 @@ class ArmsLearner:
         self, problem: Problem, log: Engine, n_states: int, seed: int, start: Mixture | None = None
     ) -> Climbed:
         n_starts = self.n_starts if start is None else 2
+        tolerance = TOLERANCE
+        if log.n_events > LARGE:  # a start that was chosen on many users is near the end
+            n_starts = 0 if start is not None else n_starts
+            tolerance = LARGE_TOLERANCE * log.n_users
         if self.method == "spectral":
             from latentbandits.learning.spectral import spectral_start
 
@@ -195,7 +203,9 @@ class ArmsLearner:
             with suppress(LogError):  # the family needs more than means
                 starts.append(start_at(problem, self.earlier.means, self.earlier.shares))
         extra = joined(*starts) if starts else None
-        return best_of(problem, n_states, n_starts=n_starts, extra=extra, seed=seed)
+        return best_of(
+            problem, n_states, n_starts=n_starts, extra=extra, tolerance=tolerance, seed=seed
+        )
 
     def _settle(
         self,

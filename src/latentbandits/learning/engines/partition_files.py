@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,10 @@ class Partitions:
     @cached_property
     def n_buckets(self) -> int:
         return user_hash.bucket_count(self.n_users)
+
+    def in_folder(self, folder: Path) -> Partitions:
+        """Return the same, moved to another folder."""
+        return replace(self, folder=folder)
 
     def load(self, bucket: int) -> Log | None:
         """Return the users of a bucket, by their keys; None if it has none."""

@@ -65,7 +65,7 @@ def check_kind(kind: str, rank: object, transform: object) -> Literal["linear"]:
 class Side:
     """What was read about users and rows; the log holds both as numbers."""
 
-    log: Log
+    log: Log | None
     users: UserAttributes | None
     rows: Encoder | None
 

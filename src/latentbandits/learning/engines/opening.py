@@ -1,0 +1,165 @@
+"""Which engine a log is learned on, and the log opened on it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from latentbandits.learning.engines.memory import MemoryEngine
+from latentbandits.learning.engines.out_of_core import OutOfCoreEngine
+from latentbandits.learning.engines.partition_files import (
+    BYTES_OF_A_ROW,
+    LogColumns,
+    open_partitions,
+    row_count,
+    write_partitions,
+)
+from latentbandits.learning.engines.scratch import check_space, scratch_folder, size_of
+from latentbandits.learning.formats import LogError, TextFormat
+from latentbandits.learning.interactions import (
+    DECISION,
+    Interactions,
+    OnEngine,
+    find_columns,
+    read_interactions,
+)
+from latentbandits.learning.logs import Log
+from latentbandits.learning.progress import Progress
+from latentbandits.learning.tables import files_of
+
+EngineName = Literal["memory", "out_of_core", "spark"]
+
+BYTES_IN_MEMORY = 250
+"""Memory that a row of a log takes while it is read and learned from."""
+
+_SHARE = 0.5  # of the available memory that a log in memory may take
+
+
+def is_spark(log: Any) -> bool:
+    """Whether a log is a DataFrame of Spark, without importing Spark."""
+    kind = type(log)
+    return kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame"
+
+
+def choose_engine(log: Any, asked: EngineName | Literal["auto"], partitions: Any) -> EngineName:
+    """Return the engine that is asked for; "auto" is by the size of the log's files.
+
+    A log of files that would take more than half of the available memory is learned out of core.
+    """
+    if asked not in ("auto", *get_args(EngineName)):
+        names = ", ".join(("auto", *get_args(EngineName)))
+        raise LogError(f"engine must be one of {names}; got {asked!r}")
+    if is_spark(log):
+        if asked not in ("auto", "spark"):
+            raise LogError(f"a DataFrame of Spark is learned on Spark; engine {asked} reads files")
+        return "spark"
+    if asked != "auto":
+        if asked != "memory" and not _are_paths(log):
+            raise LogError(
+                f"the engine {asked} reads files: give their paths, a folder or a glob; got a "
+                f"{type(log).__name__}"
+            )
+        return asked
+    if partitions is not None:
+        return "out_of_core"
+    if not _are_paths(log):
+        return "memory"
+    expected = BYTES_IN_MEMORY * sum(row_count(path) for path in files_of(log))
+    return "out_of_core" if expected > _SHARE * available_memory() else "memory"
+
+
+@contextmanager
+def opened(
+    log: Any,
+    *,
+    engine: EngineName | Literal["auto"],
+    user: str | None,
+    action: str | None,
+    reward: str | None,
+    order: str | None,
+    unrewarded: float | None,
+    text_format: TextFormat,
+    scratch: str | os.PathLike[str] | None,
+    partitions: str | os.PathLike[str] | None,
+    master: str | None,
+    more: Sequence[str],
+    progress: Progress,
+) -> Iterator[OnEngine]:
+    """Yield the log on its engine; scratch files are removed afterwards."""
+    chosen = choose_engine(log, engine, partitions)
+    if chosen != "out_of_core" and partitions is not None:
+        raise LogError(f"partitions are for the engine out_of_core, not for {chosen}")
+    if chosen == "memory":
+        progress.start("reading the log", 1)
+        read = Interactions(log) if isinstance(log, Log) else read_interactions(
+            log,
+            user=user,
+            action=action,
+            reward=reward,
+            order=order,
+            text_format=text_format,
+            unrewarded=unrewarded,
+            more=more,
+        )  # fmt: skip
+        yield OnEngine(MemoryEngine(read.log), read)
+        return
+    if unrewarded is not None:
+        raise LogError(
+            f"unrewarded is for logs in memory; fill rewards in before (engine {chosen})"
+        )
+    if chosen == "spark":
+        from latentbandits.learning.engines.spark import on_spark
+
+        with on_spark(log, user, action, reward, order, master, progress) as found:
+            yield OnEngine(found)
+        return
+    names, has_decisions = find_columns(log, user, action, reward, text_format)
+    if has_decisions:
+        raise LogError(
+            f"the log has a column {DECISION}: exports of the service are read in memory, because "
+            "a later row of a decision replaces an earlier one. Write the rows that count to "
+            f"Parquet without {DECISION}, or use the engine memory"
+        )
+    columns = LogColumns(*names, order, text_format)
+    needed = BYTES_OF_A_ROW * sum(row_count(path) for path in files_of(log))
+    if partitions is None:
+        with scratch_folder(scratch, needed) as folder:
+            made = write_partitions(log, columns, folder, progress)
+            yield OnEngine(OutOfCoreEngine(made, progress=progress), disk=size_of(folder))
+        return
+    folder = Path(partitions)
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = open_partitions(folder, log, columns)
+    if kept is None:
+        check_space(folder, needed)
+        with scratch_folder(folder, needed) as making:
+            made = write_partitions(log, columns, making, progress)
+            for path in sorted(making.iterdir(), key=lambda path: path.suffix == ".json"):
+                path.replace(folder / path.name)  # the manifest last
+        kept = open_partitions(folder, log, columns)
+        assert kept == made.in_folder(folder)
+    yield OnEngine(OutOfCoreEngine(kept, progress=progress), disk=size_of(folder))
+
+
+def available_memory() -> int:
+    """Bytes of memory that this process may still take: of the machine, and of its container."""
+    try:
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        found = None
+    free = 1024 * int(found[1]) if found else 2**32
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+    except (OSError, ValueError):
+        return free
+    return min(free, max(limit - used, 0))
+
+
+def _are_paths(log: Any) -> bool:
+    parts = log if isinstance(log, (list, tuple)) else [log]
+    return bool(parts) and all(isinstance(part, (str, os.PathLike)) for part in parts)

@@ -1,0 +1,362 @@
+"""The log on Spark: buckets of users on the executors, only sums and item vectors on the driver.
+
+The rows are encoded and shuffled once, so that each bucket of users is one row of a cached
+DataFrame: its number and its columns as Arrow data. A pass runs `summarise` on the executors
+(`mapInArrow`), adds the buckets of each block there, and collects one row of sums for each block.
+Blocks are aligned powers of two, so the sums are those of the other engines to the last bit.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import quote
+
+import polars as pl
+
+from latentbandits.learning import user_hash
+from latentbandits.learning.engines.engine import Engine
+from latentbandits.learning.engines.fold import (
+    Change,
+    Parameters,
+    Summariser,
+    Sums,
+    prepared,
+    tree_sum,
+)
+from latentbandits.learning.engines.spark_rows import (
+    Batches,
+    batches_of,
+    bucket_log,
+    collecting,
+    encoding,
+)
+from latentbandits.learning.formats import LogError
+from latentbandits.learning.logs import check_several, sort_ids
+from latentbandits.learning.progress import Progress
+from latentbandits.learning.tables import files_of
+
+ROWS_OF_A_BLOCK = 2_000_000
+"""Rows of the log that one task of a pass reads, about."""
+
+_SETTINGS = {
+    "spark.app.name": "latentbandits",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "32",
+}
+
+
+class SparkEngine(Engine):
+    """Folds on the executors that hold the cached buckets."""
+
+    name: ClassVar[str] = "spark"
+
+    def __init__(
+        self,
+        blocks: Any,
+        action_ids: tuple[str, ...],
+        n_buckets: int,
+        n_blocks: int,
+        changes: tuple[Change, ...] = (),
+    ) -> None:
+        self.action_ids = action_ids
+        self.n_buckets = n_buckets
+        self._blocks, self._n_blocks, self._changes = blocks, n_blocks, changes
+
+    def fold(self, summariser: Summariser[Parameters, Sums], parameters: Parameters) -> Sums:
+        from pyspark.serializers import CPickleSerializer
+
+        work = _summing(
+            summariser, parameters, self._changes, self.action_ids, self.n_buckets // self._n_blocks
+        )
+        rows = _mapped(self._blocks, work, "block int, sums binary").collect()
+        read: Any = CPickleSerializer()
+        found = sorted((row["block"], bytes(row["sums"])) for row in rows)
+        parts = ((block, read.loads(data)) for block, data in found)
+        sums: Sums | None = tree_sum(parts, self._n_blocks)
+        assert sums is not None
+        return sums
+
+    def mapped(self, change: Change) -> SparkEngine:
+        return SparkEngine(
+            self._blocks,
+            self.action_ids,
+            self.n_buckets,
+            self._n_blocks,
+            (*self._changes, change),
+        )
+
+
+@contextmanager
+def on_spark(
+    log: Any,
+    user: str | None,
+    action: str | None,
+    reward: str | None,
+    order: str | None,
+    master: str | None,
+    progress: Progress,
+) -> Iterator[SparkEngine]:
+    """Yield the engine of a Spark DataFrame, or of Parquet files that Spark reads."""
+    with _session(log, master) as session:
+        progress.start("shuffling the log on Spark", 3)
+        frame, columns = _frame(session, log, user, action, reward, order)
+        engine = _loaded(session, frame, columns, progress)
+        try:
+            yield engine
+        finally:
+            engine._blocks.unpersist()
+
+
+def check_spark() -> None:
+    """LogError that says what to install if Spark cannot be started here."""
+    try:
+        import pyspark  # noqa: F401
+    except ModuleNotFoundError:
+        raise LogError(
+            "the engine spark needs PySpark: pip install 'latentbandits[spark]'"
+        ) from None
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java") if home is None else shutil.which(os.path.join(home, "bin", "java"))
+    if java is None:
+        where = "there is none on PATH" if home is None else f"JAVA_HOME, {home}, holds none"
+        raise LogError(
+            f"the engine spark needs Java 17 or later, and {where}: install a JRE (Debian and "
+            "Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+        )
+
+
+class _Columns(NamedTuple):
+    """Columns of the frame: names as the log has them, for messages."""
+
+    user: str
+    action: str
+    reward: str
+    order: str | None
+
+
+@contextmanager
+def _session(log: Any, master: str | None) -> Iterator[Any]:
+    """Yield the DataFrame's own session, the active one, or a new one that is stopped again."""
+    from latentbandits.learning.engines.opening import is_spark
+
+    # Workers must run the interpreter that the driver runs.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_spark(log):
+        if master is not None:
+            raise LogError("a DataFrame of Spark has its master already: leave master out")
+        yield log.sparkSession
+        return
+    check_spark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    builder = SparkSession.builder.master(master or "local[*]")
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    try:
+        with warnings.catch_warnings():  # of a pandas that is not used
+            warnings.simplefilter("ignore", FutureWarning)
+            session = builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        lines = str(error).strip().splitlines()
+        raise LogError(
+            f"Spark could not be started on {master or 'local[*]'}: {lines[0]}"
+        ) from None
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _frame(
+    session: Any, log: Any, user: str | None, action: str | None, reward: str | None,
+    order: str | None,
+) -> tuple[Any, _Columns]:  # fmt: skip
+    """Return columns user, action, reward, order, file and row, and the names they had."""
+    from pyspark.sql import functions as f
+
+    from latentbandits.learning.engines.opening import is_spark
+    from latentbandits.learning.interactions import name_columns
+
+    if is_spark(log):
+        frame, file, row = log, f.lit(0), f.monotonically_increasing_id()
+    else:
+        paths = files_of(log)
+        wrong = next((path for path in paths if path.suffix != ".parquet"), None)
+        if wrong is not None:
+            raise LogError(f"the engine spark reads Parquet files or a DataFrame; {wrong} is none")
+        numbers = {quote(str(path.resolve())): i for i, path in enumerate(paths)}
+        frame = session.read.parquet(*(str(path.resolve()) for path in paths))
+        number = f.create_map(*(f.lit(part) for pair in numbers.items() for part in pair))
+        # The same rows come first as in the files, which have the order of their names.
+        name = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
+        file, row = number[name], f.col("_metadata.row_index")
+    found = _Columns(*name_columns(frame.columns, user, action, reward), order)
+    missing = [name for name in found if name is not None and name not in frame.columns]
+    if missing:
+        raise LogError(
+            f"the log has no column {missing[0]}; the columns there are: {', '.join(frame.columns)}"
+        )
+    kinds = dict(frame.dtypes)
+    texts = [_text(frame, name, kinds[name]) for name in (found.user, found.action)]
+    ordered = f.lit(0) if order is None else f.col(order)
+    return (
+        frame.select(
+            texts[0].alias("user"),
+            texts[1].alias("action"),
+            f.expr(f"try_cast(`{found.reward}` as double)").alias("reward"),
+            ordered.alias("order"),
+            file.alias("file"),
+            row.alias("row"),
+        ),
+        found,
+    )
+
+
+def _text(frame: Any, name: str, kind: str) -> Any:
+    """Ids as text: whole floats are the integers they were before a value was missing."""
+    from pyspark.sql import functions as f
+
+    column = f.col(name)
+    if kind in ("float", "double"):
+        fractions = frame.filter(column != f.floor(column)).limit(1).count()
+        if not fractions:
+            column = column.cast("bigint")
+    return column.cast("string")
+
+
+def _loaded(session: Any, frame: Any, columns: _Columns, progress: Progress) -> SparkEngine:
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
+
+    bad = {
+        columns.user: f.col("user").isNull(),
+        columns.action: f.col("action").isNull(),
+        columns.reward: f.col("reward").isNull()
+        | f.isnan("reward")
+        | (f.abs("reward") == f.lit(float("inf"))),
+    }
+    if columns.order is not None:
+        bad[columns.order] = f.col("order").isNull()
+    counts = frame.agg(
+        f.count(f.lit(1)).alias("rows"),
+        f.countDistinct("user").alias("users"),
+        *(f.sum(mask.cast("bigint")).alias(f"bad {i}") for i, mask in enumerate(bad.values())),
+    ).first()
+    if not counts["rows"]:
+        raise LogError("the log has no rows")
+    for i, name in enumerate(bad):
+        if counts[f"bad {i}"]:
+            what = "is not a finite number" if name == columns.reward else "has no value"
+            raise LogError(
+                f"{name} {what} in {counts[f'bad {i}']:,} of {counts['rows']:,} rows: mend or drop "
+                "those rows"
+            )
+    progress.advance(1)
+    met = [row[0] for row in frame.select("action").distinct().collect()]
+    action_ids = tuple(sort_ids(pl.Series(met, dtype=pl.String)))
+    check_several("action", action_ids, columns.action)
+    n_users = counts["users"]
+    check_several("user", (frame.first()["user"],) if n_users == 1 else ("", ""), columns.user)
+    n_buckets = user_hash.bucket_count(n_users)
+    wanted = max(1, counts["rows"] // ROWS_OF_A_BLOCK, session.sparkContext.defaultParallelism)
+    n_blocks = min(n_buckets, 1 << (wanted - 1).bit_length())
+    progress.advance(1)
+    encoded = _mapped(
+        frame,
+        encoding(action_ids, n_buckets, n_blocks, _salts(session, n_blocks)),
+        "salt bigint, bucket int, key bigint, user string, action int, reward double, "
+        f"order {frame.schema['order'].dataType.simpleString()}, file int, row bigint",
+    )
+    shuffled = encoded.repartition(n_blocks, "salt").sortWithinPartitions(
+        "bucket", "key", "user", "order", "file", "row"
+    )
+    blocks = _mapped(shuffled, collecting, "bucket int, data binary")
+    blocks = blocks.persist(StorageLevel.MEMORY_AND_DISK)
+    blocks.count()
+    progress.advance(1)
+    return SparkEngine(blocks, action_ids, n_buckets, n_blocks)
+
+
+def _mapped(frame: Any, work: Callable[[Batches], Batches], schema: str) -> Any:
+    """Return `frame.mapInArrow`, which warns of a pandas that it does not use."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return frame.mapInArrow(work, schema)
+
+
+def _salts(session: Any, n: int) -> list[int]:
+    """Return for each of `n` partitions a number that Spark's hash sends there."""
+    from pyspark.sql import functions as f
+
+    found: dict[int, int] = {}
+    tried = session.range(0, 40 * n).select("id", f.pmod(f.hash("id"), f.lit(n)).alias("place"))
+    for row in tried.collect():
+        found.setdefault(row["place"], row["id"])
+    return [found[place] for place in range(n)]
+
+
+def _summing(
+    summariser: Any,
+    parameters: Any,
+    changes: tuple[Change, ...],
+    action_ids: tuple[str, ...],
+    buckets_of_a_block: int,
+) -> Callable[[Batches], Batches]:
+    """The function that sums the buckets of a block, on the executors."""
+
+    def buckets(batches: Batches) -> Iterator[tuple[int, Any]]:
+        for batch in batches:
+            for number, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                log = bucket_log(data, action_ids)
+                for change in changes:
+                    log = change(log)
+                if log.n_users:
+                    yield number, summariser.summarise(prepared(summariser, log), parameters)
+
+    def work(batches: Batches) -> Batches:
+        from pyspark.serializers import CPickleSerializer
+
+        found = buckets(batches)
+        first = next(found, None)
+        while first is not None:
+            block = first[0] // buckets_of_a_block
+            own, rest = _of_block(first, found, block, buckets_of_a_block)
+            sums = tree_sum(own, buckets_of_a_block)
+            write: Any = CPickleSerializer()
+            data = write.dumps(sums)
+            yield from batches_of(
+                pl.DataFrame({"block": pl.Series([block], dtype=pl.Int32), "sums": [data]})
+            )
+            first = rest[0] if rest else None
+
+    return work
+
+
+def _of_block(
+    first: tuple[int, Any], found: Iterator[tuple[int, Any]], block: int, size: int
+) -> tuple[Iterator[tuple[int, Any]], list[tuple[int, Any]]]:
+    """The buckets of one block, numbered from 0, and a list that gets the first beyond it."""
+    rest: list[tuple[int, Any]] = []
+
+    def own() -> Iterator[tuple[int, Any]]:
+        yield first[0] - block * size, first[1]
+        for number, sums in found:
+            if number // size != block:
+                rest.append((number, sums))
+                return
+            yield number - block * size, sums
+
+    return own(), rest

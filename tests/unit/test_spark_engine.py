@@ -1,0 +1,92 @@
+"""The engine on a real local Spark."""
+
+import os
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from latentbandits.learning import fit
+from latentbandits.learning.engines import spark
+from latentbandits.learning.engines.opening import choose_engine, is_spark
+from latentbandits.learning.formats import LogError
+from latentbandits.learning.logs import read_log
+from latentbandits.learning.progress import Silent
+from latentbandits.testing import check_engine
+from tests.processes.java import find_java
+from tests.unit.test_engines import table, write_folder
+
+
+@pytest.fixture(scope="module")
+def session():
+    pytest.importorskip("pyspark", reason="NO SPARK: pip install 'latentbandits[spark]'")
+    if not find_java():
+        pytest.skip("NO JAVA: install a JRE (apt install openjdk-17-jre-headless) to test Spark")
+    with spark._session("paths", "local[2]") as found:
+        yield found
+
+
+def test_spark_holds_the_log_and_gives_the_same_sums(tmp_path, session):
+    """With and without a column that orders rows; rows that repeat others; several files."""
+    source = write_folder(table(n_users=1_200, n_rows=4_000), tmp_path / "a log")
+    log = read_log(str(source), "user", "item", "rating", order="time")
+    with spark.on_spark(str(source), "user", "item", "rating", "time", None, Silent()) as engine:
+        assert engine.n_buckets == 2
+        check_engine(engine, log, tolerance=0.0)
+
+
+@pytest.mark.slow
+def test_spark_without_an_order_keeps_that_of_the_files(tmp_path, session):
+    source = write_folder(table(n_users=5_000, n_rows=9_000), tmp_path / "log")
+    log = read_log(str(source), "user", "item", "rating")
+    with spark.on_spark(str(source), "user", "item", "rating", None, None, Silent()) as engine:
+        assert engine.n_buckets == 8
+        check_engine(engine, log, tolerance=0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [("rating", "rating is not a finite number in 1 of 301 rows"), ("user", "user has no value")],
+)
+def test_spark_refuses_bad_rows(session, column, message):
+    frame = table(n_rows=250)
+    bad = frame[:1].with_columns(pl.lit(None).cast(frame.schema[column]).alias(column))
+    log = session.createDataFrame(pl.concat([frame, bad]).to_dicts())
+    with pytest.raises(LogError, match=message):
+        fit(log, user="user", action="item", reward="rating")
+
+
+def test_a_dataframe_is_known_without_spark():
+    assert not is_spark(table())
+    with pytest.raises(LogError, match="engine must be one of auto, memory, out_of_core, spark"):
+        choose_engine("x", "dask", None)
+    with pytest.raises(LogError, match="reads files"):
+        choose_engine(table(), "spark", None)
+
+
+def test_a_spark_that_is_not_there_says_what_to_install(tmp_path):
+    """On the command line: one sentence, no traceback."""
+    source = write_folder(table(n_rows=100), tmp_path / "log")
+    command = [sys.executable, "-m", "latentbandits.cli", "fit", str(source), "--user", "user"]
+    command += ["--action", "item", "--reward", "rating", "--engine", "spark"]
+    command += ["--out", str(tmp_path / "model")]
+    hidden = "import sys; sys.modules['pyspark'] = None; import runpy; "
+    program = hidden + "from latentbandits.cli import main; sys.exit(main(sys.argv[1:]))"
+    no_java = {**os.environ, "PATH": str(tmp_path)}
+    no_java.pop("JAVA_HOME", None)
+    without = subprocess.run(
+        [sys.executable, "-c", program, *command[3:]], capture_output=True, text=True, check=False
+    )
+    assert "pip install 'latentbandits[spark]'" in without.stderr
+    assert "Traceback" not in without.stderr
+    program = program.removeprefix("import sys; sys.modules['pyspark'] = None; import runpy; ")
+    without = subprocess.run(
+        [sys.executable, "-c", "import sys; " + program, *command[3:]],
+        capture_output=True, text=True, check=False, env=no_java,
+    )  # fmt: skip
+    assert "needs Java 17" in without.stderr
+    assert "openjdk-17-jre-headless" in without.stderr
+    assert "Traceback" not in without.stderr
+    assert not (tmp_path / "model").exists()
