@@ -82,11 +82,6 @@ def summary_of(log: AnyLog) -> LogSummary:
     return log.summary if isinstance(log, Engine) else LogSummariser().summarise(log, None)
 
 
-def loaded(log: AnyLog) -> Log:
-    """Return all users of a log, in memory."""
-    return log.sample(log.n_users, 0) if isinstance(log, Engine) else log
-
-
 @dataclass(frozen=True, eq=False)
 class Without:
     """The rows of all users but those with these keys."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.engines.engine import AnyLog, Engine
@@ -19,6 +21,7 @@ from latentbandits.learning.engines.fold import (
     tree_sum,
 )
 from latentbandits.learning.logs import Log
+from latentbandits.processors import cores
 
 
 class MemoryEngine(Engine):
@@ -43,8 +46,16 @@ class MemoryEngine(Engine):
         return MemoryEngine(self._log, (self.n_buckets, buckets))
 
     def _summed(self, summariser: Any, parameters: Any) -> Iterator[tuple[int, Any]]:
-        for (number, _), part in zip(self._buckets, self._partitions(summariser), strict=True):
-            yield number, summariser.summarise(part, parameters)
+        numbers = [number for number, _ in self._buckets]
+        parts = self._partitions(summariser)
+        if not getattr(summariser, "threaded", False) or len(parts) == 1 or cores() == 1:
+            for number, part in zip(numbers, parts, strict=True):
+                yield number, summariser.summarise(part, parameters)
+            return
+        # Threads of linear algebra, beside these, would only wait for each other.
+        with ThreadPoolExecutor(cores()) as pool, threadpool_limits(1, user_api="blas"):
+            sums = pool.map(lambda part: summariser.summarise(part, parameters), parts)
+            yield from zip(numbers, sums, strict=True)
 
     def _partitions(self, summariser: Any) -> list[Any]:
         """Return the partitions for the summariser, prepared once for each `prepare`."""

@@ -80,20 +80,29 @@ class Partitions:
         """Return the same, moved to another folder."""
         return replace(self, folder=folder)
 
-    def load(self, bucket: int) -> Log | None:
-        """Return the users of a bucket, by their keys; None if it has none."""
-        parts = []
-        for number in range(bucket, MOST_BUCKETS, self.n_buckets):
-            part = self._part(number)
-            if part is not None:
-                parts.append(part)
-        if not parts:
-            return None
-        if len(parts) == 1:
-            return parts[0]
-        return join_logs(parts, self.action_ids)
+    def merge(self) -> None:
+        """Make the files of the log's buckets of those of all hashes: fewer, if users are few."""
+        for bucket in range(self.n_buckets):
+            numbers = range(bucket, MOST_BUCKETS, self.n_buckets)
+            if len(numbers) == 1:
+                return
+            parts = [part for number in numbers if (part := self.load(number)) is not None]
+            for number in numbers:
+                for name in ("rows", "users"):
+                    (self.folder / f"{name}-{number:03}.parquet").unlink(missing_ok=True)
+            if not parts:
+                continue
+            log = join_logs(parts, self.action_ids)
+            rows = {"user": log.users.astype(np.int32), "action": log.actions.astype(np.int32)}
+            frame = pl.DataFrame({**rows, "reward": log.rewards})
+            if log.repeats is not None:
+                frame = frame.with_columns(pl.Series("repeat", log.repeats))
+            _write(frame, self.folder / f"rows-{bucket:03}.parquet")
+            users = pl.DataFrame({"id": list(log.user_ids), "key": log.keys})
+            _write(users, self.folder / f"users-{bucket:03}.parquet")
 
-    def _part(self, number: int) -> Log | None:
+    def load(self, number: int) -> Log | None:
+        """Return the users of a bucket, by their keys; None if it has none."""
         path = self.folder / f"rows-{number:03}.parquet"
         if not path.exists():
             return None
@@ -233,7 +242,9 @@ class _Writer:
         check_several("user", (some,) if n_users == 1 else ("", ""), self._columns.user)
         for i in range(len(self._ends)):
             self._chunk(i).unlink()
-        return Partitions(self._folder, n_users, n_rows, sorted_ids)
+        found = Partitions(self._folder, n_users, n_rows, sorted_ids)
+        found.merge()
+        return found
 
     def _partition(self, frame: pl.DataFrame, number: int, codes: IntArray) -> pl.Series:
         """Write the rows and users of one hash; return the users."""
@@ -252,8 +263,8 @@ class _Writer:
         )
         if repeats.any():
             rows = rows.with_columns(frame["repeat"])
-        rows.write_parquet(self._folder / f"rows-{number:03}.parquet", compression="lz4")
-        users.write_parquet(self._folder / f"users-{number:03}.parquet", compression="lz4")
+        _write(rows, self._folder / f"rows-{number:03}.parquet")
+        _write(users, self._folder / f"users-{number:03}.parquet")
         return users["id"]
 
     def _slice(self, chunk: pl.LazyFrame, i: int, number: int) -> pl.DataFrame:
@@ -276,6 +287,10 @@ class _Writer:
                     f"{table.where(0)}: write ids as text or as integers"
                 )
         return text
+
+
+def _write(frame: pl.DataFrame, path: Path) -> None:
+    frame.write_parquet(path, compression="lz4")
 
 
 def _codes(values: pl.Series, ids: pl.Series) -> IntArray:

@@ -22,15 +22,20 @@ def balance(
     >>> balance(np.array([[8.0]]), np.array([[2.0]]), np.ones(1), np.ones(1))
     array([[4.]])
     """
-    values, axes = np.linalg.eigh(_gram(users, user_ridge))
+    return balanced(_gram(users, user_ridge), actions, action_ridge)
+
+
+def balanced(user_gram: FloatArray, actions: FloatArray, action_ridge: FloatArray) -> FloatArray:
+    """The same from users'R users alone."""
+    values, axes = np.linalg.eigh(user_gram)
     change = axes * np.sqrt(np.maximum(values, 0.0))
     change = change @ np.linalg.eigh(_gram(actions @ change, action_ridge))[1]
     squares = np.einsum("de,de->e", change, _gram(actions, action_ridge) @ change)
     root = np.sqrt(np.sqrt(np.maximum(squares, 0.0)))
     change = np.divide(change, root, out=np.zeros_like(change), where=root > 0)
     values, axes = np.linalg.eigh(change @ change.T)
-    balanced: FloatArray = actions @ (axes * np.sqrt(np.maximum(values, 0.0)) @ axes.T)
-    return balanced
+    moved: FloatArray = actions @ (axes * np.sqrt(np.maximum(values, 0.0)) @ axes.T)
+    return moved
 
 
 def _gram(vectors: FloatArray, weights: FloatArray) -> FloatArray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -61,14 +62,14 @@ def cluster_users(
     label = _kmeans(tastes, n_states, restarts, seed)
     sizes = np.bincount(label, minlength=n_states)
     if sizes.min() < smallest:
-        raise ValueError(_too_many_states(tastes, n_states, sizes, smallest, restarts, seed))
+        raise ValueError(too_many_states(tastes, n_states, sizes, smallest, restarts, seed))
     means = np.stack([vectors[label == s].mean(axis=0) for s in range(n_states)])
     shrunk = [usable_covariance(vectors[label == s]) for s in range(n_states)]
     covariances = np.stack([covariance for covariance, _ in shrunk])
     prior = sizes / sizes.sum()
     model: LinearGaussian | LogisticLinear
     if completion.link == "logit":
-        model = _clicks(completion, means, covariances, prior)
+        model = click_model(means, covariances, prior, offset=completion.user_biases is not None)
     else:
         deviation = completion.noise if noise is None else positive_number("noise", noise)
         model = LinearGaussian(means, deviation, covariances, prior)
@@ -77,11 +78,10 @@ def cluster_users(
     return Clusters(model, state, sizes, np.array([amount for _, amount in shrunk]))
 
 
-def _clicks(
-    completion: Completion, means: FloatArray, covariances: FloatArray, prior: FloatArray
+def click_model(
+    means: FloatArray, covariances: FloatArray, prior: FloatArray, *, offset: bool
 ) -> LogisticLinear:
-    """The model of clicks: an action's popularity, where there is one, is its known offset."""
-    offset = completion.user_biases is not None
+    """The model of clicks: an action's popularity, where there is one, is its known `offset`."""
     d = means.shape[1] - offset
     own = covariances[:, :d, :d]
     least = 1e-6 * np.trace(own, axis1=1, axis2=2).max() / d + 1e-12
@@ -102,11 +102,23 @@ def usable_covariance(
     0.0
     """
     d = vectors.shape[1]
-    covariance = np.zeros((d, d))
+    given = np.zeros((d, d))
     varying = np.flatnonzero(np.ptp(vectors, axis=0) > 0)
+    if len(varying):
+        seen = np.cov(vectors[:, varying], rowvar=False).reshape(len(varying), len(varying))
+        given[np.ix_(varying, varying)] = seen
+    return usable(given, largest_condition)
+
+
+def usable(
+    given: FloatArray, largest_condition: float = LARGEST_CONDITION
+) -> tuple[FloatArray, float]:
+    """The same from a covariance, in which rows and columns of what is known are zero."""
+    covariance = np.zeros_like(given)
+    varying = np.flatnonzero(np.diag(given) > 0)
     if len(varying) == 0:
         return covariance, 0.0
-    seen = np.cov(vectors[:, varying], rowvar=False).reshape(len(varying), len(varying))
+    seen = given[np.ix_(varying, varying)]
     values = np.linalg.eigvalsh(seen)
     level = float(values.mean())
     missing = max(float(values[-1]) / largest_condition - float(values[0]), 0.0)
@@ -117,33 +129,53 @@ def usable_covariance(
 
 
 def _kmeans(vectors: FloatArray, n_states: int, restarts: int, seed: int) -> IntArray:
+    label: IntArray = _fitted(vectors, n_states, restarts, seed, None).labels_.astype(np.int64)
+    return label
+
+
+def centres_of(
+    vectors: FloatArray, n_states: int, restarts: int, seed: int, weights: FloatArray
+) -> FloatArray:
+    """Return the centres of k-means, `(n_states, d)`."""
+    centres: FloatArray = _fitted(vectors, n_states, restarts, seed, weights).cluster_centers_
+    return centres
+
+
+def _fitted(
+    vectors: FloatArray, n_states: int, restarts: int, seed: int, weights: FloatArray | None
+) -> Any:
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():  # fewer distinct users than clusters: seen by their sizes
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fit = KMeans(n_states, n_init=restarts, random_state=seed).fit(vectors)
-    label: IntArray = fit.labels_.astype(np.int64)
-    return label
+        fit = KMeans(n_states, n_init=restarts, random_state=seed)
+        return fit.fit(vectors, sample_weight=weights)
 
 
-def _too_many_states(
+def too_many_states(
     vectors: FloatArray,
     n_states: int,
-    sizes: IntArray,
+    sizes: FloatArray | IntArray,
     smallest: int,
     restarts: int,
     seed: int,
+    n_users: int | None = None,
 ) -> str:
-    """The message that names the largest number of states that works."""
+    """The message that names the largest number of states that works.
+
+    `vectors` may be of a sample of the `n_users`.
+    """
+    share = 1.0 if n_users is None else len(vectors) / n_users
     usable = 0
-    for fewer in range(min(n_states - 1, len(vectors) // smallest), 0, -1):
+    for fewer in range(min(n_states - 1, int(len(vectors) / share) // smallest), 0, -1):
         label = _kmeans(vectors, fewer, restarts, seed)
-        if np.bincount(label, minlength=fewer).min() >= smallest:
+        if np.bincount(label, minlength=fewer).min() >= share * smallest:
             usable = fewer
             break
     message = (
-        f"with {n_states} states the smallest cluster has {sizes.min()} of {len(vectors)} users, "
+        f"with {n_states} states the smallest cluster has {sizes.min():.0f} of "
+        f"{len(vectors) / share:.0f} users, "
         f"and a covariance needs at least {smallest}"
     )
     if usable == 0:

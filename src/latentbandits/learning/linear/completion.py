@@ -107,9 +107,9 @@ class Completion:
         """
         if self.user_biases is None:
             return self.users
-        weights = self.action_counts / self.action_counts.sum()
-        values, axes = np.linalg.eigh(self.actions.T @ (weights[:, None] * self.actions))
-        root = axes * np.sqrt(np.maximum(values, 0.0)) @ axes.T
+        from latentbandits.learning.linear.user_vectors import metric_root
+
+        root = metric_root(self.actions, self.action_counts.astype(np.float64))
         tastes: FloatArray = (self.users - self.centre) @ root
         return tastes
 
@@ -178,7 +178,7 @@ def complete(
     if link == "logit" and w is None:
         w = np.ones(len(r))
     total = float(len(r) if w is None else w.sum())
-    mean = _level(float(np.average(r, weights=w)), link) if biases else 0.0
+    mean = level_of(float(np.average(r, weights=w)), link) if biases else 0.0
     centred = r - mean if biases and link == "identity" else r
     likelihood = LogisticBound(mean) if link == "logit" else None
     vectors = np.random.default_rng(seed).standard_normal((shape[1], rank)) / math.sqrt(rank)
@@ -233,7 +233,7 @@ def complete(
     )
 
 
-def _level(mean: float, link: Link) -> float:
+def level_of(mean: float, link: Link) -> float:
     """The constant of a completion with biases: the mean, or its log-odds."""
     if link == "identity":
         return mean

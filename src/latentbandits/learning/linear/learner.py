@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from latentbandits.learning.engines.engine import AnyLog, loaded
+from latentbandits.learning.engines.engine import AnyLog, Engine
+from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.heldout import HeldOut
 from latentbandits.learning.learners import Learned, Replicate
-from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER, cluster_users
-from latentbandits.learning.linear.completion import Completion, complete
-from latentbandits.learning.linear.pairs import sum_pairs
+from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER
+from latentbandits.learning.linear.folded import Folded, Settings, complete_fold
+from latentbandits.learning.linear.folded_clusters import cluster_fold
 from latentbandits.learning.linear.ridge_rows import Weighting
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress
@@ -42,7 +43,8 @@ REGS: Mapping[Weighting, tuple[float, ...]] = {
 """Regularisations that `auto` tries for each weighting of rows, in units of the rewards' standard
 deviation: a completion's penalty is a nuclear norm, which has the units of a reward."""
 
-_ATTEMPTS = 5
+_ATTEMPTS = 5  # bootstraps that are tried beyond those that are asked for
+_SETTLED = 1e-5  # share of its objective by which a sweep of a bootstrap must lower it
 _CLEAR = 2.0  # paired standard errors by which the second choice must be better
 
 
@@ -77,12 +79,12 @@ class LinearLearner:
 
         The rank is the lowest within one paired standard error of the best.
         """
-        kept = loaded(kept)
+        kept = engine_of(kept)
         learner, warnings = self._settled(kept, held_out, seed, progress)
         wanted = STATES if states is None else tuple(states)
         ranks = (self.rank,) if self.rank is not None else _ranks(kept)
         progress.start("choosing rank and states", len(wanted) + len(ranks))
-        prepared: dict[int, Completion] = {}
+        prepared: dict[int, Folded] = {}
         rows: list[Candidate] = []
         first = min(wanted)
         for rank in ranks:
@@ -106,12 +108,12 @@ class LinearLearner:
         return Selection(learner, tuple(rows), chosen, learned, judged, warnings)
 
     def _settled(
-        self, kept: Log, held_out: Log, seed: int, progress: Progress
+        self, kept: Engine, held_out: Log, seed: int, progress: Progress
     ) -> tuple[LinearLearner, tuple[str, ...]]:
         """The learner with regularisation and intercepts, by the evidence of one state of moderate
         rank; and a warning where the regularisation is at the end of its grid.
         """
-        scale = (float(kept.rewards.std()) or 1.0) if self.rewards == "gaussian" else 1.0
+        scale = (kept.summary.rewards.deviation or 1.0) if self.rewards == "gaussian" else 1.0
         rank = self.rank or min(5, kept.n_users, kept.n_actions)
         weightings: tuple[Weighting, ...] = ("counts", "plain")
         if self.weighting is not None or self.reg is not None:
@@ -160,7 +162,7 @@ class LinearLearner:
 
     def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
         assert chosen.rank is not None
-        log = loaded(log)
+        log = engine_of(log)
         return self.clustered(self.prepare(log, chosen.rank, seed), chosen.n_states, seed)
 
     def replicates(
@@ -172,11 +174,34 @@ class LinearLearner:
         seed: int,
         progress: Progress,
     ) -> Iterator[Replicate]:
-        log = loaded(log)
-        for i in range(n_fits):
-            again = self._learn_again(log, chosen, np.random.default_rng([seed, i]))
+        """Refit to Poisson bootstraps of the users, each from where the fit to all began last.
+
+        A replicate is compared by its means, which need no covariance of many users; one that
+        lacks a cluster is left out, and the next one is taken.
+        """
+        log = engine_of(log)
+        assert isinstance(learned.fitted, Folded)
+        settings, start = learned.fitted.settings, learned.fitted.start
+        done = 0
+        for i in range(n_fits + _ATTEMPTS):
+            again = complete_fold(
+                log,
+                replace(settings, replicate=i),
+                sweeps=self.sweeps,
+                tolerance=_SETTLED,
+                start=start,
+            )
+            try:
+                found = self.clustered(again, chosen.n_states, seed + i, smallest=2)
+            except ValueError:
+                if i + 1 == n_fits + _ATTEMPTS and done == 0:
+                    raise
+                continue
             progress.advance(1)
-            yield Replicate(again.rewards(), again.model.state_prior, again.counts)
+            yield Replicate(found.rewards(), found.model.state_prior, found.counts)
+            done += 1
+            if done == n_fits:
+                return
 
     def widened(self, learned: Learned, found: Disagreement) -> Learned:
         """A covariance of users within their state says nothing of the state's mean, so the
@@ -197,45 +222,37 @@ class LinearLearner:
     def settings(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "rank"}
 
-    def prepare(self, log: Log, rank: int, seed: int) -> Completion:
+    def prepare(self, log: Engine, rank: int, seed: int) -> Folded:
         """Complete the matrix: the part that does not depend on the number of states.
 
         Several rewards of a pair count as many times.
         """
         assert self.reg is not None
-        pairs = sum_pairs(log)
-        return complete(
-            pairs.users,
-            pairs.actions,
-            pairs.means,
-            weights=pairs.counts,
-            scatter=pairs.scatter,
+        settings = Settings(
             rank=rank,
             reg=self.reg,
             weighting=self.weighting or "plain",
             biases=self.intercepts is not False,
             link="logit" if self.rewards == "bernoulli" else "identity",
-            sweeps=self.sweeps,
-            n_users=log.n_users,
-            n_actions=log.n_actions,
             seed=seed,
         )
+        return complete_fold(log, settings, sweeps=self.sweeps)
 
     def clustered(
-        self, prepared: Completion, n_states: int, seed: int, smallest: int = SMALLEST_CLUSTER
+        self, prepared: Folded, n_states: int, seed: int, smallest: int = SMALLEST_CLUSTER
     ) -> Learned:
         """The model of `n_states` clusters of the completion's users."""
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(1, "openmp"):  # k-means' threads wait for each other on small data
-            clusters = cluster_users(
+            clusters = cluster_fold(
                 prepared, n_states, noise=self.noise, smallest=smallest, seed=seed
             )
         counts = prepared.action_counts
-        return Learned(clusters.model, prepared.action_vectors, counts, clusters.shrinkage)
+        return Learned(clusters.model, prepared.features, counts, clusters.shrinkage, prepared)
 
     def _try(
-        self, prepared: Completion, held_out: Log, n_states: int, rank: int, seed: int
+        self, prepared: Folded, held_out: Log, n_states: int, rank: int, seed: int
     ) -> Candidate:
         try:
             learned = self.clustered(prepared, n_states, seed)
@@ -243,24 +260,6 @@ class LinearLearner:
             return Candidate(n_states, rank, reason=str(error))
         found = judge(learned, held_out)
         return Candidate(n_states, rank, found.evidence, found.rmse, found.by_user())
-
-    def _learn_again(self, log: Log, chosen: Candidate, rng: np.random.Generator) -> Learned:
-        """A fit to resampled users; who lack a cluster are resampled again, a few times.
-
-        It is compared by its means, which need no covariance of many users.
-        """
-        attempt = 1
-        assert chosen.rank is not None
-        while True:
-            resample = log.of_users(np.sort(rng.integers(log.n_users, size=log.n_users)))
-            seed = int(rng.integers(2**31))
-            try:
-                prepared = self.prepare(resample, chosen.rank, seed)
-                return self.clustered(prepared, chosen.n_states, seed, smallest=2)
-            except ValueError:
-                if attempt == _ATTEMPTS:
-                    raise
-                attempt += 1
 
 
 def _preferred(found: Sequence[tuple[LinearLearner, HeldOut]]) -> tuple[LinearLearner, HeldOut]:
@@ -288,5 +287,5 @@ def lowest_rank(rows: Sequence[Candidate]) -> Candidate:
     return min(left, key=lambda row: row.rank or 0)
 
 
-def _ranks(log: Log) -> tuple[int, ...]:
+def _ranks(log: Engine) -> tuple[int, ...]:
     return tuple(rank for rank in RANKS if rank <= min(log.n_users, log.n_actions))

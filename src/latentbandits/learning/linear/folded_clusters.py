@@ -1,0 +1,182 @@
+"""Clusters of users' vectors as a fold: the latent states of a completion on any engine.
+
+k-means begins with the centres of a sample of users and goes on over all of them: a pass returns
+count, sum and outer products of each cluster. The vectors of all other users stay where they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.learning.linear.clusters import (
+    SMALLEST_CLUSTER,
+    centres_of,
+    click_model,
+    too_many_states,
+    usable,
+)
+from latentbandits.learning.linear.folded import Folded
+from latentbandits.learning.linear.user_vectors import PrepareVectors, Vectors
+from latentbandits.learning.user_hash import Keys
+from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
+from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.linear.logistic import LogisticLinear
+
+SAMPLE = 20_000
+"""Users whose vectors the first centres are found on."""
+
+_PASSES = 10
+_STILL = 1e-4  # share of the mean variance: centres that move less have settled
+
+
+class Found(NamedTuple):
+    """Sums of each cluster, of vectors less a common shift."""
+
+    counts: FloatArray  # (n_states,)
+    tastes: FloatArray  # (n_states, rank)
+    vectors: FloatArray  # (n_states, d)
+    outer: FloatArray  # (n_states, d, d)
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterPass:
+    """A pass of k-means: sums of the users nearest to each centre."""
+
+    prepare: PrepareVectors
+    shift: FloatArray  # (d,)
+
+    def summarise(self, part: Vectors, centres: FloatArray) -> Found:
+        state = nearest(part.tastes, centres)
+        n_states, d = len(centres), part.vectors.shape[1]
+        counts, tastes = np.zeros(n_states), np.zeros(centres.shape)
+        sums, outer = np.zeros((n_states, d)), np.zeros((n_states, d, d))
+        moved = part.vectors - self.shift
+        for s in range(n_states):
+            own = np.flatnonzero(state == s)
+            weights = part.weights[own]
+            counts[s] = weights.sum()
+            tastes[s] = weights @ part.tastes[own]
+            sums[s] = weights @ moved[own]
+            outer[s] = moved[own].T @ (weights[:, None] * moved[own])
+        return Found(counts, tastes, sums, outer)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sampled:
+    parts: tuple[Vectors, ...]
+
+    def __add__(self, other: _Sampled) -> _Sampled:
+        return _Sampled(self.parts + other.parts)
+
+    def joined(self) -> Vectors:
+        """The vectors of all of them, by the users' keys."""
+        keys = np.concatenate([part.keys for part in self.parts])
+        order = np.argsort(keys, kind="stable")
+        vectors, tastes, weights = (
+            np.concatenate(column)[order] for column in list(zip(*self.parts, strict=True))[:3]
+        )
+        return Vectors(vectors, tastes, weights, keys[order])
+
+
+@dataclass(frozen=True, eq=False)
+class SamplePass:
+    """A pass that returns the vectors of the users with these keys; None: of all."""
+
+    prepare: PrepareVectors
+    keys: Keys | None
+
+    def summarise(self, part: Vectors, parameters: None) -> _Sampled:
+        if self.keys is None:
+            return _Sampled((part,))
+        chosen = np.isin(part.keys, self.keys)
+        return _Sampled((part.of(chosen),))
+
+
+class FoldedClusters(NamedTuple):
+    """The model of clusters of users, and what was done for it."""
+
+    model: LinearGaussian | LogisticLinear
+    sizes: FloatArray  # (n_states,)
+    shrinkage: FloatArray  # (n_states,)
+
+
+def cluster_fold(
+    folded: Folded,
+    n_states: int,
+    *,
+    noise: float | None = None,
+    smallest: int = SMALLEST_CLUSTER,
+    restarts: int = 10,
+    seed: int = 0,
+) -> FoldedClusters:
+    """Cluster the users of a completion by k-means into the states of a linear model.
+
+    As `cluster_users` does where all users' vectors are in memory; a log of at most `SAMPLE` users
+    is clustered as a whole.
+    """
+    positive_count("n_states", n_states)
+    positive_count("smallest", smallest)
+    engine, prepare = folded.engine, folded.vectors
+    whole = engine.n_users <= SAMPLE
+    keys = None if whole else engine.chosen_keys(SAMPLE, seed)
+    sample = engine.fold(SamplePass(prepare, keys), None).joined()
+    if n_states > len(sample.keys):
+        raise ValueError(f"n_states is {n_states}, but only {len(sample.keys)} users have ratings")
+    centres = centres_of(sample.tastes, n_states, restarts, seed, sample.weights)
+    shift = sample.vectors.mean(axis=0)
+    fold = ClusterPass(prepare, shift)
+    found = engine.fold(fold, centres)
+    if not whole and n_states > 1:
+        still = _STILL * float(sample.tastes.var(axis=0).mean())
+        for _ in range(_PASSES):
+            before, centres = centres, _centres(found, centres)
+            found = engine.fold(fold, centres)
+            if float(((centres - before) ** 2).sum()) <= still:
+                break
+    if found.counts.min() < smallest:
+        total = int(found.counts.sum())
+        raise ValueError(
+            too_many_states(sample.tastes, n_states, found.counts, smallest, restarts, seed, total)
+        )
+    offsets = found.vectors / found.counts[:, None]
+    shrunk = [
+        usable(_covariance(n, total, outer))
+        for n, total, outer in zip(found.counts, found.vectors, found.outer, strict=True)
+    ]
+    means, covariances = shift + offsets, np.stack([one for one, _ in shrunk])
+    prior = found.counts / found.counts.sum()
+    model: LinearGaussian | LogisticLinear
+    if folded.settings.link == "logit":
+        model = click_model(means, covariances, prior, offset=folded.settings.biases)
+    else:
+        deviation = folded.noise if noise is None else positive_number("noise", noise)
+        model = LinearGaussian(means, deviation, covariances, prior)
+    shrinkage = np.array([amount for _, amount in shrunk])
+    return FoldedClusters(model, found.counts, shrinkage)
+
+
+def nearest(points: FloatArray, centres: FloatArray) -> IntArray:
+    """Return the nearest centre of every point."""
+    distance = (centres**2).sum(axis=1) - 2 * points @ centres.T
+    state: IntArray = distance.argmin(axis=1)
+    return state
+
+
+def _centres(found: Found, centres: FloatArray) -> FloatArray:
+    """The mean tastes of each cluster; an empty one stays."""
+    counts = found.counts[:, None]
+    moved: FloatArray = np.where(counts > 0, found.tastes / np.maximum(counts, 1e-12), centres)
+    return moved
+
+
+def _covariance(n: float, total: FloatArray, outer: FloatArray) -> FloatArray:
+    """The covariance of n rows from their sum and outer products; the same for all: exactly 0."""
+    spread = (outer - np.outer(total, total) / n) / max(n - 1, 1)
+    constant = np.diag(spread) <= 1e-12 * (np.diag(outer) / n + 1e-300)
+    spread[constant] = 0.0
+    spread[:, constant] = 0.0
+    covariance: FloatArray = spread
+    return covariance

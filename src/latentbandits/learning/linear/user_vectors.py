@@ -1,0 +1,61 @@
+"""The vectors of a partition's users, made from those of the actions wherever they are needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.learning.linear.folded import Items, PrepareRatings, Settings, users_of
+from latentbandits.learning.logs import Log
+from latentbandits.learning.user_hash import Keys
+from latentbandits.models.checks import BoolArray, FloatArray
+
+
+class Vectors(NamedTuple):
+    """Vectors of a partition's users who have ratings."""
+
+    vectors: FloatArray  # (n, d): whose products with the actions' features are rewards
+    tastes: FloatArray  # (n, rank): whose distances say how much their rewards differ
+    weights: FloatArray  # (n,): how often each user counts
+    keys: Keys
+
+    def of(self, chosen: BoolArray) -> Vectors:
+        """The vectors of the users who are marked."""
+        keys = self.keys[chosen]
+        return Vectors(self.vectors[chosen], self.tastes[chosen], self.weights[chosen], keys)
+
+
+@dataclass(frozen=True, eq=False)
+class PrepareVectors:
+    """Makes the vectors of a partition's users from those of the actions."""
+
+    prepare: PrepareRatings
+    settings: Settings
+    start: Items  # the actions that users are solved against
+    centre: FloatArray  # (rank,)
+    root: FloatArray  # (rank, rank): the metric of the actions
+
+    def __call__(self, log: Log) -> Vectors:
+        settings = self.settings
+        part = self.prepare(log)
+        z = users_of(part, self.start, settings).z
+        weigh = settings.weigh(part.keys)
+        weigh = np.ones(len(z)) if weigh is None else weigh
+        there = (part.totals > 0) & (weigh > 0)
+        z, weigh, keys = z[there], weigh[there], part.keys[there]
+        if not settings.biases:
+            return Vectors(z, z, weigh, keys)
+        centred = z[:, :-1] - self.centre
+        level = self.start.mean + z[:, -1]
+        vectors = np.column_stack([centred, level, np.ones(len(z))])
+        return Vectors(vectors, centred @ self.root, weigh, keys)
+
+
+def metric_root(actions: FloatArray, counts: FloatArray) -> FloatArray:
+    """The root of the mean of v v' over actions as often as they occur."""
+    weights = counts / counts.sum()
+    values, axes = np.linalg.eigh(actions.T @ (weights[:, None] * actions))
+    root: FloatArray = axes * np.sqrt(np.maximum(values, 0.0)) @ axes.T
+    return root

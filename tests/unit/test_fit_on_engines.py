@@ -1,0 +1,249 @@
+"""All engines learn the same model from the same log, to 1e-9, whatever the kind of model."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from latentbandits.learning import fit
+from latentbandits.learning.engines import opening, partition_files, scratch
+from latentbandits.learning.engines.memory import MemoryEngine
+from latentbandits.learning.formats import LogError
+from latentbandits.learning.generate import generate_ratings
+from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.linear.completion import complete
+from latentbandits.learning.linear.folded import (
+    PrepareRatings,
+    Settings,
+    SweepPass,
+    complete_fold,
+)
+from latentbandits.learning.linear.pairs import sum_pairs
+from latentbandits.learning.logs import read_log
+from latentbandits.models.artefacts.files import load, save
+from latentbandits.testing import check_learner
+
+NAMED = {"user": "user", "action": "action", "reward": "reward"}
+
+
+def arrays(model, folder):
+    """Every array and number of a model, as its artefact holds them."""
+    from safetensors.numpy import load_file
+
+    save(model, folder)
+    assert type(load(folder)) is type(model)
+    return {
+        f"{path.name} {name}": array
+        for path in sorted(folder.rglob("*.safetensors"))
+        for name, array in load_file(path).items()
+    }
+
+
+def same_model(one, other, tmp_path):
+    ours, theirs = arrays(one, tmp_path / "model-1"), arrays(other, tmp_path / "model-2")
+    assert ours
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_allclose(array, theirs[name], rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def table_of(log, seed=0):
+    """The rows of a log as a table, shuffled but for each user's order."""
+    frame = pl.DataFrame(
+        {
+            "user": np.array(log.user_ids)[log.users],
+            "action": np.array(log.action_ids)[log.actions],
+            "reward": log.rewards,
+        }
+    )
+    place = np.arange(log.n_events) - log.starts[log.users]
+    return frame[np.lexsort((np.random.default_rng(seed).random(len(frame)), place))]
+
+
+def folder_of(frame, path, n_files=2):
+    path.mkdir()
+    size = -(-len(frame) // n_files)
+    for i in range(n_files):
+        frame.slice(i * size, size).write_parquet(path / f"{i}.parquet")
+    return str(path)
+
+
+def arms_log(rewards, n_users=1_100, seed=0):
+    made = generate_arms(n_users=n_users, n_rounds=8, n_states=2, n_actions=4, seed=seed).log
+    rng = np.random.default_rng(seed)
+    changes = {
+        "gaussian": lambda r: r,
+        "bernoulli": lambda r: (rng.random(len(r)) < 1 / (1 + np.exp(-4 * (r - 0.5)))).astype(
+            float
+        ),
+        "poisson": lambda r: rng.poisson(np.exp(r)).astype(float),
+        "exponential": lambda r: rng.exponential(np.exp(r)),
+        "categorical": lambda r: np.clip(np.round(2 * r), 0, 3),
+    }
+    return replace(made, rewards=changes[rewards](np.asarray(made.rewards)))
+
+
+FAMILIES = [
+    "bernoulli",
+    *(pytest.param(name, marks=pytest.mark.slow)
+      for name in ("gaussian", "poisson", "exponential", "categorical")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rewards", FAMILIES)
+def test_arms_are_the_same_out_of_core(tmp_path, rewards):
+    source = folder_of(table_of(arms_log(rewards)), tmp_path / "log")
+    options = {**NAMED, "rewards": rewards, "states": 2, "bootstrap": 2, "seed": 3}
+    ours = fit(source, **options, engine="memory")
+    theirs = fit(source, **options, engine="out_of_core", scratch=tmp_path)
+    same_model(ours.model, theirs.model, tmp_path)
+    assert ours.report["log"] == theirs.report["log"]
+    judged = [one.report["judgement"]["recommended_policy"] for one in (ours, theirs)]
+    assert judged[0] == judged[1]
+    assert theirs.report["engine"]["name"] == "out_of_core"
+    assert theirs.report["engine"]["disk"] > 0
+    assert not list(tmp_path.glob("latentbandits-scratch-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"transform": "log1p", "states": 2},
+        {"duplicates": "mean", "rewards": "gaussian", "states": 2},
+        {"method": "spectral", "rewards": "gaussian", "states": 2},
+        {"states": "auto"},
+    ],
+    ids=["transform", "merged", "spectral", "auto"],
+)
+def test_everything_that_fit_does_runs_out_of_core(tmp_path, options):
+    log = arms_log("poisson" if "transform" in options else "gaussian")
+    source = folder_of(table_of(log), tmp_path / "log")
+    ours, theirs = (
+        fit(source, **NAMED, **options, bootstrap=2, engine=engine)
+        for engine in ("memory", "out_of_core")
+    )
+    same_model(ours.model, theirs.model, tmp_path)
+
+
+def test_a_large_log_is_learned_out_of_core_by_itself(tmp_path, monkeypatch):
+    source = folder_of(table_of(arms_log("bernoulli", n_users=200)), tmp_path / "log")
+    assert opening.choose_engine(source, "auto", None) == "memory"
+    monkeypatch.setattr(opening, "available_memory", lambda: 100_000)
+    assert opening.choose_engine(source, "auto", None) == "out_of_core"
+    assert opening.choose_engine(pl.read_parquet(source), "auto", None) == "memory"
+
+
+def test_partitions_can_be_kept_for_the_next_fit(tmp_path, monkeypatch):
+    source = folder_of(table_of(arms_log("bernoulli", n_users=300)), tmp_path / "log")
+    options = {**NAMED, "states": 1, "bootstrap": 0, "partitions": tmp_path / "parts"}
+    first = fit(source, **options)
+    assert (tmp_path / "parts" / "manifest.json").exists()
+    monkeypatch.setattr(opening, "write_partitions", None)  # they are not made again
+    again = fit(source, **options)
+    same_model(first.model, again.model, tmp_path)
+    other = folder_of(table_of(arms_log("bernoulli", n_users=300, seed=1)), tmp_path / "other")
+    with pytest.raises(LogError, match="partitions of another log"):
+        fit(other, **options)
+    with pytest.raises(LogError, match="are for the engine out_of_core"):
+        fit(source, **options, engine="memory")
+
+
+def test_no_space_is_found_before_the_work(tmp_path, monkeypatch):
+    source = folder_of(table_of(arms_log("bernoulli", n_users=300)), tmp_path / "log")
+    monkeypatch.setattr(partition_files, "CHUNK", None)  # reading rows would fail
+    full = type("Usage", (), {"free": 10})
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: full)
+    with pytest.raises(LogError, match=r"need about .* and .* has 0.0 MB free"):
+        fit(source, **NAMED, engine="out_of_core", scratch=tmp_path)
+    assert not list(tmp_path.glob("latentbandits-scratch-*"))
+
+
+def ratings_log(link, n_users=700, n_actions=60, seed=0):
+    """Ratings of a large catalogue, or clicks; a few pairs occur twice."""
+    made = generate_ratings(
+        n_users=n_users, n_actions=n_actions, n_states=2, density=0.3, seed=seed
+    )
+    rewards = made.rewards
+    if link == "clicks":
+        chance = 1 / (1 + np.exp(-(rewards - rewards.mean()) / rewards.std()))
+        rewards = (np.random.default_rng(seed).random(len(rewards)) < chance).astype(float)
+    frame = pl.DataFrame({"user": made.users, "action": made.actions, "reward": rewards})
+    return pl.concat([frame, frame[:40]])
+
+
+@pytest.mark.parametrize(
+    ("link", "n_users"),
+    [
+        ("ratings", 300),
+        pytest.param("clicks", 300, marks=pytest.mark.slow),
+        pytest.param("ratings", 1_500, marks=pytest.mark.slow),
+    ],
+)
+def test_completion_and_clusters_are_the_same_out_of_core(tmp_path, link, n_users):
+    source = folder_of(ratings_log(link, n_users, 30), tmp_path / "log")
+    options = {"kind": "linear", "rank": 2, "reg": 1.0, "states": 2, "bootstrap": 1}
+    ours, theirs = (fit(source, **options, engine=name) for name in ("memory", "out_of_core"))
+    same_model(ours.model, theirs.model, tmp_path)
+    np.testing.assert_allclose(ours.catalogue.features, theirs.catalogue.features, atol=1e-9)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("weighting", ["plain", "counts"])
+def test_a_completion_is_the_same_as_a_fold_and_in_one_piece(biases, weighting):
+    """`complete` solves padded blocks of all users; the fold sums sparse products of buckets."""
+    log = read_log(ratings_log("ratings", 1_100), "user", "action", "reward")
+    pairs = sum_pairs(log)
+    assert pairs.counts.max() == 2
+    whole = complete(
+        pairs.users, pairs.actions, pairs.means, weights=pairs.counts, scatter=pairs.scatter,
+        rank=3, reg=0.7, weighting=weighting, biases=biases, sweeps=6, seed=5,
+        n_users=log.n_users, n_actions=log.n_actions,
+    )  # fmt: skip
+    engine = MemoryEngine(log)
+    assert engine.n_buckets == 2
+    settings = Settings(3, 0.7, weighting, biases, "identity", 5)
+    folded = complete_fold(engine, settings, sweeps=6)
+    assert folded.noise == pytest.approx(whole.noise, rel=1e-9)
+    np.testing.assert_allclose(folded.items.vectors, whole.actions, atol=1e-9)
+    np.testing.assert_allclose(folded.features, whole.action_vectors, atol=1e-9)
+    np.testing.assert_allclose(
+        [sweep.objective for sweep in folded.history],
+        [sweep.objective for sweep in whole.history],
+        rtol=1e-10,
+    )
+    vectors = folded.vectors(log)
+    np.testing.assert_allclose(vectors.vectors, whole.user_vectors, atol=1e-8)
+    np.testing.assert_allclose(vectors.tastes, whole.tastes, atol=1e-8)
+
+
+def test_a_pass_of_completion_conforms():
+    log = read_log(ratings_log("ratings", 60, 12), "user", "action", "reward")
+    for link in ("identity", "logit"):
+        settings = Settings(2, 1.0, "plain", True, link, 0, replicate=2)
+        shared = replace(log, rewards=(log.rewards > 0).astype(float)) if link == "logit" else log
+
+        class Once(SweepPass):
+            """A sweep that keeps its parameters."""
+
+            def step(self, sums, parameters):
+                return parameters
+
+        start = complete_fold(MemoryEngine(shared), settings, sweeps=2).start
+        check_learner(Once(settings, PrepareRatings()), start, shared)
+
+
+@pytest.mark.slow
+def test_clicks_are_completed_to_the_same_minimum_as_in_one_piece():
+    log = read_log(ratings_log("clicks", 400, 25), "user", "action", "reward")
+    pairs = sum_pairs(log)
+    whole = complete(
+        pairs.users, pairs.actions, pairs.means, weights=pairs.counts, rank=2, reg=2.0,
+        biases=True, link="logit", sweeps=300, n_users=log.n_users, n_actions=log.n_actions,
+    )  # fmt: skip
+    settings = Settings(2, 2.0, "plain", True, "logit", 0)
+    folded = complete_fold(MemoryEngine(log), settings, sweeps=300)
+    objectives = [sweep.objective for sweep in folded.history]
+    assert (np.diff(objectives) <= 1e-6 * objectives[0]).all()
+    assert objectives[-1] == pytest.approx(whole.history[-1].objective, rel=1e-4)
