@@ -259,7 +259,7 @@ def complete_fold(
     history: list[Sweep] = []
     while True:
         sums = engine.fold(SweepPass(settings, prepare), current)
-        solved = solve(sums.items, ridge)
+        solved = solve(sums.items, ridge, offset=settings.biases)
         items = _items(solved.z, settings, mean)
         if settings.link == "identity":
             squares = totals.squares + totals.scatter + float(solved.squares.sum())
@@ -281,7 +281,7 @@ def complete_fold(
     if settings.link == "identity":
         # Of the noise that is in the ratings, the fits of each side leave about this much.
         left -= engine.fold(FreedomPass(settings, prepare), items) / total
-        trace = solve(sums.items, ridge, freedom=True).trace
+        trace = solve(sums.items, ridge, offset=settings.biases, freedom=True).trace
         assert trace is not None
         left *= 1 - float(trace[~empty].sum()) / total
     return Folded(
@@ -303,7 +303,8 @@ def users_of(part: Ratings, items: Items, settings: Settings, *, freedom: bool =
     ridge = np.where(totals > 0, settings.ridge(totals), 1.0)
     x, offsets = items.features, items.offsets
     if settings.link == "identity":
-        return solve(equations(part.weights, part.weighted, x, offsets), ridge, freedom=freedom)
+        sums = equations(part.weights, part.weighted, x, offsets)
+        return solve(sums, ridge, offset=settings.biases, freedom=freedom)
     # Clicks: each step bounds the likelihood at the last log-odds (`logistic_bound`), from zero.
     halves = part.sparse(part.counts * (part.means - 0.5))
     z = np.zeros((part.shape[0], x.shape[1]))
@@ -313,7 +314,8 @@ def users_of(part: Ratings, items: Items, settings: Settings, *, freedom: bool =
     for _ in range(_BOUNDS):
         odds = np.einsum("nd,nd->n", solved.z[part.users], rows) + along
         weights = part.sparse(2 * part.counts * half_slope(np.abs(odds)))
-        solved = solve(equations(weights, halves, x, offsets), ridge)
+        sums = equations(weights, halves, x, offsets)
+        solved = solve(sums, ridge, offset=settings.biases)
     return solved
 
 

@@ -52,15 +52,13 @@ def equations(weights: Any, weighted: Any, x: FloatArray, offsets: FloatArray | 
     return Equations(weights @ products(x, offsets), weighted @ vectors(x, offsets))
 
 
-def solve(sums: Equations, ridge: FloatArray, *, freedom: bool = False) -> Solved:
-    """Minimise sum w (y - o - x'z)^2 + ridge |z|^2 for every row.
+def solve(sums: Equations, ridge: FloatArray, *, offset: bool, freedom: bool = False) -> Solved:
+    """Minimise sum w (y - o - x'z)^2 + ridge |z|^2 for every row; `offset`: if there are offsets.
 
     The squares of the residuals are, at the minimum, y'Wy - 2 o'Wy + o'Wo - z'X'W(y - o)
     - ridge |z|^2: the entries need not be visited again. A row without entries has z = 0.
     """
-    d, p = sums.targets.shape[1], sums.products.shape[1]
-    offset = p != d * (d + 1) // 2
-    d -= offset
+    d = sums.targets.shape[1] - offset
     gram = unpacked(sums, d)
     target = sums.targets[:, :d]
     if offset:
