@@ -124,8 +124,10 @@ def fit(
     if bootstrap:
         positive_count("bootstrap", bootstrap)
     features = features or side.default_features(log, text_format)
-    options = Options(kind, rewards, transform, states, rank, reg, method, noise, bootstrap,
-                      duplicates, names, user_features, features, action, earlier, seed)  # fmt: skip
+    options = Options(
+        kind, rewards, transform, states, rank, reg, method, noise, bootstrap, duplicates, names,
+        user_features, features, action, earlier, seed,
+    )  # fmt: skip
     with opened(
         log,
         engine=engine,
