@@ -126,4 +126,4 @@ def main(seed=0, **sizes):
 # %%
 if __name__ == "__main__":
     for name, (first, last) in main().items():
-        print(f"{name:28} rounds 1-5: {first:.2f}   last 10: {last:.2f}")  # noqa: T201
+        print(f"{name:28} rounds 1-5: {first:.2f}   last 10: {last:.2f}")

@@ -62,7 +62,7 @@ def visit(url: str, n_sessions: int, seed: int) -> None:
                     earned += mean
                     rewards.append((answer.decision_id, mean + NOISE * rng.standard_normal()))
                 client.reward_many(rewards)
-    print(f"{n_sessions} sessions, {earned / n_sessions:.2f} per session")  # noqa: T201
+    print(f"{n_sessions} sessions, {earned / n_sessions:.2f} per session")
 
 
 # %%

@@ -20,6 +20,10 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _READY = "curl -s -o /dev/null --retry 60 --retry-delay 1 --retry-connrefused http://127.0.0.1:{port}/readyz"
 
 
+STANDS_FOR = {"make demo": "latentbandits reproduce synthetic --out out/synthetic"}
+"""Commands that would set up an environment first, and what they then run."""
+
+
 def commands(page: str) -> list[tuple[str, list[str]]]:
     """Return the commands of a page's console blocks, each with the lines that it should print."""
     found: list[tuple[str, list[str]]] = []
@@ -42,6 +46,7 @@ def run(page: str, folder: Path, seconds: float) -> list[list[str]]:
     script = []
     for i, (command, _) in enumerate(commands(page)):
         served = command.startswith("latentbandits serve")
+        command = STANDS_FOR.get(command, command)
         script += [f"echo; echo @@@{i}", f"{command} &" if served else command]
         script += [_READY.format(port=port)] if served else []
     text = "\n".join(script).replace("localhost:8000", f"localhost:{port}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -33,46 +33,100 @@ _LINES = {
 }  # fmt: skip
 
 
+MOST_LABELLED = 5
+"""Lines of a panel that can be labelled where they end; more than these get a legend."""
+
+_LABEL_GAP = 0.065  # between two labels, as a share of the panel's height
+
+
 def draw_curves(
     axes: Axes,
     results: Iterable[PolicyResult],
     which: Literal["mean", "worst"] = "mean",
     window: int = 10,
 ) -> None:
-    """Lines of a moving average over `window` rounds, so that runs in the hundreds can be read."""
+    """Draw a moving average over `window` rounds for each policy, with its standard error."""
     for result in results:
         mean = result.curve if which == "mean" else result.worst_curve
         error = result.curve_stderr if which == "mean" else result.worst_curve_stderr
         colour, line = _style(result.policy)
         rounds = np.arange(1, len(mean) + 1)
         smooth, band = _moving_average(mean, window), _moving_average(error, window)
-        axes.plot(rounds, smooth, line, color=colour, label=result.policy, linewidth=1.4)
+        axes.plot(rounds, smooth, line, color=colour, label=result.policy, linewidth=1.6)
         axes.fill_between(rounds, smooth - band, smooth + band, color=colour, alpha=0.2, lw=0)
     axes.set_xlabel("round")
-    axes.margins(x=0)
+    axes.margins(x=0, y=0.02)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def label_lines(axes: Axes) -> None:
+    """Write the name of each line beside its end, in its colour, without overlaps.
+
+    Call it when the limits of the axes are final.
+    """
+    low, high = axes.get_ylim()
+    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+    ends = [(float(np.asarray(line.get_ydata())[-1]) - low) / (high - low) for line in lines]
+    order = np.argsort(ends)
+    heights = spread_out([ends[i] for i in order], _LABEL_GAP)
+    for place, i in enumerate(order):
+        line = lines[i]
+        axes.annotate(
+            str(line.get_label()), (1, heights[place]), xycoords="axes fraction", xytext=(4, 0),
+            textcoords="offset points", va="center", color=line.get_color(), fontsize=9,
+        )  # fmt: skip
+
+
+def spread_out(heights: Sequence[float], gap: float) -> list[float]:
+    """Return increasing heights in [0, 1] that are at least `gap` apart, near the given ones.
+
+    Heights that are too near become a run around their middle.
+
+    >>> [round(one, 2) for one in spread_out([0.5, 0.5, 0.9], 0.1)]
+    [0.45, 0.55, 0.9]
+    """
+    runs: list[tuple[float, int]] = []  # the middle and the number of labels of each run
+    for height in heights:
+        middle, size = height, 1
+        while runs and runs[-1][0] + gap * (runs[-1][1] + size) / 2 > middle:
+            before, number = runs.pop()
+            middle = (before * number + middle * size) / (number + size)
+            size += number
+        runs.append((middle, size))
+    placed = [middle + gap * (k - (size - 1) / 2) for middle, size in runs for k in range(size)]
+    shift = min(0.0, 1.0 - placed[-1]) if placed else 0.0
+    return [height + shift for height in placed]
+
+
+def name_lines(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Label the lines of every panel where they end; where they are many, by one legend."""
+    if all(len(axes.get_legend_handles_labels()[0]) <= MOST_LABELLED for axes in panels):
+        for axes in panels:
+            label_lines(axes)
+        return
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
 
 
 def draw_results(
     results: Results, title: str, label: str, not_drawn: tuple[str, ...] = ()
 ) -> Figure:
-    """Two panels over time: all runs, and the tenth of runs that earned least.
+    """Draw two panels over time: all runs, and the tenth of runs that earned least.
 
     Policies of `not_drawn` are left out, to reduce clutter, if others remain.
     """
     from matplotlib.figure import Figure
 
     shown = [policy for name, policy in results.items() if name not in not_drawn]
-    figure = Figure(figsize=(10.5, 4.4), layout="constrained")
+    figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     draw_curves(left, shown or list(results.values()), "mean")
     draw_curves(right, shown or list(results.values()), "worst")
     left.set_title("all users", fontsize=11)
     right.set_title("bottom 10% of users", fontsize=11)
     left.set_ylabel(label)
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    name_lines(figure, (left, right))
     figure.suptitle(title, fontsize=11)
     return figure
 

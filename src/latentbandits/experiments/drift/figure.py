@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from latentbandits.experiments.drift.settings import (
-    KINDS,
     KNOWING,
     LONG_PROBABILITY,
     LONG_PROBLEM,
@@ -14,6 +13,7 @@ from latentbandits.experiments.drift.settings import (
     PROBLEM,
     name,
 )
+from latentbandits.simulation.plots import label_lines
 from latentbandits.simulation.results import Results
 
 if TYPE_CHECKING:
@@ -27,57 +27,76 @@ _COLOURS = {
     "mTS": "#0072b2",
     "mmTS": "#d55e00",
 }
-_LINES = {"window": "-", "discounted": ":", "Markov": "-"}
+_PANELS = {
+    "no model: UCB1 and TS": ("UCB1", "TS"),
+    "mUCB": ("mUCB",),
+    "mmUCB": ("mmUCB",),
+    "mTS": ("mTS",),
+    "mmTS": ("mmTS",),
+}
+"""Small multiples: each panel has some policies and the ones that know of switches beside them."""
+
+_KNOWING_COLOURS = ("#d55e00", "#009e73")
+_KIND = "markov"  # piecewise switches give nearly the same lines; the tables have both
 
 
 def draw(short: Mapping[str, Results], long: Mapping[str, Results], runs: int) -> Figure:
+    """Draw a panel for each policy with its knowing twins, and one for the long problem."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(14, 4.6), layout="constrained")
-    panels = figure.subplots(1, 3, width_ratios=(1, 1, 0.8))
-    panels[1].sharey(panels[0])
-    for axes, kind in zip(panels, KINDS, strict=False):
-        points = [short[name(kind if p > 0 else "markov", p)] for p in PROBABILITIES]
-        _draw_probabilities(axes, points)
-        words = {"markov": "Markov switching", "piecewise": "piecewise constant"}[kind]
-        axes.set_title(f"{words}, {PROBLEM.n_actions} actions", fontsize=10)
-    panels[0].set_ylabel("regret (dashed: takes the state as fixed)")
-    panels[0].set_yscale("log")
-    panels[0].legend(fontsize=7, frameon=False, ncols=2, handlelength=3.5)
+    figure = Figure(figsize=(9, 6.2), layout="constrained")
+    panels = figure.subplots(2, 3).ravel()
+    points = [short[name(_KIND if p > 0 else "markov", p)] for p in PROBABILITIES]
+    highest = max(result.regret.mean for point in points for result in point.values())
+    for axes, (title, fixed) in zip(panels, _PANELS.items(), strict=False):
+        axes.set_title(title, fontsize=10)
+        axes.set_ylim(0, 1.05 * highest)
+        _draw_probabilities(axes, points, fixed)
+        label_lines(axes)
+    panels[0].set_ylabel("regret")
+    panels[3].set_ylabel("regret")
     if long:
-        _draw_long(panels[2], long)
-    panels[2].set_title(
-        f"p={LONG_PROBABILITY:g}, {LONG_PROBLEM.n_actions} actions, long runs", fontsize=10
+        _draw_long(panels[5], long)
+    panels[5].set_title(
+        f"{LONG_PROBLEM.n_actions} actions, long runs, p={LONG_PROBABILITY:g}", fontsize=10
     )
     for axes in panels:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(f"A state that moves: {runs} runs, one standard error", fontsize=11)
+    figure.suptitle(
+        f"Users who change, {PROBLEM.n_actions} actions: {runs} runs, one standard error\n"
+        "dashed: takes the state as fixed",
+        fontsize=11,
+    )
     return figure
 
 
-def _draw_probabilities(axes: Any, points: list[Results]) -> None:
-    for policy in points[0]:
-        line = _LINES[policy.split()[0]] if policy in KNOWING else "--"
-        line = "-." if "cautious" in policy else line
+def _draw_probabilities(axes: Any, points: list[Results], fixed: tuple[str, ...]) -> None:
+    """Draw regret against the switch probability for some policies and their knowing twins."""
+    shown = [policy for policy in points[0] if KNOWING.get(policy, policy) in fixed]
+    twins = [policy for policy in shown if policy in KNOWING]
+    for policy in shown:
+        colour = _COLOURS[policy] if policy in _COLOURS else _KNOWING_COLOURS[twins.index(policy)]
         estimates = [point[policy].regret for point in points]
-        axes.errorbar(
-            range(len(points)),
-            [estimate.mean for estimate in estimates],
-            [estimate.stderr for estimate in estimates],
-            fmt=line,
-            color=_COLOURS[KNOWING.get(policy, policy)],
-            label=policy,
-            linewidth=1.4,
-            marker="o",
-            markersize=3,
-        )
+        mean = [estimate.mean for estimate in estimates]
+        style = "-" if policy in KNOWING else "--"
+        axes.plot(range(len(points)), mean, style, color=colour, label=_short(policy), marker="o",
+                  markersize=3, linewidth=1.6)  # fmt: skip
+        error = [estimate.stderr for estimate in estimates]
+        axes.errorbar(range(len(points)), mean, error, fmt="none", ecolor=colour)
+    axes.margins(x=0.03)
     axes.set_xticks(range(len(points)), [f"{p:g}" for p in PROBABILITIES])
     axes.set_xlabel("switch probability")
 
 
+def _short(policy: str) -> str:
+    """Return the name of a policy without that of its twin, which is beside it."""
+    words = policy.split()
+    return policy if policy not in KNOWING else " ".join(words[:1] + words[2:])
+
+
 def _draw_long(axes: Any, results: Mapping[str, Results]) -> None:
-    """A row for each policy: a disc where the state moves at random, a square where in pieces."""
+    """Draw a row for each policy: a disc where the state moves at random, a square else."""
     policies = list(next(iter(results.values())))
     for (kind, marker), result in zip((("Markov", "o"), ("piecewise", "s")), results.values(),
                                       strict=True):  # fmt: skip
@@ -94,8 +113,8 @@ def _draw_long(axes: Any, results: Mapping[str, Results]) -> None:
                 markersize=5,
                 label=kind if row == 0 else None,
             )
-    axes.set_yticks(range(len(policies)), policies)
+    axes.set_yticks(range(len(policies)), policies, fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(left=0)
-    axes.set_xlabel("regret (hollow: takes the state as fixed)")
+    axes.set_xlabel("regret (hollow: fixed state)")
     axes.legend(fontsize=7, frameon=False)

@@ -18,7 +18,7 @@ from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results, pool, simulate
 
-NOT_DRAWN = ("mmUCB", "mIDS")
+NOT_DRAWN = ("LinUCB", "EXP4", "mUCB", "mmUCB", "mIDS")
 """In the tables only, to reduce clutter, as the paper does with mmUCB."""
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from latentbandits.simulation.plots import draw_curves
+from latentbandits.simulation.plots import draw_curves, name_lines
 from latentbandits.simulation.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NOT_DRAWN = ("mmUCB", "mIDS", "mmGreedy", "UCB1(scale=0.5)")
-"""In the tables only, to reduce clutter, as the paper does with mmUCB."""
+DRAWN = ("TS", "mUCB", "mTS", "mmTS", "mmIDS")
+"""Five lines can be told apart; the others are in the tables."""
 
 
 def draw(results: Mapping[str, Results], runs: int) -> Figure:
+    """Draw the good model, the bad model, and its worst runs."""
     from matplotlib.figure import Figure
 
     good, bad = results["sigma0=0.05"], results["sigma0=0.2"]
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    figure = Figure(figsize=(9, 3.9), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     titles = (
         r"good model, $\sigma_0 = 0.05$",
@@ -29,14 +30,10 @@ def draw(results: Mapping[str, Results], runs: int) -> Figure:
     for axes, result, which, title in zip(
         panels, (good, bad, bad), ("mean", "mean", "worst"), titles, strict=True
     ):
-        shown = [policy for name, policy in result.items() if name not in NOT_DRAWN]
+        shown = [policy for name, policy in result.items() if name in DRAWN]
         draw_curves(axes, shown or list(result.values()), "mean" if which == "mean" else "worst")
-        axes.set_title(title, fontsize=11)
+        axes.set_title(title, fontsize=10)
     panels[0].set_ylabel("mean reward")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False)
-    figure.suptitle(
-        f"Synthetic problem, 10 actions and 5 latent states: {runs} runs, one standard error",
-        fontsize=11,
-    )
+    name_lines(figure, panels)
+    figure.suptitle(f"10 actions, 5 latent states: {runs} runs, one standard error", fontsize=11)
     return figure
