@@ -14,11 +14,12 @@ import msgspec
 import latentbandits
 from latentbandits.models import registry as models
 from latentbandits.policies import registry as policies
+from latentbandits.serving import export
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.http.endpoints import ENDPOINTS
 from latentbandits.serving.http.reference import EXAMPLES
 from latentbandits.serving.settings import Settings
-from tools.site.reference import command_line, errors, service
+from tools.site.reference import command_line, errors, formats, service
 from tools.site.reference.docstrings import own_doc
 
 NOT_REFERENCE = (
@@ -82,6 +83,9 @@ def undocumented() -> Iterator[str]:
     for endpoint in ENDPOINTS:
         if endpoint.body is not None and endpoint.handle.__name__ not in EXAMPLES:
             yield f"endpoint {endpoint.method} {endpoint.path} has no example"
+    for column in export.SCHEMA:
+        if column not in formats.COLUMNS:
+            yield f"column {column} of an export has no meaning in tools/site/reference/formats.py"
     for family in service.families():
         if not family.documentation:
             yield f"metric {family.name} has no help"

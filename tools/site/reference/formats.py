@@ -20,7 +20,7 @@ from latentbandits.serving import export
 from latentbandits.serving.http.keys import SCOPES, Key
 from tools.site.reference.docstrings import escaped
 
-_COLUMNS = {
+COLUMNS = {
     "decision_id": "unique; a later export replaces the row of the same id",
     "session": "the caller's id of a user or visit",
     "round": "counts the decisions of a session, from 1",
@@ -39,6 +39,8 @@ _COLUMNS = {
     "reward_status": "applied, or late: the session had ended",
     "reward_kind": "a first reward, a correction, or the default",
     "reward_time": "when it was committed",
+    "fallback": "whether it is the caller's default, or an action new to the model",
+    "user_features": "attributes of the user that the caller sent",
     "cursor": "place in the log",
 }
 """What each column of an export means; a column without a meaning fails the build."""
@@ -88,7 +90,9 @@ def _manifest() -> str:
 
 
 def _export_table() -> str:
-    rows = [f"| `{name}` | {kind} | {_COLUMNS[name]} |" for name, kind in export.SCHEMA.items()]
+    rows = [
+        f"| `{name}` | {kind} | {COLUMNS.get(name, '')} |" for name, kind in export.SCHEMA.items()
+    ]
     return "\n".join(["| column | type | |", "|---|---|---|", *rows])
 
 

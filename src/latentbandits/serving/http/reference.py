@@ -12,6 +12,7 @@ EXAMPLES = {
     "correct": {"decision_id": "343c1db679600000051193f670094651", "value": 0.0},
     "merge": {"into": "laptop", "other": "phone"},
     "activate": {"path": "model-2", "mode": "migrated", "request_id": "swap-1"},
+    "find_forgotten": {"decisions": ["343c1db679600000051193f670094651"]},
 }
 """A body for every endpoint that takes one, by operation."""
 
