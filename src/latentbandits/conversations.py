@@ -22,6 +22,7 @@ with needed_by("latentbandits.client"):
     from latentbandits.serving.http.messages import (
         MAX_PAGE,
         ActivateRequest,
+        CatalogueChange,
         CatalogueView,
         Decided,
         DecideRequest,
@@ -32,6 +33,7 @@ with needed_by("latentbandits.client"):
         Log,
         MergeRequest,
         Models,
+        NewActionRequest,
         Overview,
         Rewarded,
         RewardRequest,
@@ -99,7 +101,7 @@ class Conversations:
         self,
         session: str,
         actions: Sequence[str] | None = None,
-        features: Sequence[Sequence[float]] | None = None,
+        features: Sequence[Sequence[float] | Mapping[str, Any]] | Mapping[str, Any] | None = None,
         *,
         request_id: str | None = None,
         default: str | None = None,
@@ -116,7 +118,7 @@ class Conversations:
         request = DecideRequest(
             session,
             None if actions is None else list(actions),
-            None if features is None else [[float(x) for x in row] for row in features],
+            None if features is None else _features(features),
             request_id or str(uuid.uuid4()),
             default if actions is not None and default in actions else None,
             None if exclude is None else list(exclude),
@@ -192,6 +194,34 @@ class Conversations:
         request = ActivateRequest(path, model, mode, force, request_id or str(uuid.uuid4()))
         send = Send("POST", "/v1/models/activate", msgspec.json.encode(request))
         return (yield from self._ask(send, Models))
+
+    def add_action(
+        self,
+        action: str,
+        *,
+        name: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        vector: Sequence[float] | None = None,
+        request_id: str | None = None,
+    ) -> Conversation[CatalogueChange]:
+        """Add an action to the active catalogue, by its attributes, its vector, or neither."""
+        body = NewActionRequest(
+            action,
+            name,
+            None if attributes is None else dict(attributes),
+            None if vector is None else [float(x) for x in vector],
+        )
+        query = urlencode({"request_id": request_id or str(uuid.uuid4())})
+        send = Send("POST", f"/v1/actions?{query}", msgspec.json.encode(body))
+        return (yield from self._ask(send, CatalogueChange))
+
+    def retire_action(
+        self, action: str, *, request_id: str | None = None
+    ) -> Conversation[CatalogueChange]:
+        """Never choose an action of the active catalogue again."""
+        query = urlencode({"request_id": request_id or str(uuid.uuid4())})
+        path = f"/v1/actions/{_quoted(action)}?{query}"
+        return (yield from self._ask(Send("DELETE", path), CatalogueChange))
 
     def models(self) -> Conversation[Models]:
         """Return the models of the service."""
@@ -282,9 +312,20 @@ def retry_after(headers: Mapping[str, str]) -> float:
     return max(0.0, (until - datetime.now(UTC)).total_seconds())
 
 
+def _features(features: Sequence[Any] | Mapping[str, Any]) -> Any:
+    """Return features as a request has them: rows of numbers, or values by name."""
+    if isinstance(features, Mapping):
+        return dict(features)
+    return [dict(row) if isinstance(row, Mapping) else [float(x) for x in row] for row in features]
+
+
 def _session_path(session: str) -> str:
     """The path of a session: dots too are quoted, for "." and ".." would name folders."""
-    return f"/v1/sessions/{quote(session, safe='').replace('.', '%2E')}"
+    return f"/v1/sessions/{_quoted(session)}"
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="").replace(".", "%2E")
 
 
 def _with_id(request: DecideRequest | Mapping[str, Any]) -> DecideRequest:

@@ -83,7 +83,7 @@ def log_entry(event: LoggedEvent, names: ActionNames, store_id: bytes) -> LogEnt
     if named.actions is not None:
         eligible = named.actions
     else:
-        known = names.of(row.model) if row.features is None else None
+        known = names.offered(row.model) if row.features is None else None
         eligible = [str(i) for i in range(row.n_actions)] if known is None else list(known)
         if named.exclude is not None:
             gone = set(named.exclude)

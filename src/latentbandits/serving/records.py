@@ -11,6 +11,9 @@ from typing import Literal
 import msgspec
 
 SwapMode = Literal["pinned", "migrated", "restarted"]
+ActivationMode = Literal["pinned", "migrated", "restarted", "extended"]
+"""How an activation treats open sessions. "extended": the model is that of the activation before
+it with another catalogue, and takes over the sessions of that model alone."""
 RewardStatus = Literal["applied", "late"]
 RewardKind = Literal["reward", "correction", "default"]
 FALLBACK = "default"
@@ -102,7 +105,7 @@ class ActivationRow(msgspec.Struct, frozen=True):
 
     order: int
     model: str
-    mode: SwapMode
+    mode: ActivationMode
     time: int
     who: str = ""
 

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 
 from latentbandits.models.artefacts.arrays import from_arrays, to_arrays
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.attributes.parts import PARTS, parts_of, with_parts
+from latentbandits.models.attributes.parts import PARTS, part_class, parts_of, with_parts
 from latentbandits.models.protocol import KnownModel, Model
 from latentbandits.models.registry import find
 from latentbandits.replacing import interrupted, replacing_folder
@@ -197,8 +197,8 @@ def _model(path: Any, manifest: Mapping[str, Any], arrays: Mapping[str, Any]) ->
     own = {name: array for name, array in arrays.items() if not name.startswith(beside)}
     try:
         parts = {
-            part: kind.from_arrays(found)
-            for part, kind in PARTS.items()
+            part: part_class(part).from_arrays(found)
+            for part in PARTS
             if (found := _named(arrays, f"{part}."))
         }
         model = from_arrays(manifest["kind"], own)

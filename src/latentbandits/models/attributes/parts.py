@@ -14,8 +14,19 @@ from latentbandits.models.attributes.gate import Gate
 
 ModelT = TypeVar("ModelT")
 
-PARTS: dict[str, Any] = {"gate": Gate, "encoder": Encoder}
-"""The classes of the parts by the name of their attribute."""
+PARTS = ("gate", "encoder", "items")
+"""The names of the parts: a gate of users, an encoder of rows, a regression of new items."""
+
+
+def part_class(name: str) -> Any:
+    """Return the class of a part."""
+    if name == "items":
+        from latentbandits.models.attributes.items import (
+            Items,
+        )  # it needs catalogues, which need us
+
+        return Items
+    return {"gate": Gate, "encoder": Encoder}[name]
 
 
 def part(model: Any, name: str) -> Any:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 
 from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.growing import offset_place
 from latentbandits.models.protocol import KnownModel
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import DecisionRow
+
+Brought: TypeAlias = Mapping[str, Any] | Sequence[Sequence[float] | Mapping[str, Any]]
+"""Features of a request: a row for each action, of numbers or by name, or one row for all."""
 
 
 class Named(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,13 +105,17 @@ class ActionSpace(Protocol):
     def new(self) -> Sequence[str]:
         """The ids of actions that the model was not learned for: known, but never by default."""
 
+    @property
+    def retired(self) -> Collection[str]:
+        """The ids of actions that are never chosen again."""
+
     def has(self, name: str) -> bool:
         """Return whether this is one of `names` or `new`."""
 
     def ask(
         self,
         actions: Sequence[str] | None,
-        features: Sequence[Sequence[float]] | None,
+        features: Brought | None,
         exclude: Sequence[str] | None = None,
     ) -> Asked:
         """Return the request as the policy takes it; Invalid if the model cannot answer it."""
@@ -133,7 +142,8 @@ class FixedActions:
         self.names, self.new = names[:known], names[known:]
         self.titles = (numbers if catalogue is None else catalogue.names)[:known]
         self._places: Mapping[str, int] = {name: i for i, name in enumerate(names)}
-        self._mask = _first(known, n_actions) if n_new else None
+        self.retired = frozenset() if catalogue is None else catalogue.retired
+        self._mask = _offered(names, known, self.retired)
 
     def has(self, name: str) -> bool:
         return name in self._places
@@ -141,7 +151,7 @@ class FixedActions:
     def ask(
         self,
         actions: Sequence[str] | None,
-        features: Sequence[Sequence[float]] | None,
+        features: Brought | None,
         exclude: Sequence[str] | None = None,
     ) -> Asked:
         if features is not None:
@@ -155,9 +165,9 @@ class FixedActions:
         return Asked(None, *self._restrict(actions))
 
     def _restrict(
-        self, actions: Sequence[str]
+        self, actions: Sequence[str], *, past: bool = False
     ) -> tuple[BoolArray, int, Sequence[str], Sequence[int]]:
-        places = _find(self._places, actions)
+        places = _find(self._places, actions, () if past else self.retired)
         mask = np.zeros((1, len(self._places)), np.bool_)
         mask[0, places] = True
         return mask, len(actions), actions, places
@@ -166,10 +176,11 @@ class FixedActions:
         action = self._places.get(row.action)
         if action is None:
             return None
-        mask = self._mask if action < len(self.names) else None
+        mask = _past(self._mask, action)
         named = decode_names(row.actions)
         if named.actions is not None:
-            mask = self._restrict([name for name in named.actions if name in self._places])[0]
+            there = [name for name in named.actions if name in self._places]
+            mask = self._restrict(there, past=True)[0]
         elif named.exclude is not None:
             mask = _all_but(self._places, named.exclude, mask)
         return Recalled(None, mask, action)
@@ -194,6 +205,8 @@ class FeaturedActions:
         self.titles: Sequence[str] | None = None
         self.new: Sequence[str] = ()
         self._mask = None
+        self.retired: frozenset[str] = frozenset()
+        self._encoder: Encoder | None = part(model, "encoder")
         self._rows = np.empty((0, width))
         self._places: Mapping[str, int] = {}
         if catalogue is not None and catalogue.features is not None:
@@ -207,7 +220,8 @@ class FeaturedActions:
             self.new = catalogue.ids[known:]
             self._rows = catalogue.features
             self._places = {name: i for i, name in enumerate(catalogue.ids)}
-            self._mask = _first(known, len(catalogue)) if n_new else None
+            self.retired = catalogue.retired
+            self._mask = _offered(catalogue.ids, known, self.retired)
 
     def has(self, name: str) -> bool:
         return name in self._places
@@ -215,7 +229,7 @@ class FeaturedActions:
     def ask(
         self,
         actions: Sequence[str] | None,
-        features: Sequence[Sequence[float]] | None,
+        features: Brought | None,
         exclude: Sequence[str] | None = None,
     ) -> Asked:
         if exclude is not None:
@@ -232,10 +246,42 @@ class FeaturedActions:
             if exclude is not None:
                 mask = _all_but(self._places, exclude, mask)
             return Asked(self._rows[None], mask, len(self.names), self.names, None)
-        rows = self._rows[_find(self._places, actions)]
+        rows = self._rows[_find(self._places, actions, self.retired)]
         return Asked(rows[None], None, len(actions), actions, None)
 
-    def _brought(self, actions: Sequence[str] | None, features: Sequence[Sequence[float]]) -> Asked:
+    def _by_name(self, actions: Sequence[str] | None, features: Brought) -> Any:
+        """Return rows of numbers for features that may be given by name."""
+        assert not isinstance(features, Mapping)
+        if not any(isinstance(row, Mapping) for row in features):
+            return features
+        encoder = self._encoder
+        if encoder is None:
+            raise Invalid(
+                "this model knows no names of features: send each row as a list of "
+                f"{self._n_features} numbers"
+            )
+        encoded: list[Any] = []
+        for i, row in enumerate(features):
+            if not isinstance(row, Mapping):
+                encoded.append(row)
+                continue
+            own = dict(row)
+            if encoder.action is not None and actions is not None:
+                own.setdefault(encoder.action, actions[i])
+            try:
+                encoder.check(own, f"features[{i}]")
+            except ValueError as error:
+                raise Invalid(str(error)) from None
+            encoded.append(encoder.encode([own])[0].tolist())
+        return encoded
+
+    def _brought(self, actions: Sequence[str] | None, features: Brought) -> Asked:
+        if isinstance(features, Mapping):
+            if actions is None:
+                raise Invalid(
+                    "features that all actions share need `actions`: which are to choose from?"
+                )
+            features = [features] * len(actions)
         if actions is not None and len(actions) != len(features):
             raise Invalid(
                 f"actions and features must go together; got {len(actions)} actions and "
@@ -243,6 +289,7 @@ class FeaturedActions:
             )
         if actions is not None and len(set(actions)) != len(actions):
             raise Invalid(_twice(actions))
+        features = self._by_name(actions, features)
         try:  # a third of the time of np.array on lists of lists; it counts each row's numbers
             numbers = b"".join([self._pack(*row) for row in features])
         except struct.error:
@@ -266,7 +313,7 @@ class FeaturedActions:
         named = decode_names(row.actions)
         if named.actions is None:  # the catalogue, which is not copied
             action = self._places[row.action]
-            mask = self._mask if action < len(self.names or ()) else None
+            mask = _past(self._mask, action)
             if named.exclude is not None:
                 mask = _all_but(self._places, named.exclude, mask)
             return Recalled(self._rows[None], mask, action)
@@ -296,15 +343,18 @@ def _n_features(model: KnownModel) -> int:
     return int(n_features)
 
 
-def _first(n: int, n_actions: int) -> BoolArray:
-    """Return the mask of the first `n` actions, `(1, n_actions)`."""
-    mask: BoolArray = np.arange(n_actions)[None] < n
-    return mask
+def _offered(names: Sequence[str], known: int, retired: Collection[str]) -> BoolArray | None:
+    """Return the mask `(1, n_actions)` of the first `known` actions without those retired."""
+    mask = np.array([[i < known and name not in retired for i, name in enumerate(names)]])
+    return None if mask.all() else mask
 
 
-def _check_exclusion(
-    actions: Sequence[str] | None, features: Sequence[Sequence[float]] | None
-) -> None:
+def _past(mask: BoolArray | None, action: int) -> BoolArray | None:
+    """Return the mask for a decision of the past; None where its action is no longer offered."""
+    return mask if mask is None or mask[0, action] else None
+
+
+def _check_exclusion(actions: Sequence[str] | None, features: Brought | None) -> None:
     if actions is not None or features is not None:
         raise Invalid(
             "`exclude` names actions of the model that are not eligible: leave `actions` and "
@@ -325,7 +375,7 @@ def _all_but(
     return mask
 
 
-def _find(places: Mapping[str, int], actions: Sequence[str]) -> list[int]:
+def _find(places: Mapping[str, int], actions: Sequence[str], retired: Collection[str]) -> list[int]:
     try:
         found = [places[name] for name in actions]
     except KeyError as error:
@@ -335,6 +385,11 @@ def _find(places: Mapping[str, int], actions: Sequence[str]) -> list[int]:
         ) from None
     if len(set(found)) != len(found):
         raise Invalid(_twice(actions))
+    gone = [name for name in actions if name in retired]
+    if gone:
+        raise UnknownAction(
+            f"the action {gone[0]!r} was retired: leave it out, or send a `default` to fall back on"
+        )
     return found
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from latentbandits.models.growing import retire
 from latentbandits.serving.engine.decisions import Decisions, Waiting, answer_of
 from latentbandits.serving.engine.ids import (
     OrderSequence,
@@ -17,6 +18,7 @@ from latentbandits.serving.engine.ids import (
     parse_decision_id,
 )
 from latentbandits.serving.engine.library import Library, ServedModel
+from latentbandits.serving.engine.new_actions import NewAction, extended
 from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
 from latentbandits.serving.engine.rewards import Rewards, Told
@@ -34,13 +36,13 @@ from latentbandits.serving.engine.values import (
 )
 from latentbandits.serving.errors import Invalid, NotFound
 from latentbandits.serving.records import (
+    ActivationMode,
     ActivationRow,
     AuditRow,
     DecisionRow,
     ModelRow,
     RewardedDecision,
     SessionRow,
-    SwapMode,
 )
 from latentbandits.serving.stores.protocol import Store
 
@@ -176,7 +178,7 @@ class Engine:
     def activate(
         self,
         row: ModelRow,
-        mode: SwapMode | None = None,
+        mode: ActivationMode | None = None,
         *,
         force: bool = False,
         who: str = "",
@@ -195,6 +197,38 @@ class Engine:
         self.audit(who, "activate", f"model {row.id} ({row.name}), {mode}")
         self.library.refresh()
         return new
+
+    def add_actions(self, actions: Sequence[NewAction], who: str = "") -> ServedModel:
+        """Add actions to the catalogue of the active model, at its end.
+
+        The model with the longer catalogue is activated. Sessions of the model go on under it:
+        their rewards mean the same to it.
+        """
+        self.settle()
+        row = self.library.changed(lambda model, catalogue: extended(model, catalogue, actions))
+        found = self.activate(row, "extended", force=True, who=who)
+        self._keep_tuned(row.id)
+        self.audit(who, "add actions", ", ".join(action.id for action in actions))
+        return found
+
+    def retire_action(self, action: str, who: str = "") -> ServedModel:
+        """Never choose an action of the active model again; NotFound if there is none."""
+        self.settle()
+        space = self.library.served(self.library.active.model).space
+        if space.names is None or action not in space.names or action in space.retired:
+            raise NotFound("action", action)
+        row = self.library.changed(lambda model, catalogue: (model, retire(catalogue, [action])))
+        found = self.activate(row, "extended", force=True, who=who)
+        self._keep_tuned(row.id)
+        self.audit(who, "retire action", action)
+        return found
+
+    def _keep_tuned(self, model_id: str) -> None:
+        """Give a model with another catalogue the policy that was tuned for the one before it."""
+        before = self.library.activations[-2].model
+        tuned = self.library.tuned(before)
+        if tuned is not None:
+            self.library.keep_tuned(model_id, tuned)
 
     def ensure_active(self, row: ModelRow, *, force: bool = False) -> ServedModel:
         """`activate` unless it is the active model already."""

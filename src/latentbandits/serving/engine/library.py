@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -224,6 +224,21 @@ class Library:
         """Return whether a decision's action is one that its model was not learned for."""
         return self._names.lacks(row)
 
+    def changed(self, change: Callable[[Any, Catalogue], tuple[Any, Catalogue]]) -> ModelRow:
+        """Return the active model with another catalogue, as a new row.
+
+        `change` takes model and catalogue; a ValueError of it says why it cannot be.
+        """
+        row = self.row(self.active.model)
+        base = self.served(row.id)
+        if base.space.names is None:
+            raise Invalid("callers bring the features of every action: there is no catalogue")
+        try:
+            model, catalogue = change(base.model, named(base))
+        except ValueError as error:
+            raise Invalid(str(error)) from None
+        return model_row(model_files(model, catalogue, notes(row)), row.name)
+
     def check(self, row: ModelRow) -> ServedModel:
         """Return the model of an artefact, ready to decide; Invalid if it never could."""
         model, catalogue = unpack(row)
@@ -332,14 +347,25 @@ class ActionNames:
     def __init__(self, find: Callable[[str], ModelRow | None]) -> None:
         self._find = find
         self._known: dict[str, dict[str, None] | None] = {}
+        self._retired: dict[str, Collection[str]] = {}
 
     def of(self, model_id: str) -> Mapping[str, None] | None:
         """Return the ids in order; None where actions come with each request."""
         if model_id not in self._known:
             row = self._find(model_id)
-            names = None if row is None else action_space(*unpack(row)).names
+            space = None if row is None else action_space(*unpack(row))
+            names = None if space is None else space.names
             self._known[model_id] = None if names is None else dict.fromkeys(names)
+            self._retired[model_id] = () if space is None else space.retired
         return self._known[model_id]
+
+    def offered(self, model_id: str) -> Sequence[str] | None:
+        """Return the ids that were not retired, in order; None as in `of`."""
+        known = self.of(model_id)
+        if known is None:
+            return None
+        retired = self._retired[model_id]
+        return [name for name in known if name not in retired]
 
     def lacks(self, row: DecisionRow) -> bool:
         """Return whether a decision's action is one that its model was not learned for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 
@@ -32,7 +34,7 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     if session is None or row.policy not in (group.text, policy_name(policy), FALLBACK):
         raise Invalid(f"{decision_id} was decided by {row.policy}; this engine has {group.text}")
     known = engine.store.applied(row.session, merged=session.members > 0, before=order)
-    features = None
+    features: Any = None
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
     named = decode_names(row.actions)

@@ -262,13 +262,17 @@ class Sessions:
         if row.activation == self._library.active.order:
             return row
         model = row.model
+        before = ""  # the model that was active before
         for activation in self._library.activations:
             if activation.order > row.activation:
+                if activation.mode == "extended" and model == before:
+                    model = activation.model
                 if activation.mode == "restarted":
                     self.end(row, "restarted")
                     return None
                 if activation.mode == "migrated":
                     model = activation.model
+            before = activation.model
         if model == row.model:
             return row
         self._changes.move_share(row.model, floats(row.probabilities), [])

@@ -7,15 +7,17 @@ from typing import Literal, TypeAlias
 import msgspec
 
 UserValue: TypeAlias = str | float | bool | None
+FeatureValue: TypeAlias = str | float | bool | list[float] | None
 RewardAnswer = Literal["applied", "duplicate", "late"]
 
 
 class DecisionRequest(msgspec.Struct, frozen=True):
     """One decision to be made for a session.
 
-    `actions` names the eligible actions; `features` has one row for each. Without either, all
-    actions of the model are eligible but those that `exclude` names. The same `request_id` again
-    gives the same decision.
+    `actions` names the eligible actions; `features` has one row for each: numbers, or values by
+    name where the model was learned with names; one row by name is shared by all actions. Without
+    either, all actions of the model are eligible but those that `exclude` names. The same
+    `request_id` again gives the same decision.
     `default` is played, marked as a fallback, where no model ever had one of the actions.
     `user_features` in a session's first request are the attributes of its user, by name; later
     requests may repeat them, but state no others. `user` says who asks, where the policy learns
@@ -24,7 +26,7 @@ class DecisionRequest(msgspec.Struct, frozen=True):
 
     session: str
     actions: list[str] | None = None
-    features: list[list[float]] | None = None
+    features: list[list[float] | dict[str, FeatureValue]] | dict[str, FeatureValue] | None = None
     request_id: str | None = None
     default: str | None = None
     exclude: list[str] | None = None

@@ -10,7 +10,9 @@ from latentbandits.serving.http.handlers import Call
 from latentbandits.serving.http.keys import Scope
 from latentbandits.serving.http.messages import (
     MAX_PAGE,
+    ActionBody,
     ActivateRequest,
+    CatalogueChange,
     CatalogueView,
     DecideBody,
     Decided,
@@ -52,6 +54,7 @@ class Endpoint(NamedTuple):
 
 
 _SESSION = Parameter("session", "path", {"type": "string", "minLength": 1}, "the id of a session")
+_ACTION = Parameter("action", "path", {"type": "string", "minLength": 1}, "the id of an action")
 _REQUEST_ID = Parameter(
     "request_id",
     "query",
@@ -88,6 +91,12 @@ ENDPOINTS = (
              Models, handlers.show_models),
     Endpoint("GET", "/v1/catalogue", "read", "What the active model expects of its actions.",
              CatalogueView, handlers.show_catalogue),
+    Endpoint("POST", "/v1/actions", "admin", "Add actions to the active catalogue.",
+             CatalogueChange, handlers.add_actions, ActionBody, 201, errors=(409,),
+             parameters=(_REQUEST_ID,), shared=True),
+    Endpoint("DELETE", "/v1/actions/{action}", "admin", "Never choose an action again.",
+             CatalogueChange, handlers.retire_action, errors=(404, 409),
+             parameters=(_ACTION, _REQUEST_ID), shared=True),
     Endpoint("POST", "/v1/models/activate", "admin", "Use another model from now on.",
              Models, handlers.activate, ActivateRequest, errors=(404, 409), shared=True),
     Endpoint("GET", "/v1/log", "read", "Decisions and rewards by commit.",

@@ -30,6 +30,7 @@ from latentbandits.serving.http.catalogue import catalogue
 from latentbandits.serving.http.keys import Caller
 from latentbandits.serving.http.messages import (
     MAX_PAGE,
+    CatalogueChange,
     CatalogueView,
     DecideRequest,
     ErrorBody,
@@ -51,6 +52,7 @@ from latentbandits.serving.tuning import lacks_policy, tune_apart
 
 if TYPE_CHECKING:
     from latentbandits.serving.engine.engine import Engine
+    from latentbandits.serving.engine.library import ServedModel
     from latentbandits.serving.http.service import Service
 
 One = TypeVar("One")
@@ -207,6 +209,44 @@ async def show_models(call: Call) -> Models:
 
 async def show_catalogue(call: Call) -> CatalogueView:
     return await call.service.writer.run(catalogue)
+
+
+async def add_actions(call: Call) -> CatalogueChange:
+    added = call.body if isinstance(call.body, list) else [call.body]
+    digest = hashlib.blake2b(msgspec.json.encode(added), digest_size=16).hexdigest()
+    return await _change(
+        call,
+        f"add actions of the hash {digest}",
+        [action.id for action in added],
+        lambda engine: engine.add_actions(added, call.caller.name),
+    )
+
+
+async def retire_action(call: Call) -> CatalogueChange:
+    action = call.given["action"]
+    return await _change(
+        call,
+        f"retire the action {action!r}",
+        [action],
+        lambda engine: engine.retire_action(action, call.caller.name),
+    )
+
+
+async def _change(
+    call: Call, asked: str, actions: list[str], act: Callable[[Engine], ServedModel]
+) -> CatalogueChange:
+    """Change the active catalogue, once for each request id."""
+    request_id = _request_id(call)
+
+    def change(engine: Engine) -> CatalogueChange:
+        def once_only() -> CatalogueChange:
+            served = act(engine)
+            n_actions = len(served.space.names or ()) - len(served.space.retired)
+            return CatalogueChange(served.id, actions, n_actions)
+
+        return once(engine.store, request_id, asked, once_only, CatalogueChange)
+
+    return await call.service.writer.run(change)
 
 
 async def activate(call: Call) -> Models:

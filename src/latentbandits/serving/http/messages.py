@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from latentbandits.serving.engine.new_actions import NewAction
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
@@ -17,7 +18,7 @@ from latentbandits.serving.engine.values import (
     Second,
 )
 from latentbandits.serving.log_entries import Event, LogEntry, RewardEntry
-from latentbandits.serving.records import SwapMode
+from latentbandits.serving.records import ActivationMode, SwapMode
 
 __all__ = [  # the answers that are the engine's own values
     "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry", "Rewarded", "Second",
@@ -40,11 +41,15 @@ Id = Annotated[
     ),
 ]
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-Features = Annotated[
-    list[Annotated[list[Number], Meta(min_length=1, max_length=MAX_FEATURES)]],
-    Meta(min_length=1, max_length=MAX_ACTIONS),
-]
 Text = Annotated[str, Meta(max_length=200)]
+Numbers = Annotated[list[Number], Meta(min_length=1, max_length=MAX_FEATURES)]
+NamedFeatures = Annotated[
+    dict[Id, Text | Number | bool | Numbers | None], Meta(max_length=MAX_ATTRIBUTES)
+]
+Features = (
+    Annotated[list[Numbers | NamedFeatures], Meta(min_length=1, max_length=MAX_ACTIONS)]
+    | NamedFeatures
+)
 UserFeatures = Annotated[dict[Id, Text | Number | bool | None], Meta(max_length=MAX_ATTRIBUTES)]
 Actions = Annotated[list[Id], Meta(min_length=1, max_length=MAX_ACTIONS)]
 
@@ -56,9 +61,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     """One decision to be made for a session.
 
-    `actions` names the eligible ones; `features` brings one row for each. Without either, all
-    actions of the model are eligible but those that `exclude` names. The same `request_id` again
-    is the same decision.
+    `actions` names the eligible ones; `features` brings one row for each: numbers, or values by
+    name where the model was learned with names; one row by name is shared by all actions. Without
+    either, all actions of the model are eligible but those that `exclude` names. The same
+    `request_id` again is the same decision.
     An action that the model lacks, but an earlier one had, is a new action, marked as a fallback
     where it is chosen. `default` is played, so marked, where no model ever had one of the actions.
     `user_features` in a session's first request are the attributes of its user, by name: they hold
@@ -105,6 +111,28 @@ class ActivateRequest(Request, frozen=True):
     request_id: Id | None = None
 
 
+class NewActionRequest(NewAction, frozen=True, forbid_unknown_fields=True):
+    """An action to add to the catalogue of the active model.
+
+    `attributes` are those that the model was learned with (`fit --item-features`), by name;
+    `vector` is what the model sees of an action: its features, or for arms its mean reward in
+    every state. With neither, it is taken as the average action, with a wide variance.
+    """
+
+    id: Annotated[Id, Meta(examples=["green"])]
+    name: Id | None = None
+    attributes: NamedFeatures | None = None
+    vector: Numbers | None = None
+
+
+class CatalogueChange(msgspec.Struct, frozen=True):
+    """The active model after a change of its catalogue, and how many actions it can choose."""
+
+    model: str
+    actions: list[str]
+    n_actions: int
+
+
 class SessionView(msgspec.Struct, frozen=True):
     """A session as the service knows it.
 
@@ -144,7 +172,7 @@ class Swap(msgspec.Struct, frozen=True):
 
     time: float
     model: str
-    mode: SwapMode
+    mode: ActivationMode
 
 
 class Models(msgspec.Struct, frozen=True):
@@ -353,5 +381,6 @@ class Health(msgspec.Struct, frozen=True):
 
 
 _BATCH = Meta(min_length=1, max_length=MAX_BATCH)
+ActionBody = NewActionRequest | Annotated[list[NewActionRequest], _BATCH]
 DecideBody = DecideRequest | Annotated[list[DecideRequest], _BATCH]
 RewardBody = RewardRequest | Annotated[list[RewardRequest], _BATCH]

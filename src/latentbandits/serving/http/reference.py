@@ -11,6 +11,7 @@ EXAMPLES = {
     "reward": {"decision_id": "343c1db679600000051193f670094651", "value": 1.0},
     "correct": {"decision_id": "343c1db679600000051193f670094651", "value": 0.0},
     "merge": {"into": "laptop", "other": "phone"},
+    "add_actions": {"id": "green", "attributes": {"genre": "jazz"}},
     "activate": {"path": "model-2", "mode": "migrated", "request_id": "swap-1"},
     "find_forgotten": {"decisions": ["343c1db679600000051193f670094651"]},
 }

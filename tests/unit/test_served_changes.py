@@ -1,0 +1,187 @@
+"""Catalogues that change under way, and features by name: what requests get, and what stays."""
+
+import apsw
+import numpy as np
+import pytest
+
+from latentbandits import GaussianArms, LinearGaussian
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.attributes.columns import Category, Number
+from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.items import Items
+from latentbandits.models.attributes.parts import with_parts
+from latentbandits.serving.engine.engine import Engine, EngineSettings
+from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.new_actions import NewAction
+from latentbandits.serving.engine.values import DecisionRequest
+from latentbandits.serving.errors import Invalid, NotFound
+from latentbandits.serving.stores.sqlite import SqliteStore
+from tests.unit.engine_driver import Driver
+
+ARMS = GaussianArms([[0.9, 0.1], [0.2, 0.8]], 0.5, 0.1)
+ENCODER = Encoder((Category("genre", ("jazz", "rock"), (0.5, 0.5)),))
+
+
+def items(weights: np.ndarray) -> Items:
+    d = weights.shape[1]
+    return Items(ENCODER, weights, 0.01 * np.eye(d), 0.1 * np.eye(2))
+
+
+def arms_driver(store=None, **settings) -> Driver:
+    model = with_parts(ARMS, items=items(np.array([[0.5, 0.5], [0.8, -0.8]])))
+    driver = Driver(ARMS, store, policy="mmTS", **settings)
+    driver.activate(pack(model, "arms", Catalogue(["red", "blue"])), "migrated", force=True)
+    return driver
+
+
+def linear_driver(store=None) -> Driver:
+    rng = np.random.default_rng(0)
+    model = LinearGaussian(rng.standard_normal((2, 3)), 0.5, [0.1 * np.eye(3)] * 2)
+    model = with_parts(model, items=items(rng.standard_normal((2, 3))))
+    catalogue = Catalogue(["red", "blue"], features=rng.standard_normal((2, 3)))
+    driver = Driver(ARMS, store, policy="mmTS")
+    driver.activate(pack(model, "linear", catalogue), "migrated", force=True)
+    return driver
+
+
+@pytest.mark.parametrize("make", [arms_driver, linear_driver])
+@pytest.mark.parametrize(
+    "new",
+    [
+        NewAction("green", attributes={"genre": "jazz"}),
+        NewAction("green", "Green"),
+        NewAction("green", vector=[0.3, 0.4, 0.5]),
+    ],
+)
+def test_an_added_action_is_chosen_and_learned_from(make, new, tmp_path):
+    path = tmp_path / "store.sqlite"
+    driver = make(SqliteStore(path))
+    if make is arms_driver and new.vector is not None:
+        new = NewAction("green", vector=[0.3, 0.4])
+    first = driver.ask("ann")
+    driver.tell(first, 0.7)
+    before = driver.session("ann").state_probabilities
+    driver.add_actions([new], who="admin")
+    after = driver.session("ann").state_probabilities
+    np.testing.assert_allclose(after, before, rtol=1e-9)  # what the session learned still holds
+    chosen = driver.ask("ann", actions=["green"])
+    assert (chosen.action, chosen.fallback) == ("green", False)
+    driver.tell(chosen, 0.1)
+    learned = driver.session("ann").state_probabilities
+    assert driver.recompute(first.decision_id).action == first.action
+    assert driver.recompute(chosen.decision_id).action == "green"
+    driver.store.close()
+    settings = EngineSettings(policy="mmTS")
+    engine = Engine(SqliteStore(path), settings, driver.clock)  # a restart
+    with engine.transaction():
+        assert engine.decide(DecisionRequest("bob", ["green"])).action == "green"
+        again = engine.session("ann").live.probabilities
+    np.testing.assert_allclose(again, learned, rtol=1e-9)
+    engine.store.close()
+    lines = apsw.Connection(str(path)).execute("SELECT who, action, detail FROM audit").fetchall()
+    assert ("admin", "add actions", "green") in lines
+
+
+@pytest.mark.parametrize("make", [arms_driver, linear_driver])
+def test_a_retired_action_is_never_chosen_again_and_its_decisions_remain(make):
+    driver = make()
+    rng = np.random.default_rng(1)
+    decided = [driver.ask("ann") for _ in range(6)]
+    for one in decided:
+        driver.tell(one, float(rng.normal(0.5, 0.5)))
+    before = driver.session("ann")
+    driver.retire_action("red", who="admin")
+    after = driver.session("ann")
+    np.testing.assert_allclose(after.state_probabilities, before.state_probabilities, rtol=1e-9)
+    assert [event.action for event in after.history] == [event.action for event in before.history]
+    assert {driver.ask(f"user {i}").action for i in range(20)} == {"blue"}
+    with pytest.raises(Invalid, match="'red' was retired"):
+        driver.ask("ann", actions=["red", "blue"])
+    fallback = driver.ask("ann", actions=["red", "blue"], default="blue")
+    assert (fallback.action, fallback.fallback) == ("blue", True)
+    with pytest.raises(NotFound):
+        driver.retire_action("red")
+    with pytest.raises(Invalid, match="leave at least one"):
+        driver.retire_action("blue")
+    for one in decided:
+        assert driver.recompute(one.decision_id).action == one.action
+
+
+def test_sessions_that_were_pinned_to_an_older_model_stay_there():
+    driver = arms_driver()
+    driver.ask("old")
+    pinned = driver.session("old").model
+    other = GaussianArms([[0.5, 0.1], [0.2, 0.9]], 0.5, 0.1)
+    driver.activate(pack(other, "other", Catalogue(["red", "blue"])), "pinned")
+    driver.ask("new")
+    driver.add_actions([NewAction("green")])
+    assert driver.session("old").model == pinned
+    assert driver.session("new").model == driver.engine.library.active.model
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        (NewAction("red"), "an action 'red' already"),
+        (NewAction("x", attributes={"gender": "jazz"}), "unknown name in the attributes of 'x'"),
+        (NewAction("x", vector=[1.0]), "has 1 numbers; this model takes 2"),
+        (NewAction("x", attributes={"genre": "jazz"}, vector=[1.0, 2.0]), "not both"),
+    ],
+)
+def test_actions_that_cannot_be_added_change_nothing(new, message):
+    driver = arms_driver()
+    active = driver.engine.library.active.model
+    with pytest.raises(Invalid, match=message):
+        driver.add_actions([NewAction("fine"), new])
+    assert driver.engine.library.active.model == active
+
+
+def test_attributes_need_a_model_that_was_learned_with_them():
+    driver = Driver(ARMS, policy="mmTS")
+    with pytest.raises(Invalid, match="fit --item-features"):
+        driver.add_actions([NewAction("x", attributes={"genre": "jazz"})])
+    driver.add_actions([NewAction("x")])
+    assert driver.ask("ann", actions=["x"]).action == "x"
+
+
+NAMED = with_parts(
+    LinearGaussian([[1.0, 2.0, 0.5], [0.0, -1.0, 0.2]], 0.5, [0.1 * np.eye(3)] * 2),
+    encoder=Encoder(
+        (Number("price", 5.0, 2.0), Category("country", ("AT", "DE"), (0.5, 0.5))), intercept=True
+    ),
+)
+
+
+def test_features_by_name_are_those_of_the_encoder():
+    driver = Driver(NAMED, policy="mTS")
+    named = driver.ask("ann", features=[{"price": 9, "country": "DE"}, {"price": 1}])
+    row = driver.store.decision(int(named.decision_id[:16], 16))
+    np.testing.assert_allclose(
+        np.frombuffer(row.features).reshape(2, 3), [[1, 2, 0.5], [1, -2, 0.0]]
+    )
+    assert driver.recompute(named.decision_id).action == named.action
+    shared = driver.ask("bob", actions=["a", "b"], features={"price": 3, "country": "DE"})
+    assert shared.action in ("a", "b")
+    mixed = driver.ask("eve", features=[{"price": 9}, [1.0, 0.0, 0.0]])
+    driver.tell(mixed, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ([{"prize": 3}], "unknown name in features\\[0\\] 'prize': did you mean 'price'"),
+        ([{"price": "cheap"}], "price must be a finite number"),
+        ([[1.0, 2.0]], "features\\[0\\] has 2 numbers; this model takes 3"),
+        ({"price": 3}, "need `actions`"),
+    ],
+)
+def test_features_that_the_model_does_not_know_are_refused(features, message):
+    driver = Driver(NAMED, policy="mTS")
+    with pytest.raises(Invalid, match=message):
+        driver.ask("ann", features=features)
+
+
+def test_names_need_a_model_that_was_learned_with_them():
+    driver = Driver(LinearGaussian([[1.0]], 0.5), policy="mTS")
+    with pytest.raises(Invalid, match="knows no names of features"):
+        driver.ask("ann", features=[{"price": 3}])
