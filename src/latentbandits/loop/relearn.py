@@ -122,7 +122,7 @@ class Relearner:
         begun = time.perf_counter()
         runs = self.records.all()
         self._finish_interrupted(runs)
-        self._training.unlink(missing_ok=True)  # of a run that was killed
+        self._remove_unfinished()
         number = runs[-1].number + 1 if runs else 1
         run = Run(
             number=number,
@@ -137,6 +137,14 @@ class Relearner:
         run = self.records.finish(run, seconds=round(time.perf_counter() - begun, 1))
         self._prune()
         return run
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a run that was killed left behind: its data, and half of a model."""
+        import shutil
+
+        self._training.unlink(missing_ok=True)
+        for folder in self.settings.models.glob(f".{PREFIX}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def _training(self) -> Path:
