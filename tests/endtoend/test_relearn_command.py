@@ -72,10 +72,19 @@ def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service):
     after = visit(client, "after", 100, 3, rng)
     assert after.mean() < before.mean() - 3 * before.std() / np.sqrt(len(before))
     client.forget("more-0")
-    kept = relearn(folder, url, "--store", f"sqlite:{folder / 'sessions.sqlite'}")
+    poisoned = SimulatedUsers(1 - MEANS, NOISE, 20).table(600, rng)  # seven times as much data
+    polars.DataFrame(poisoned).write_csv(folder / "poisoned.csv")
+    store = f"sqlite:{folder / 'sessions.sqlite'}"
+    kept = relearn(folder, url, "--store", store, "--with", folder / "poisoned.csv")
     assert kept.returncode == 0, kept.stderr
-    assert record(folder, 4)["outcome"] == "done"
-    assert record(folder, 4)["data"]["sessions"] == 1000 + 50 + 100 - 1
+    last = record(folder, 4)
+    assert (last["decision"], last["outcome"]) == ("keep", "done"), kept.stdout
+    assert last["verdict"]["difference"] < 0
+    assert client.models().active == record(folder, 3)["candidate"]
+    assert last["data"]["sessions"] == 1000 + 50 + 100 - 1
+    assert last["data"]["read"] < 300 + 10  # only what came since: 100 sessions, their rewards
+    kept_log = next((folder / "work" / "log").iterdir())
+    assert "more-0" not in set(polars.read_parquet(kept_log)["session"])
 
 
 @pytest.mark.parametrize(

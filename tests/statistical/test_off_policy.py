@@ -51,6 +51,18 @@ def test_weights_of_single_rounds_would_be_noticed(weighted_logs, truth):
     assert abs(z_score(values, truth)) > 4
 
 
+def test_single_rounds_would_be_noticed_in_a_doubly_robust_estimate(weighted_logs, truth):
+    """Planted bug: DR whose weights and direct terms forget the earlier rounds.
+
+    q takes out most of the noise, so that the bias stands out further than in the test above.
+    """
+    values = [
+        float((log.ratio * (log.reward - log.q) + log.direct).mean(axis=0).sum())
+        for log in weighted_logs
+    ]
+    assert abs(z_score(values, truth)) > 8
+
+
 def test_standard_errors_match_the_spread(weighted_logs):
     """The variance of 30 estimates, chi-squared with 29 degrees: within .45 to 1.8 of the mean
     squared standard error with probability above .998.

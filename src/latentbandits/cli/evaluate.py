@@ -33,7 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.output import OutputFolder
     from latentbandits.cli.progress import Progress
     from latentbandits.evaluation import evaluate
-    from latentbandits.evaluation.reading import Columns, read_decisions
+    from latentbandits.evaluation.columns import Columns
+    from latentbandits.evaluation.reading import read_decisions
     from latentbandits.evaluation.simulated import simulator
     from latentbandits.evaluation.tables import figure, tables
     from latentbandits.models import load, load_catalogue
