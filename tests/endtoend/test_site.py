@@ -6,6 +6,7 @@ planted fault that it must find.
 
 import argparse
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,13 @@ def test_pages_that_the_menu_names_exist(docs):
     named = {page for pages in navigation.SECTIONS.values() for page in pages}
     coming = {"logs-larger-than-memory.md", "what-you-know-about-users-and-items.md"}
     assert sorted(page for page in named - coming if not (docs / page).is_file()) == []
+
+
+def test_every_extra_is_in_the_page_about_installing():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text()
+    for extra in project["optional-dependencies"]:
+        assert re.search(rf"\[(\w+,)*{extra}[\],]", page), extra
 
 
 def test_every_experiment_is_listed():

@@ -1,0 +1,33 @@
+"""The built site opens from a file in a real browser: it searches and asks no other host."""
+
+import subprocess
+import sys
+
+import pytest
+from tools.site.stage import ROOT
+
+from tests.browser.waiting import until
+
+_HOST = "[...document.querySelectorAll('*')].find(e => e.shadowRoot?.querySelector('input'))"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site as `make docs` builds it."""
+    out = tmp_path_factory.mktemp("built") / "site"
+    subprocess.run([sys.executable, "-m", "tools.site", "--out", str(out)], cwd=ROOT, check=True)
+    return out
+
+
+@pytest.mark.slow
+def test_the_search_works_from_a_file(page, site):
+    page.open((site / "concepts" / "glossary.html").as_uri(), 1200)
+    page.run("document.querySelector('.md-search__button').click()")
+    until(lambda: page.run(f"return Boolean({_HOST})"))
+    page.run(
+        f"const box = {_HOST}.shadowRoot.querySelector('input'); box.value = 'propensity';"
+        "box.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    until(lambda: "results" in page.run(f"return {_HOST}.shadowRoot.textContent"))
+    asked = page.run("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert [address for address in asked if not address.startswith(("file:", "data:"))] == []
