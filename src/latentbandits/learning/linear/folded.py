@@ -255,7 +255,7 @@ def complete_fold(
     ridge = settings.ridge(totals.counts)
     empty = totals.counts == 0
     ridge = np.where(empty, 1.0, ridge)  # any: their vectors are zero
-    current = _first(engine.n_actions, settings, mean) if start is None else start
+    current = first_items(engine.n_actions, settings, mean) if start is None else start
     history: list[Sweep] = []
     while True:
         sums = engine.fold(SweepPass(settings, prepare), current)
@@ -343,7 +343,8 @@ def item_equations(
     return equations(weights.T, weighted.T, x, offsets), squares
 
 
-def _first(n_actions: int, settings: Settings, mean: float) -> Items:
+def first_items(n_actions: int, settings: Settings, mean: float) -> Items:
+    """Return the random vectors that a completion begins with."""
     rng = np.random.default_rng(settings.seed)
     random = rng.standard_normal((n_actions, settings.rank)) / math.sqrt(settings.rank)
     return Items(random, np.zeros(n_actions) if settings.biases else None, mean)

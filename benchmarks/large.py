@@ -1,0 +1,187 @@
+"""Logs larger than memory: passes over partitions on disk, their growth with the log, and Spark.
+
+`LATENTBANDITS_LARGE` names the sizes in millions of rewards (default: 10,20,100) and
+`LATENTBANDITS_SCRATCH` the folder for generated logs (default: the system's). A hundred million
+rewards take about 5 GB there.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from benchmarks.report import Report, Table, Target
+
+N_ACTIONS, N_STATES, PER_USER, RANK = 1_000, 5, 50, 10
+PASSES = int(os.environ.get("LATENTBANDITS_PASSES", "20"))
+FILE = 5_000_000  # rows
+
+
+class Measured(NamedTuple):
+    """Processor seconds of one size."""
+
+    n: int
+    partitions: float
+    arms: float  # a pass
+    completion: float  # a pass
+    peak: float  # GiB
+    disk: float  # GB
+
+
+def main() -> Report:
+    sizes = [int(float(n) * 1e6) for n in _setting("LATENTBANDITS_LARGE", "10,20,100").split(",")]
+    context = multiprocessing.get_context("spawn")
+    found: list[Measured] = []
+    notes: list[str] = []
+    for n in sizes:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("LATENTBANDITS_SCRATCH")) as folder:
+            with context.Pool(1) as pool:
+                pool.apply(generate, (Path(folder) / "log", n))
+            with context.Pool(1) as pool:  # a process of its own, so that its peak is its own
+                found.append(pool.apply(measure, (folder, n)))
+            print(found[-1], file=sys.stderr, flush=True)  # noqa: T201
+    smallest, largest = found[0], found[-1]
+    spark = None
+    if _setting("LATENTBANDITS_SPARK", "1") == "1":
+        spark = _beside_spark(min(20_000_000, largest.n), notes)
+    else:
+        notes.append("Spark was NOT measured: LATENTBANDITS_SPARK=0")
+    scale = largest.n / 1e6
+    growth = (largest.arms / largest.n) / (smallest.arms / smallest.n)
+    minutes = (largest.partitions + 20 * largest.arms) / 60
+    targets = (
+        Target(f"{scale:g}M rewards: partitions and 20 passes of arms", minutes,
+               at_most=20 * largest.n / 100e6, unit="min"),
+        Target("  peak memory", largest.peak, at_most=2, unit="GiB"),
+        Target(f"  a pass per reward, over that of {smallest.n / 1e6:g}M", growth, at_most=1.3),
+        Target("completion, rank 10: a pass per 20M rewards",
+               largest.completion * 20e6 / largest.n, at_most=60, unit="s"),
+        Target("Spark local[2] / out of core, a pass", spark, at_most=10),
+    )  # fmt: skip
+    rows = tuple(
+        (f"{m.n / 1e6:g}M", m.partitions, m.arms, m.completion, m.peak, m.disk) for m in found
+    )
+    columns = ("rewards", "partitions, s", "pass of arms, s", "pass of completion, s",
+               "peak, GiB", "disk, GB")  # fmt: skip
+    title = f"out of core, processor seconds: {N_ACTIONS:,} actions, {N_STATES} states"
+    return Report("logs larger than memory", (Table(title, columns, rows),), targets, tuple(notes))
+
+
+def generate(folder: Path, n: int) -> None:
+    """Write a log of `n` rewards, `PER_USER` of each user, in files of shuffled rows."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    means = rng.standard_normal((N_STATES, N_ACTIONS)).astype(np.float32)
+    for i, start in enumerate(range(0, n, FILE)):
+        size = min(FILE, n - start)
+        users = rng.permutation(np.repeat(np.arange(size // PER_USER), PER_USER))
+        state = rng.integers(0, N_STATES, size // PER_USER)[users]
+        actions = rng.integers(0, N_ACTIONS, len(users))
+        rewards = means[state, actions] + rng.standard_normal(len(users), np.float32)
+        pl.DataFrame(
+            {
+                "user": users + start // PER_USER,
+                "action": actions.astype(np.int32),
+                "reward": rewards.astype(np.float64),
+            }
+        ).write_parquet(folder / f"{i:03}.parquet", compression="lz4")
+
+
+def measure(folder: str, n: int) -> Measured:
+    """Partition the log, climb a mixture of arms and sweep a completion, out of core."""
+    from latentbandits.learning.engines.out_of_core import OutOfCoreEngine
+    from latentbandits.learning.engines.partition_files import LogColumns, write_partitions
+    from latentbandits.learning.engines.scratch import size_of
+    from latentbandits.learning.formats import DETECTED
+    from latentbandits.learning.linear.folded import (
+        PrepareRatings,
+        Settings,
+        SweepPass,
+        first_items,
+    )
+    from latentbandits.learning.progress import Silent
+
+    parts = Path(folder) / "parts"
+    parts.mkdir()
+    columns = LogColumns("user", "action", "reward", None, DETECTED)
+    made, partitions = _timed(lambda: write_partitions(f"{folder}/log", columns, parts, Silent()))
+    engine = OutOfCoreEngine(made)
+    arms = arms_pass(engine)
+    settings = Settings(RANK, 1.0, "plain", True, "identity", 0)
+    sweep = SweepPass(settings, PrepareRatings())
+    items = first_items(N_ACTIONS, settings, 0.0)
+    _, completion = _timed(lambda: engine.fold(sweep, items))
+    unit = 2**30 if sys.platform == "darwin" else 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    return Measured(n, partitions, arms, completion, peak, size_of(parts) / 1e9)
+
+
+def arms_pass(engine: Any, clock: Callable[[], float] = time.process_time) -> float:
+    """Seconds of a pass of one mixture of arms."""
+    from latentbandits.learning.arms.climb import Problem, climb
+    from latentbandits.learning.arms.families import Gaussian
+    from latentbandits.learning.arms.starts import SAMPLE, grouped_starts
+
+    problem = Problem.of(Gaussian(), engine)
+    start = grouped_starts(
+        problem.family, problem.sample(SAMPLE, 0), problem.totals, problem.centre, N_STATES, 1,
+        np.random.default_rng(0),
+    )  # fmt: skip
+    found, seconds = _timed(lambda: climb(problem, start, tolerance=-1.0, max_passes=PASSES), clock)
+    assert len(found.elbos) == PASSES
+    return seconds / PASSES
+
+
+def _beside_spark(n: int, notes: list[str]) -> float | None:
+    """Wall time of a pass on Spark over that of the out-of-core engine, on the same machine."""
+    if shutil.which("java") is None:
+        notes.append("there is no Java on this machine: Spark was NOT measured")
+        return None
+    context = multiprocessing.get_context("spawn")
+    place = os.environ.get("LATENTBANDITS_SCRATCH")
+    with tempfile.TemporaryDirectory(dir=place) as folder, context.Pool(1) as pool:
+        pool.apply(generate, (Path(folder) / "log", n))
+        ratio: float = pool.apply(_spark_ratio, (folder,))
+    return ratio
+
+
+def _spark_ratio(folder: str) -> float:
+    from latentbandits.learning.engines.opening import opened
+    from latentbandits.learning.formats import DETECTED
+    from latentbandits.learning.progress import Silent
+
+    options: dict[str, Any] = dict.fromkeys(
+        ("user", "action", "reward", "order", "unrewarded", "partitions")
+    )
+    seconds = []
+    for engine, master in (("out_of_core", None), ("spark", "local[2]")):
+        with opened(
+            f"{folder}/log", engine=engine, master=master, scratch=folder, more=(),  # type: ignore[arg-type]
+            text_format=DETECTED, progress=Silent(), **options,
+        ) as found:  # fmt: skip
+            arms_pass(found.engine, time.perf_counter)  # warm
+            seconds.append(arms_pass(found.engine, time.perf_counter))
+    return seconds[1] / seconds[0]
+
+
+def _timed(
+    work: Callable[[], Any], clock: Callable[[], float] = time.process_time
+) -> tuple[Any, float]:
+    started = clock()
+    result = work()
+    return result, clock() - started
+
+
+def _setting(name: str, default: str) -> str:
+    return os.environ.get(name) or default
