@@ -1,6 +1,7 @@
 """All engines learn the same model from the same log, to 1e-9, whatever the kind of model."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -9,7 +10,7 @@ import pytest
 from latentbandits.learning import fit
 from latentbandits.learning.engines import opening, partition_files, scratch
 from latentbandits.learning.engines.memory import MemoryEngine
-from latentbandits.learning.formats import LogError
+from latentbandits.learning.formats import LogError, TextFormat, read_file
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.generate_arms import generate_arms
 from latentbandits.learning.linear.completion import complete
@@ -247,3 +248,25 @@ def test_clicks_are_completed_to_the_same_minimum_as_in_one_piece():
     objectives = [sweep.objective for sweep in folded.history]
     assert (np.diff(objectives) <= 1e-6 * objectives[0]).all()
     assert objectives[-1] == pytest.approx(whole.history[-1].objective, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["arms", "linear"])
+def test_movielens_is_learned_alike_in_memory_and_out_of_core(tmp_path, kind):
+    """The hundred films with most ratings for arms, all films for completion."""
+    path = Path(__file__).parents[3] / "shared" / "data" / "ml-1m" / "ratings.dat"
+    if not path.exists():
+        pytest.skip("NO MOVIELENS 1M beside the project: these data were NOT compared")
+    frame = read_file(path, (), TextFormat(columns=("user", "action", "reward", "time")))
+    if kind == "arms":
+        most = frame["action"].value_counts(sort=True)["action"][:100]
+        frame = frame.filter(pl.col("action").is_in(most.implode()))
+        options = {"kind": "arms", "rewards": "gaussian", "states": 3, "bootstrap": 2}
+    else:
+        options = {"kind": "linear", "rank": 5, "reg": 10.0, "states": 2, "bootstrap": 1}
+    source = folder_of(frame.with_columns(pl.col("reward").cast(pl.Float64)), tmp_path / "log")
+    ours, theirs = (
+        fit(source, **NAMED, **options, order="time", engine=name)
+        for name in ("memory", "out_of_core")
+    )
+    same_model(ours.model, theirs.model, tmp_path)

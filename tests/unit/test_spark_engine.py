@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -16,6 +17,7 @@ from latentbandits.learning.progress import Silent
 from latentbandits.testing import check_engine
 from tests.processes.java import find_java
 from tests.unit.test_engines import table, write_folder
+from tests.unit.test_fit_on_engines import arms_log, folder_of, ratings_log, same_model, table_of
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,44 @@ def test_spark_holds_the_log_and_gives_the_same_sums(tmp_path, session):
     with spark.on_spark(str(source), "user", "item", "rating", "time", None, Silent()) as engine:
         assert engine.n_buckets == 2
         check_engine(engine, log, tolerance=0.0)
+
+
+def test_simulation_on_spark_is_the_same(session):
+    """Chunks on Spark's workers give the numbers of chunks in this process."""
+    from latentbandits import UCB1, mTS
+    from latentbandits.environments import Synthetic
+    from latentbandits.simulation import simulate
+    from latentbandits.simulation.spark_executor import SparkExecutor
+
+    policies = {"mTS": mTS, "UCB1": UCB1(n_actions=10)}
+    problem = {
+        "policies": policies,
+        "environment": Synthetic(model_noise=0.05),
+        "n_runs": 600,
+        "horizon": 10,
+    }
+    here = simulate(**problem)
+    with SparkExecutor(session) as executor:
+        there = simulate(**problem, executor=executor)
+    for name in policies:
+        np.testing.assert_array_equal(there[name].regret.mean, here[name].regret.mean)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["arms", "linear"])
+def test_spark_learns_the_model_that_memory_learns(tmp_path, session, kind):
+    if kind == "arms":
+        source = folder_of(table_of(arms_log("gaussian")), tmp_path / "log")
+        options = {"rewards": "gaussian", "states": 2, "bootstrap": 2}
+    else:
+        source = folder_of(ratings_log("ratings", 1_100, 30), tmp_path / "log")
+        options = {"kind": "linear", "rank": 2, "reg": 1.0, "states": 2, "bootstrap": 1}
+    ours = fit(source, **options, engine="memory")
+    theirs = fit(source, **options, engine="spark")
+    same_model(ours.model, theirs.model, tmp_path)
+    frame = session.read.parquet(source)
+    (tmp_path / "again").mkdir()
+    same_model(ours.model, fit(frame, **options).model, tmp_path / "again")
 
 
 @pytest.mark.slow

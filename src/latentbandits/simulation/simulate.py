@@ -75,7 +75,9 @@ def simulate(
             (`Instances.repeats`), the k-th time that a policy plays an action it receives the
             action's reward of round k. Policies that play an action equally often then have seen
             the same rewards of it: their difference varies less, its mean is the same.
-        executor: runs chunks in parallel; None runs them here.
+        executor: runs chunks of 500 runs in parallel: any `concurrent.futures.Executor`, such as a
+            ProcessPoolExecutor or a `SparkExecutor` (`simulation/spark_executor.py`); None runs
+            them here. Results are the same to the last bit.
         progress: called with the number of runs that have just finished.
 
     >>> from latentbandits import UCB1, mTS
