@@ -17,7 +17,9 @@ from latentbandits import (
     mmKG,
 )
 from latentbandits.beliefs import joint, planning
+from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.composed.known import Known
+from latentbandits.policies.policy_reuse import PolicyReuse
 from latentbandits.testing import check_policy
 from tests.reference import planning as slow
 
@@ -146,3 +148,34 @@ def test_sizes_beyond_the_limit():
     linear = mLookahead(LinearGaussian(RNG.normal(size=(2, 2)), 0.5), horizon=9)
     with pytest.raises(ValueError, match="the limit is 20,000"):
         linear.decide(linear.init(), RNG.normal(size=(1, 50, 2)), RNG)
+
+
+def test_the_knowledge_gradient_is_one_formula_over_two_action_sets():
+    """The policy mKG equals policy reuse's KG where every action is best in some state.
+
+    Clicks: the scores are those of one step of planning up to a constant, exactly. A score of
+    Gaussian rewards is that of planning to within the error of its five nodes.
+    """
+    clicks = BernoulliArms.from_means([[0.9, 0.5, 0.1], [0.2, 0.6, 0.3], [0.3, 0.2, 0.8]], 1e-9)
+    gaussian = GaussianArms([[0.9, 0.5, 0.1], [0.2, 0.6, 0.3], [0.3, 0.2, 0.8]], noise=0.5)
+    eligible = np.array([[True, True, True], [False, True, True]])
+    for model, atol in ((clicks, 1e-12), (gaussian, 0.15)):
+        policy, reuse = mKG(model, horizon=20), PolicyReuse(model, rule="KG", horizon=20)
+        belief, other = policy.init(2), reuse.init(2)
+        for action, reward in (([0, 1], [1.0, 0.0]), ([2, 2], [0.0, 1.0])):
+            decision = Decision.logged(action)
+            belief = policy.update(belief, None, decision, reward)
+            other = reuse.update(other, None, decision, reward)
+        np.testing.assert_allclose(
+            policy._scores(belief, None, None),
+            reuse._scores(other, reuse._library(None, None)[1]),
+            atol=1e-12,
+        )
+        for mask in (None, eligible):
+            values = planning.action_values(
+                Known(model), JointBelief(*belief[:2]), None, 20 - belief.rounds, 1, mask
+            )
+            scores = policy._scores(belief, None, mask)
+            shown = np.ones((2, 3), np.bool_) if mask is None else mask
+            shift = (values - scores)[:, 2:]
+            np.testing.assert_allclose(values[shown], (scores + shift)[shown], atol=atol)

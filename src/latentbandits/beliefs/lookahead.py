@@ -3,6 +3,8 @@
 The knowledge gradient of an action is E[max_v E_v after its reward] - max_v E_v, the expected gain
 of the best value; its information is the expected fall of the belief's entropy. Expectations over
 the reward are by Gauss-Hermite quadrature in every state (Gaussian rewards), or exact (0 and 1).
+`mKG` uses it over all actions, `PolicyReuse` over the actions that are best in some state. This is
+the first step of `planning.py` for a model whose parameters are known, without copies of beliefs.
 """
 
 from __future__ import annotations
@@ -46,17 +48,37 @@ def look_ahead(
     n, n_states = weights.shape
     n_candidates = observed.shape[2]
     best, entropy = np.empty((n, n_candidates)), np.empty((n, n_candidates))
-    width = n_candidates * n_states * n_states * (n_nodes if noise is not None else 2)
-    for block in blocks(n, width):
+    outcomes = n_states * n_nodes if noise is not None else 2
+    width = outcomes * max(n_states, values.shape[2])  # numbers of one candidate of one session
+    for block in blocks(n, n_candidates * width):
         means = observed if len(observed) == 1 else observed[block]
-        chance, posterior = posteriors(weights[block], means, noise, n_nodes)
         stake = values if len(values) == 1 else values[block]
-        after = posterior @ stake[:, None]  # (n, J, nodes, V)
-        best[block] = (chance * after.max(axis=3)).sum(axis=2)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            terms = np.where(posterior > 0, posterior * np.log(posterior), 0.0)
-        entropy[block] = -(chance * terms.sum(axis=3)).sum(axis=2)
+        for part in blocks(n_candidates, len(weights[block]) * width):
+            chance, posterior = posteriors(weights[block], means[:, :, part], noise, n_nodes)
+            after = posterior @ stake[:, None]  # (n, J, nodes, V)
+            best[block, part] = (chance * after.max(axis=3)).sum(axis=2)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                terms = np.where(posterior > 0, posterior * np.log(posterior), 0.0)
+            entropy[block, part] = -(chance * terms.sum(axis=3)).sum(axis=2)
     return Lookahead(best, entropy)
+
+
+def knowledge_gradient(
+    weights: FloatArray, means: FloatArray, noise: float | None, kappa: float | FloatArray
+) -> FloatArray:
+    """Return E_j + kappa (E[max_i E_i after j's reward] - max_i E_i), `(n, J)`, for J actions.
+
+    `means` `(1 or n, S, J)` has their mean reward in every state; `kappa` is the number of rounds
+    in which the reward's information is used, or `(n, 1)` of them. `noise` as in `look_ahead`.
+
+    >>> means = np.array([[[0.9, 0.5], [0.0, 0.5]]])
+    >>> knowledge_gradient(np.array([[0.5, 0.5]]), means, 0.1, kappa=9.0).round(2)
+    array([[2.25, 0.5 ]])
+    """
+    expected = (weights[:, None] @ means)[:, 0]
+    after = look_ahead(weights, means, means, noise).best
+    score: FloatArray = expected + kappa * (after - expected.max(axis=1, keepdims=True))
+    return score
 
 
 def posteriors(

@@ -9,10 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.beliefs import joint, planning
+from latentbandits.beliefs import joint, planning, states
 from latentbandits.beliefs.joint import JointBelief
+from latentbandits.beliefs.lookahead import knowledge_gradient
+from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.composed.known import Known
+from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context, KnownModel, Model, Parameters
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.latent import LargestPosteriorScore, check_context
@@ -104,6 +108,25 @@ class mKG(Planning):
     def __post_init__(self) -> None:
         object.__setattr__(self, "_belief_model", Known(self.model))
         self._check()
+
+    def _scores(
+        self, belief: PlanningBelief, context: Context, eligible: BoolArray | None
+    ) -> FloatArray:
+        """Score Gaussian and binary rewards by `beliefs/lookahead.py`, others by planning."""
+        if not isinstance(self.model, GaussianArms | LinearGaussian | BernoulliArms):
+            return super()._scores(belief, context, eligible)
+        means = self.model.expected_rewards(context)
+        if eligible is not None:  # an action that may not be played is never the best
+            means = np.where(eligible[:, None], means, means.min())
+        scores = knowledge_gradient(
+            states.probabilities(belief.log_weights),
+            means,
+            None if isinstance(self.model, BernoulliArms) else self.model.noise,
+            np.maximum(self.horizon - belief.rounds - 1, 0.0)[:, None],
+        )
+        if eligible is not None:
+            scores = np.where(eligible, scores, -np.inf)
+        return planning.resolve_ties(scores)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 
 from latentbandits.beliefs import known, states
 from latentbandits.beliefs.known import KnownBelief
-from latentbandits.beliefs.lookahead import look_ahead
+from latentbandits.beliefs.lookahead import knowledge_gradient, look_ahead
 from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context, KnownModel
@@ -47,8 +47,9 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
     - "BE": argmax_j E_j - kappa E[entropy of the belief after j's reward];
     - "KG": argmax_j E_j + kappa (E[max_j' E_j' after j's reward] - U_bar).
 
-    `kappa` is free in the paper. "KG" with `horizon` n uses kappa (n - t), because what is learned
-    is used for the rest of the session; that is chosen here. For "BE" and "KG" the expected reward
+    `kappa` is free in the paper. With `horizon` n it is kappa (n - t) in round t from 1 on, because
+    what is learned is used for the rest of the session; that is chosen here. "KG" is then `mKG`
+    with the library's actions in place of all actions. For "BE" and "KG" the expected reward
     distribution is Gaussian with the model's noise, or 0 and 1 for `BernoulliArms`; "PI" and "EI"
     take it as Gaussian. A policy of the library plays the first of its best actions.
 
@@ -108,14 +109,12 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
             return self._improvement(weights, utility, expected.max(axis=1))
         kappa: float | FloatArray = self.kappa
         if self.horizon is not None:
-            kappa = self.kappa * np.maximum(self.horizon - belief.rounds, 0.0)[:, None]
+            kappa = self.kappa * np.maximum(self.horizon - belief.rounds - 1, 0.0)[:, None]
         noise = None if isinstance(self.model, BernoulliArms) else self.model.noise
-        after = look_ahead(weights, utility, utility, noise)
-        if self.rule == "BE":
-            penalty: FloatArray = kappa * after.entropy
-            return expected - penalty
-        gain: FloatArray = after.best - expected.max(axis=1, keepdims=True)
-        return expected + kappa * gain
+        if self.rule == "KG":
+            return knowledge_gradient(weights, utility, noise, kappa)
+        penalty: FloatArray = kappa * look_ahead(weights, utility, utility, noise).entropy
+        return expected - penalty
 
     def _improvement(
         self, weights: FloatArray, utility: FloatArray, best: FloatArray
