@@ -23,6 +23,7 @@ from latentbandits.evaluation.follow import follow
 from latentbandits.evaluation.intervals import Interval, check_level, normal_interval
 from latentbandits.evaluation.log import DecisionLog, EvaluationError
 from latentbandits.evaluation.prediction import predict
+from latentbandits.evaluation.reach import check_reach
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies.protocol import AnyPolicy
 
@@ -137,6 +138,7 @@ def evaluate(
     weighted = {}
     if any(name in _WEIGHTED for name in chosen) or ("DM" in chosen and log.n_rounds == 1):
         weighted = _weigh(named, log, model, seed, draws, progress)
+        warnings += check_reach(weighted, log)
     limit, reason = _horizon(horizon, weighted, log)
     results = _estimate(named, log, chosen, weighted, seed, simulated)
     if LOGGED not in named:

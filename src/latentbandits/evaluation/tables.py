@@ -65,6 +65,8 @@ def figure(found: Evaluation, max_policies: int = 5) -> Figure:
     bottom.set_ylabel("effective\nsample size")
     bottom.set_yscale("log")
     bottom.axhline(100, color="#8c8c8c", lw=1, ls=":")
+    if not bottom.lines[:-1]:  # no weights: a single line would leave the axis without a height
+        bottom.set_ylim(1, 10 * found.n_sessions)
     bottom.set_xlabel("round")
     last = max((row["round"] for row in found.rounds), default=1)
     for axes in (top, bottom):
