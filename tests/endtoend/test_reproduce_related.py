@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from latentbandits.cli.main import main
-from latentbandits.experiments.related.claims import CLAIMS, AtMost, agreement
+from latentbandits.experiments.related.claims import CLAIMS, AtMost, agreement, same_order
 from latentbandits.experiments.related.experiment import TABLES, play_row
 from latentbandits.experiments.related.table import Column, Reference, Row
 from latentbandits.simulation import Results
@@ -71,3 +71,19 @@ def test_agreement_is_three_errors_or_fifteen_percent(mean, runs, holds):
     assert agreement("i", column, Results({"mTS": tight})).holds == holds
     assert AtMost("x", "c", "here", "mTS", regret.mean + 1).check({"here": exact}).holds
     assert not AtMost("x", "c", "here", "mTS", regret.mean - 1).check({"here": exact}).holds
+
+
+def test_an_order_that_the_reference_is_sure_of_must_be_kept():
+    result = play_row("i", "sigma0=0", "mTS", True, 0)
+    low, high = (result.__class__(**vars(result) | {"regrets": np.full(6, x)}) for x in (1.0, 2.0))
+    results = Results({"low": low, "high": high})
+    for references, holds in (
+        ((1.0, 2.0), True),
+        ((2.0, 1.0), False),
+        ((1.05, 1.0), True),  # 5% apart in 3 runs: not sure
+    ):
+        rows = {
+            name: Row(None, None, Reference(mean, 0.01, 3))
+            for name, mean in zip(("low", "high"), references, strict=True)
+        }
+        assert same_order("i", Column("here", rows, 6, 12), results).holds == holds

@@ -18,7 +18,7 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.models.protocol import Context, KnownModel
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
+from latentbandits.policies.checked import Choice, LargestScore
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.latent import LatentPolicy
 
@@ -66,6 +66,11 @@ class _Structured(LatentPolicy[ArmStatistics], ABC):
         allowed: BoolArray = self._violation(belief) <= bound
         return allowed
 
+    def _least_violated(self, belief: ArmStatistics) -> IntArray:
+        """Return the state that the rewards speak against least, `(n,)`."""
+        state: IntArray = self._violation(belief).argmin(axis=1)
+        return state
+
     def _learn(
         self,
         belief: ArmStatistics,
@@ -108,8 +113,7 @@ class _BestAllowed(_Structured, ABC):
         state, action = np.divmod(flat, pairs.shape[2])
         if not propensity:
             return Choice(action, state, None, "none")
-        shares = choice.shares(pairs.reshape(len(pairs), -1)).reshape(pairs.shape).sum(axis=1)
-        return Choice(action, state, choice.at(shares, action), "exact")
+        return Choice(action, state, choice.at(_action_shares(pairs), action), "exact")
 
     def _probabilities(
         self,
@@ -118,9 +122,13 @@ class _BestAllowed(_Structured, ABC):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        pairs = self._pairs(belief, eligible)
-        shares = choice.shares(pairs.reshape(len(pairs), -1)).reshape(pairs.shape)
-        return ActionProbabilities(shares.sum(axis=1), "exact")
+        return ActionProbabilities(_action_shares(self._pairs(belief, eligible)), "exact")
+
+
+def _action_shares(pairs: BoolArray) -> FloatArray:
+    """Return how often each action is played if one of the marked pairs is drawn, `(n, K)`."""
+    shares = choice.shares(pairs.reshape(len(pairs), -1)).reshape(pairs.shape)
+    return np.asarray(shares.sum(axis=1), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +210,7 @@ class _Competitive(_Structured, ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class UCBC(_Competitive):
+class UCBC(LargestScore[ArmStatistics], _Competitive):
     """UCB-C of Gupta et al. (2021): UCB1 among the actions that are best in some allowed state.
 
     A wrong model costs only which actions are compared. `every_action_first` plays each action
@@ -223,36 +231,16 @@ class UCBC(_Competitive):
     alpha: float = 3.0
     every_action_first: bool = False
 
-    def _scores(self, belief: ArmStatistics, eligible: BoolArray | None) -> FloatArray:
+    def _scores(
+        self, belief: ArmStatistics, context: Context, eligible: BoolArray | None
+    ) -> FloatArray:
         average, deviation = self._average(belief)
         index = average + deviation * np.sqrt(2 * self.alpha * self._log_round(belief))
         index = np.where(belief.counts == 0, np.inf, index)
         return np.where(self._competitive(belief, eligible), index, -np.inf)
 
-    def _choose(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        mask = choice.best(self._scores(belief, eligible))
-        action = choice.pick(mask, rng)
-        state = self._violation(belief).argmin(axis=1)
-        if not propensity:
-            return Choice(action, state, None, "none")
-        return Choice(action, state, choice.at(choice.shares(mask), action), "exact")
-
-    def _probabilities(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        mask = choice.best(self._scores(belief, eligible))
-        return ActionProbabilities(choice.shares(mask), "exact")
+    def _believed_state(self, belief: ArmStatistics) -> IntArray:
+        return self._least_violated(belief)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,7 +285,7 @@ class TSC(_Competitive):
         draws = average + np.sqrt(self.beta) * deviation * rng.standard_normal(average.shape)
         scores = np.where(competitive, np.where(untried, np.inf, draws), -np.inf)
         action = choice.pick_best(scores, None, rng)
-        state = self._violation(belief).argmin(axis=1)
+        state = self._least_violated(belief)
         if not propensity:
             return Choice(action, state, None, "none")
         found = self._probabilities(belief, context, eligible, rng)

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from latentbandits.experiments.claims import BySetting, Checkable, Order
 from latentbandits.experiments.related.clustering import PHASED
 from latentbandits.experiments.related.factorisation import KNOWN
-from latentbandits.experiments.related.table import Column
+from latentbandits.experiments.related.table import Column, Reference
+from latentbandits.report.estimate import Estimate
 from latentbandits.report.report import Claim
 from latentbandits.simulation import Results
 
-FEW_RUNS = 0.15  # rows of fewer than 100 runs must be within this share of the reference
+MANY_RUNS = 100
+FEW_RUNS = 0.15  # rows of fewer than that must be within this share of the reference
 STANDARD_ERRORS = 3.0
 
 
@@ -100,12 +102,22 @@ def played(claim: Checkable, results: BySetting) -> bool:
 
 
 def agreements(table: str, columns: list[Column], results: BySetting) -> list[Claim]:
-    """Return one claim for every problem that has rows with reference values."""
-    return [
-        agreement(table, column, results[column.name])
-        for column in columns
-        if any(row.reference is not None for row in column.rows.values())
-    ]
+    """Return claims on values and on their order for every problem with reference values."""
+    found = []
+    for column in columns:
+        if _references(column, results[column.name]):
+            found.append(agreement(table, column, results[column.name]))
+            found.append(same_order(table, column, results[column.name]))
+    return found
+
+
+def _references(column: Column, results: Results) -> dict[str, Reference]:
+    """Return the reference values of the rows that were played."""
+    return {
+        name: row.reference
+        for name, row in column.rows.items()
+        if row.reference is not None and name in results
+    }
 
 
 def agreement(table: str, column: Column, results: Results) -> Claim:
@@ -114,27 +126,60 @@ def agreement(table: str, column: Column, results: Results) -> Claim:
     Rows of at least 100 runs: within 3 combined standard errors. Others: within 15%, or within 3
     combined standard errors where those are larger.
     """
-    wide = [
-        (abs(results[name].regret.mean - row.reference.mean) / _margin(results, name, column), name)
-        for name, row in column.rows.items()
-        if row.reference is not None and name in results
-    ]
-    worst, name = max(wide)
-    row = column.rows[name].reference
-    assert row is not None
+    references = _references(column, results)
+    away = {name: abs(results[name].regret.mean - row.mean) for name, row in references.items()}
+    shares = {name: away[name] / _margin(results[name].regret, references[name]) for name in away}
+    name = max(shares, key=lambda name: shares[name])
+    row = references[name]
     measured = f"largest: {name} {results[name].regret}, there {row.mean:g} ±{row.stderr:g}"
-    few = "3 combined errors" if row.runs >= 100 else "15% or 3 combined errors"
+    if row.runs >= MANY_RUNS:
+        allowed = "3 combined errors"
+    else:
+        allowed = "15% or 3 combined errors"
+        near = sum(away[name] <= FEW_RUNS * references[name].mean for name in away)
+        measured = f"{near} within 15%; {measured}"
     return Claim(
         f"{table}, {column.name}",
         "agrees with an independent implementation",
-        f"{len(wide)} rows within {few}",
+        f"{len(away)} rows within {allowed}",
         measured,
-        worst <= 1,
+        max(shares.values()) <= 1,
     )
 
 
-def _margin(results: Results, name: str, column: Column) -> float:
-    row, regret = column.rows[name].reference, results[name].regret
-    assert row is not None
+def same_order(table: str, column: Column, results: Results) -> Claim:
+    """Claim that rows are in the order of the reference, wherever it is sure of their order.
+
+    It is sure of two rows that differ by more than 3 of their combined errors, and by more than
+    15% if one of them has fewer than 100 runs.
+    """
+    references = _references(column, results)
+    pairs = [
+        (low, high)
+        for low, one in references.items()
+        for high, other in references.items()
+        if one.mean < other.mean and other.mean - one.mean > _gap(one, other)
+    ]
+    wrong = [
+        f"{low} {results[low].regret} above {high} {results[high].regret}"
+        for low, high in pairs
+        if results[low].regret.mean >= results[high].regret.mean
+    ]
+    return Claim(
+        f"{table}, {column.name}, order",
+        "policies come in the order of that implementation",
+        f"{len(pairs)} pairs that it tells apart",
+        wrong[0] if wrong else "all in that order",
+        not wrong,
+    )
+
+
+def _gap(one: Reference, other: Reference) -> float:
+    errors = STANDARD_ERRORS * math.hypot(one.stderr, other.stderr)
+    few = min(one.runs, other.runs) < MANY_RUNS
+    return max(errors, FEW_RUNS * other.mean) if few else errors
+
+
+def _margin(regret: Estimate, row: Reference) -> float:
     errors = STANDARD_ERRORS * math.hypot(regret.stderr, row.stderr)
-    return errors if row.runs >= 100 else max(errors, FEW_RUNS * row.mean)
+    return errors if row.runs >= MANY_RUNS else max(errors, FEW_RUNS * row.mean)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from latentbandits.experiments.related.table import Column, Reference, RelatedTa
 from latentbandits.learning.subspace import Subspace, learn_subspace, subspace_distance
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.policies import LinTS, mmBayesUCB, mmGreedy, mmTS
+from latentbandits.policies import LinTS, mmBayesUCB, mmGreedy, mmTS, mTS
 from latentbandits.policies.proball import ProBALL
 from latentbandits.policies.protocol import AnyPolicy
 
@@ -21,6 +21,7 @@ D, RANK, OFFLINE_ROUNDS, ROUNDS, ACTIONS, NOISE = 30, 3, 20, 300, 20, 0.5
 SPREADS = np.arange(1, D + 1) ** -0.5  # of the features: their length is about 2
 BOUND, LENGTH = RANK**0.5, float((SPREADS**2).sum() ** 0.5)
 QUANTILE = 0.84
+STATES = 8
 _TRIES = 500
 
 
@@ -33,6 +34,40 @@ class Offline:
     error: float
     principal_error: float  # of principal components of ridge estimates
     principal_trace: float
+    features: FloatArray  # (n_users, OFFLINE_ROUNDS, D)
+    rewards: FloatArray  # (n_users, OFFLINE_ROUNDS)
+
+    @property
+    def prior(self) -> LinearGaussian:
+        """The empirical-Bayes prior N(0, SOLD's second moment + rest I)."""
+        return self.found.prior(NOISE, self.error)
+
+    @cached_property
+    def states(self) -> LinearGaussian:
+        """Eight states: k-means of the offline users' posterior means under the prior.
+
+        A state's covariance is that of its users' posterior means, plus their posterior covariance.
+        """
+        from sklearn.cluster import KMeans
+
+        precision = np.linalg.inv(self.prior.covariances[0])
+        x = self.features
+        posterior = np.linalg.inv(precision + x.swapaxes(1, 2) @ x / NOISE**2)
+        products = x.swapaxes(1, 2) @ self.rewards[:, :, None] / NOISE**2
+        means = (posterior @ products)[:, :, 0]
+        state = KMeans(STATES, n_init=10, random_state=0).fit(means).labels_
+        groups = [np.flatnonzero(state == s) for s in range(STATES)]
+        return LinearGaussian(
+            np.stack([means[users].mean(axis=0) for users in groups]),
+            NOISE,
+            np.stack(
+                [
+                    np.cov(means[users], rowvar=False, bias=True) + posterior[users].mean(axis=0)
+                    for users in groups
+                ]
+            ),
+            np.array([len(users) for users in groups]) / len(means),
+        )
 
 
 @dataclass(frozen=True)
@@ -76,6 +111,8 @@ def learn_offline(truth: FloatArray, n_users: int) -> Offline:
         subspace_distance(found.basis, truth),
         subspace_distance(principal, truth),
         float(np.trace(moment)),
+        x,
+        rewards,
     )
 
 
@@ -105,12 +142,21 @@ def _linear(kind: str, prior: str, known: Offline) -> AnyPolicy:
     if prior == "wide":
         model = LinearGaussian(np.zeros((1, D)), NOISE, np.eye(D)[None])
     elif prior == "EB":
-        model = known.found.prior(NOISE, known.error)
+        model = known.prior
     else:
         model = LinearGaussian(np.zeros((1, D)), NOISE, (known.truth @ known.truth.T)[None])
     if kind == "TS":
         return mmTS(model)
     return mmGreedy(model) if kind == "greedy" else mmBayesUCB(model, QUANTILE)
+
+
+def _states(known: Offline) -> AnyPolicy:
+    return mmTS(known.states)
+
+
+def _certain_states(known: Offline) -> AnyPolicy:
+    model = known.states
+    return mTS(LinearGaussian(model.weights, NOISE, state_prior=model.state_prior))
 
 
 def columns(quick: bool) -> list[Column]:
@@ -144,6 +190,8 @@ def columns(quick: bool) -> list[Column]:
         "mean + 1 sd, EB prior": (partial(_linear, "UCB", "EB"), (14.5, 0.7), (7.3, 0.5)),
         "greedy, EB prior": (partial(_linear, "greedy", "EB"), (15.8, 0.7), (8.8, 0.5)),
         "LinTS, true prior": (partial(_linear, "TS", "true"), (10.9, 0.5), (10.9, 0.5)),
+        "mmTS, 8 states": (_states, (31.3, 1.0), (18.4, 0.9)),
+        "mTS, 8 states": (_certain_states, (66.9, 5.7), (49.5, 5.2)),
     }  # fmt: skip
     found = []
     sizes = ((50, None), (100, None)) if quick else ((200, 0.294), (2000, 0.112))

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
+from latentbandits.policies import choice
 from latentbandits.policies.checked import CheckedPolicy, Choice, LargestScore
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.protocol import BeliefT
@@ -102,6 +103,52 @@ class ScoredPopulation(LargestScore[BeliefT], PopulationPolicy[BeliefT], ABC):
     @abstractmethod
     def _scores(self, belief: BeliefT, context: Any, eligible: BoolArray | None) -> FloatArray:
         """Return the score of every action for the user who asks, `(B, K)`."""
+
+
+class SampledPopulation(PopulationPolicy[BeliefT], ABC):
+    """A population policy that plays the best action of one draw of mean rewards.
+
+    The propensity of an action is its share among `propensity_draws` further draws; 0: none.
+    """
+
+    propensity_draws: int
+
+    @abstractmethod
+    def _draw(
+        self, belief: BeliefT, visit: Visit, n_draws: int, rng: np.random.Generator
+    ) -> FloatArray:
+        """Draw mean rewards of every action for the user who asks, `(B, n_draws, K)`."""
+
+    def _choose(
+        self,
+        belief: BeliefT,
+        context: Any,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        rewards = self._draw(belief, context, 1, rng)[:, 0]
+        action = choice.pick_best(rewards, eligible, rng)
+        state = np.zeros(len(action), np.int64)
+        if not propensity or self.propensity_draws < 1:
+            return Choice(action, state, None, "none")
+        chance = choice.at(self._probabilities(belief, context, eligible, rng).values, action)
+        counted = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
+        return Choice(action, state, counted, "counted")
+
+    def _probabilities(
+        self,
+        belief: BeliefT,
+        context: Any,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        if self.propensity_draws < 1:
+            _, n_actions = self._check_context(context, len(context.user))
+            return ActionProbabilities(np.full((len(context.user), n_actions), np.nan), "none")
+        mask = None if eligible is None else eligible[:, None, :]
+        rewards = choice.restrict(self._draw(belief, context, self.propensity_draws, rng), mask)
+        return ActionProbabilities(choice.shares(choice.best(rewards)).mean(axis=1), "counted")
 
 
 class Ridge(NamedTuple):

@@ -18,12 +18,11 @@ import numpy as np
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit
-from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.decision import Decision
 from latentbandits.policies.population import chunks
 from latentbandits.policies.population.base import (
     PopulationPolicy,
+    SampledPopulation,
     ScoredPopulation,
     Sums,
     add_to_sums,
@@ -130,7 +129,7 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class HierTS(_Hierarchical):
+class HierTS(SampledPopulation[HierBelief], _Hierarchical):
     """Hierarchical Thompson sampling (Hong et al. 2022), exact: draw m, then theta_i given m.
 
     `prior_spread` is the deviation of a user from the mean (S0 = prior_spread^2 I), `hyper_spread`
@@ -170,47 +169,6 @@ class HierTS(_Hierarchical):
         theta = posterior.mean[:, None] + draws @ factor.swapaxes(1, 2)
         rewards: FloatArray = theta @ visit.features.swapaxes(1, 2)
         return rewards
-
-    def _choose(
-        self,
-        belief: HierBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        rewards = self._draw(belief, context, 1, rng)[:, 0]
-        action = choice.pick_best(rewards, eligible, rng)
-        state = np.zeros(len(action), np.int64)
-        if not propensity or self.propensity_draws < 1:
-            return Choice(action, state, None, "none")
-        chance = choice.at(self._probabilities(belief, context, eligible, rng).values, action)
-        counted = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
-        return Choice(action, state, counted, "counted")
-
-    def _probabilities(
-        self,
-        belief: HierBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return counted_probabilities(
-            lambda: self._draw(belief, context, self.propensity_draws, rng),
-            context.features.shape[:2],
-            self.propensity_draws,
-            eligible,
-        )
-
-
-def counted_probabilities(
-    draw: Any, shape: tuple[int, int], n_draws: int, eligible: BoolArray | None
-) -> ActionProbabilities:
-    """Return how often each action is best among drawn rewards `(B, n_draws, K)`; none if 0."""
-    if n_draws < 1:
-        return ActionProbabilities(np.full(shape, np.nan), "none")
-    rewards = choice.restrict(draw(), None if eligible is None else eligible[:, None, :])
-    return ActionProbabilities(choice.shares(choice.best(rewards)).mean(axis=1), "counted")
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,15 +13,12 @@ import numpy as np
 
 from latentbandits.beliefs import states
 from latentbandits.models import checks, history
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.history import Keys
 from latentbandits.models.numerics.normal import log_normal_density
 from latentbandits.models.visit import Visit, check_visit
-from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision
-from latentbandits.policies.population.base import PopulationPolicy, invert
-from latentbandits.policies.population.hierarchical import counted_probabilities
+from latentbandits.policies.decision import Decision
+from latentbandits.policies.population.base import SampledPopulation, invert
 
 
 class ParticleBelief(NamedTuple):
@@ -44,7 +41,7 @@ class Factor(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ParticleMF(PopulationPolicy[ParticleBelief]):
+class ParticleMF(SampledPopulation[ParticleBelief]):
     """Particle Thompson sampling of Kawale et al. (2015), with a corrected particle weight.
 
     decide: a particle at random, U_i drawn given its V (Rao-Blackwell), argmax_j U_i'V_j. update:
@@ -174,37 +171,6 @@ class ParticleMF(PopulationPolicy[ParticleBelief]):
             normals = rng.standard_normal((n, 1, self.rank))
             rewards[:, draw] = (items @ _sample(factor, normals)[:, 0, :, None])[:, :, 0]
         return rewards
-
-    def _choose(
-        self,
-        belief: ParticleBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        rewards = self._draw(belief, context, 1, rng)[:, 0]
-        action = choice.pick_best(rewards, eligible, rng)
-        state = np.zeros(len(action), np.int64)
-        if not propensity or self.propensity_draws < 1:
-            return Choice(action, state, None, "none")
-        chance = choice.at(self._probabilities(belief, context, eligible, rng).values, action)
-        counted = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
-        return Choice(action, state, counted, "counted")
-
-    def _probabilities(
-        self,
-        belief: ParticleBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return counted_probabilities(
-            lambda: self._draw(belief, context, self.propensity_draws, rng),
-            (len(context.user), self.n_items),
-            self.propensity_draws,
-            eligible,
-        )
 
     def _learn(
         self,
