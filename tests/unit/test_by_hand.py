@@ -312,7 +312,7 @@ def test_indices_of_competitive_policies():
         assert decision.action == 1
     wide = UCBC(GaussianArms([[0.1, 0.9], [0.9, 0.1]], noise=0.5), alpha=2.0)
     index = 0.9 + 0.5 * np.sqrt(4.0 * np.log(7) / 5)  # 2 alpha ln t / N, in the seventh round
-    np.testing.assert_allclose(wide._scores(belief, None)[0, 1], index)
+    np.testing.assert_allclose(wide._scores(belief, None, None)[0, 1], index)
 
 
 def test_edges_of_a_sparse_graph_at_one_node_and_at_several():

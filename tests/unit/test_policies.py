@@ -145,7 +145,7 @@ def test_linucb_against_the_textbook():
     for _ in range(60):
         context = rng.normal(size=(1, 5, 3))
         decision = policy.decide(belief, context, rng)
-        found = policy._scores(belief, context)[0]
+        found = policy._scores(belief, context, None)[0]
         np.testing.assert_allclose(found, textbook.indices(context[0]), atol=1e-9)
         reward = rng.normal()
         belief = policy.update(belief, context, decision, [reward])

@@ -335,9 +335,9 @@ def test_populations_side_by_side_are_populations_alone_across_chunks():
                 for b, belief in enumerate(beliefs)
             ]
         visit = Visit(np.full(3, 5), rng.normal(size=(3, 4, 2)))
-        together = policy._scores(batch, visit)
+        together = policy._scores(batch, visit, None)
         for b, belief in enumerate(beliefs):
-            alone = policy._scores(belief, visit[np.array([b])])
+            alone = policy._scores(belief, visit[np.array([b])], None)
             np.testing.assert_allclose(alone[0], together[b], atol=1e-12)
 
 

@@ -148,7 +148,8 @@ def test_the_whole_space_without_error_is_linucb():
         bare = linucb.update(bare, x_t, type(decision).logged(decision.action), reward)
     for combine in ("min", "switch"):
         same = ProBALL(np.eye(4), 0.0, 0.5, 100, combine, ridge=2.0, bound=1.5)
-        np.testing.assert_allclose(same._scores(belief, x), linucb._scores(bare, x), atol=1e-9)
+        found, expected = same._scores(belief, x, None), linucb._scores(bare, x, None)
+        np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def test_the_true_subspace_is_linucb_in_its_own_coordinates():
@@ -162,7 +163,7 @@ def test_the_true_subspace_is_linucb_in_its_own_coordinates():
         rounds=belief.rounds,
     )
     np.testing.assert_allclose(
-        policy._scores(belief, x), small._scores(inner, x @ BASIS), atol=1e-9
+        policy._scores(belief, x, None), small._scores(inner, x @ BASIS, None), atol=1e-9
     )
 
 
@@ -174,7 +175,8 @@ def test_the_switch_happens_where_it_should():
     x = features(1, np.random.default_rng(10))
     for rounds, early in ((24.0, True), (25.0, False)):
         at = belief._replace(rounds=np.array([rounds]))
-        assert np.array_equal(switch._scores(at, x), low._scores(at, x)) == early
+        found, expected = switch._scores(at, x, None), low._scores(at, x, None)
+        assert np.array_equal(found, expected) == early
 
 
 @pytest.mark.parametrize(
