@@ -216,6 +216,9 @@ def test_the_table_of_policies_in_the_readme_is_that_of_the_registry():
     _, _, after = page.partition("registry.as_markdown -->\n")
     shown, _, _ = after.partition("\n<!-- end of policies -->")
     assert shown == registry.as_markdown("session", options=False)
+    _, _, after = page.partition("printed by the same -->\n")
+    shown, _, _ = after.partition("\n<!-- end of population policies -->")
+    assert shown == registry.as_markdown("population", options=False)
 
 
 def test_the_policies_of_the_papers_experiment():
