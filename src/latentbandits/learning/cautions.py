@@ -15,6 +15,9 @@ from latentbandits.learning.side.tables import side_notes
 FAR_FROM_LEVEL = 0.07
 """Distance of an interval's coverage from its level that is worth a warning."""
 
+WORSE = 1e-3
+"""Share by which an error must be above that of the action's mean to be worth a warning."""
+
 ONE_ROW = 0.5
 """Share of users with a single row above which a session teaches almost nothing."""
 
@@ -61,7 +64,7 @@ def _about_log(log: LogSummary) -> list[str]:
 
 def _about_prediction(held_out: Mapping[str, Any]) -> list[str]:
     found = []
-    if held_out["rmse"] > held_out["rmse_of_action_means"]:
+    if held_out["rmse"] > (1 + WORSE) * held_out["rmse_of_action_means"]:
         found.append(
             f"the model predicts held-out rewards worse ({held_out['rmse']:.4g}) than the "
             f"action's mean over all users does ({held_out['rmse_of_action_means']:.4g})"
