@@ -7,6 +7,8 @@ from scipy.stats import lognorm, multivariate_normal
 
 from latentbandits import (
     CLUB,
+    COFIBA,
+    TS,
     TSC,
     UCB1,
     UCBC,
@@ -23,6 +25,7 @@ from latentbandits import (
     LogisticLinear,
     ParticleMF,
     Particles,
+    PerUser,
     Rank1Elim,
     SqrtRewards,
     Visit,
@@ -30,10 +33,12 @@ from latentbandits import (
 from latentbandits.beliefs import quantiles
 from latentbandits.beliefs.lookahead import look_ahead
 from latentbandits.models.arms.gaussian import ArmStatistics
+from latentbandits.models.composed.known import Known
 from latentbandits.models.composed.particle_model import TooFewParticles
 from latentbandits.models.numerics.laws import Component, Normal
 from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.policies import choice, registry
+from latentbandits.policies.population import chunks
 from latentbandits.policies.population.graph import CompleteGraph, SparseGraph
 from latentbandits.policies.population.nmf import factorise
 from latentbandits.policies.rank1 import bernoulli_divergence
@@ -334,3 +339,52 @@ def test_too_few_particles_are_warned_about():
     many._warn(np.array([[10.0]]), 10)
     with pytest.warns(TooFewParticles, match="state 1.*try n_particles=400"):
         many._warn(np.array([[20.0, 9.9]]), 10)
+
+
+def test_the_best_actions_of_a_known_model_share_the_probability():
+    model = Known(GaussianArms([[0.9, 0.9, 0.4], [0.2, 0.8, 0.5]], noise=0.5))
+    weights = np.full((1, 2), 0.5)
+    found = model.probability_best(model.parameters(1), None, None, weights)
+    np.testing.assert_array_equal(found, [[[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]])
+    found = model.probability_best(
+        model.parameters(1), None, np.array([[True, False, True]]), weights
+    )
+    np.testing.assert_array_equal(found, [[[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]])
+
+
+def test_policies_of_single_users_count_rounds():
+    policy = PerUser(TS(n_actions=3), n_users=5)
+    belief = policy.update(policy.init(), Visit(np.array([4])), Decision.logged([1]), [0.5])
+    assert belief.rounds == 1
+
+
+def test_the_longest_text_of_a_policy():
+    text = "mmTS(catch_all=True" + " " * 980 + ")"
+    assert len(text) == 1000
+    assert registry.parse(text).options == {"catch_all": True}
+    with pytest.raises(ValueError, match="at most 1000 characters; got 1001"):
+        registry.parse(text[:-1] + " )")
+
+
+def test_items_of_each_population():
+    policy = COFIBA(n_users=3, items=np.stack([np.eye(2), 2 * np.eye(2)]))
+    assert policy.init(2).rounds.shape == (2,)
+    with pytest.raises(ValueError, match="2"):
+        policy.init(3)
+
+
+def test_rank_one_elimination_keeps_to_eligible_pairs_without_propensities():
+    policy = Rank1Elim(n_rows=2, n_columns=2, horizon=100)
+    eligible = np.array([[False, False, False, True]])
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        decision = policy.decide(policy.init(), None, rng, eligible=eligible, propensity=False)
+        assert (decision.action, decision.propensity) == (3, None)
+
+
+def test_rows_of_one_chunk_and_of_several():
+    values = np.arange(10.0)[:, None]
+    for rows in (10, 4):
+        parts = chunks.split((values,), 1, rows)
+        found = chunks.select(parts, 0, 0, np.array([7, 2, 9]), rows)
+        np.testing.assert_array_equal(found, [[7.0], [2.0], [9.0]])

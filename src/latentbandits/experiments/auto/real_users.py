@@ -38,7 +38,7 @@ _SEED = 100  # added to the seed of the experiment: `fit` holds out other users
 
 
 class Played(NamedTuple):
-    """What `fit` recommends, and the rewards of the users that were set aside."""
+    """The recommendation of `fit`, and the rewards of the users that were set aside."""
 
     auto: str
     replay: Replay

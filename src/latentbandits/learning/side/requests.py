@@ -63,7 +63,7 @@ def check_kind(kind: str, rank: object, transform: object) -> Literal["linear"]:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """What was read about users and rows; the log holds both as numbers."""
+    """The side information of users and rows; the log holds both as numbers."""
 
     log: Log | None
     users: UserAttributes | None
