@@ -32,6 +32,7 @@ from latentbandits import (
 )
 from latentbandits.beliefs import quantiles
 from latentbandits.beliefs.lookahead import look_ahead
+from latentbandits.models import checks, history
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.composed.known import Known
 from latentbandits.models.composed.particle_model import TooFewParticles
@@ -388,3 +389,21 @@ def test_rows_of_one_chunk_and_of_several():
         parts = chunks.split((values,), 1, rows)
         found = chunks.select(parts, 0, 0, np.array([7, 2, 9]), rows)
         np.testing.assert_array_equal(found, [[7.0], [2.0], [9.0]])
+
+
+def test_one_more_state_takes_its_probability_from_all_others():
+    np.testing.assert_allclose(checks.extended_prior(np.array([0.25, 0.75]), 0.2), [0.2, 0.6, 0.2])
+
+
+def test_smearing_is_one_number_or_one_for_each_action():
+    model = GaussianArms([[0.5, 1.0]], noise=0.5)
+    np.testing.assert_array_equal(SqrtRewards(model, [0.1, 0.2]).smearing, [0.1, 0.2])
+    with pytest.raises(ValueError, match="one for each of the model's 2 actions; got 3"):
+        SqrtRewards(model, [0.1, 0.2, 0.3])
+
+
+def test_uniform_numbers_of_a_history_are_those_of_splitmix64():
+    """The published test vector of splitmix64 for the seed 1234567."""
+    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    found = history.uniforms(np.array([1234567], np.uint64), 3)
+    np.testing.assert_allclose(found, [[number / 2**64 for number in expected]], rtol=1e-12)
