@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+
+from latentbandits.replacing import replace_file
 
 Decision = Literal["activate", "keep", "nothing new", "roll back"]
 Outcome = Literal["planned", "done", "dry run", "failed"]
@@ -68,13 +69,8 @@ class Records:
     def write(self, run: Run) -> None:
         """Write a run's record; a crash leaves the old one, or the new one, never half of it."""
         path = self._folder / f"{run.number:06d}.json"
-        fresh = path.with_suffix(".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(asdict(run), file, indent=2, allow_nan=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        text = json.dumps(asdict(run), indent=2, allow_nan=False)
+        replace_file(path, f"{text}\n".encode())
 
     def latest(self, run: Run) -> Run:
         """Return the record of this run as it was last written."""
