@@ -8,6 +8,7 @@ from scipy.stats import lognorm, multivariate_normal
 from latentbandits import (
     CLUB,
     COFIBA,
+    EXP4,
     TS,
     TSC,
     UCB1,
@@ -21,8 +22,10 @@ from latentbandits import (
     GaussianArms,
     GroupedLinUCB,
     HierTS,
+    LinearGaussian,
     Log1pRewards,
     LogisticLinear,
+    MetaTS,
     ParticleMF,
     Particles,
     PerUser,
@@ -385,10 +388,12 @@ def test_rank_one_elimination_keeps_to_eligible_pairs_without_propensities():
 
 def test_rows_of_one_chunk_and_of_several():
     values = np.arange(10.0)[:, None]
-    for rows in (10, 4):
+    for rows in (10, 5, 4):
         parts = chunks.split((values,), 1, rows)
         found = chunks.select(parts, 0, 0, np.array([7, 2, 9]), rows)
         np.testing.assert_array_equal(found, [[7.0], [2.0], [9.0]])
+        (one,) = chunks.take(parts, np.array([7]), rows)
+        np.testing.assert_array_equal(one, [[7.0]])
 
 
 def test_one_more_state_takes_its_probability_from_all_others():
@@ -407,3 +412,26 @@ def test_uniform_numbers_of_a_history_are_those_of_splitmix64():
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     found = history.uniforms(np.array([1234567], np.uint64), 3)
     np.testing.assert_allclose(found, [[number / 2**64 for number in expected]], rtol=1e-12)
+
+
+def test_draws_of_a_population_depend_on_who_was_served():
+    policy = MetaTS(n_users=3, n_features=2)
+    features = np.array([[[1.0, 0.0], [0.0, 2.0]]])
+    keys = {
+        int(policy.update(
+            policy.init(), Visit(np.array([user]), features), Decision.logged([1]), [1.0]
+        ).keys[0])
+        for user in range(3)
+    }  # fmt: skip
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, np.inf])
+def test_rates_of_exponential_weights(rate):
+    with pytest.raises(ValueError, match="rate"):
+        EXP4(GaussianArms([[0.9, 0.1]], noise=0.5), rate=rate)
+
+
+def test_a_covariance_that_is_not_symmetric_is_refused():
+    with pytest.raises(ValueError, match="must be symmetric"):
+        LinearGaussian([[0.0, 0.0]], 0.5, [[[1.0, 0.1], [0.2, 1.0]]])
