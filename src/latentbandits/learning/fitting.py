@@ -151,7 +151,7 @@ def fit(
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """What `fit` is asked for."""
+    """The options of `fit`."""
 
     kind: Kind
     rewards: Rewards | Auto

@@ -1,4 +1,4 @@
-"""Which engine a log is learned on, and the log opened on it."""
+"""Choose the engine that a log is learned on, and open the log on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark's executors do with rows of a log: encode them, and collect them into buckets."""
+"""Functions of Spark's executors: they encode rows of a log and collect them into buckets."""
 
 from __future__ import annotations
 

@@ -43,12 +43,12 @@ class Items(NamedTuple):
 
     @property
     def features(self) -> FloatArray:
-        """What a user's coefficients multiply: vectors, and with biases a one."""
+        """Return the factors of a user's coefficients: vectors, and with biases a one."""
         return self.vectors if self.biases is None else _with_one(self.vectors)
 
     @property
     def offsets(self) -> FloatArray | None:
-        """What is known of rewards without the user; None: nothing."""
+        """Return the part of rewards that is known without the user; None: nothing."""
         return None if self.biases is None else self.biases + self.mean
 
 
@@ -103,7 +103,7 @@ class PrepareRatings:
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """Of a completion; with `replicate`, users have the weights of that bootstrap."""
+    """Settings of a completion; with `replicate`, users have the weights of that bootstrap."""
 
     rank: int
     reg: float
@@ -114,7 +114,7 @@ class Settings:
     replicate: int | None = None
 
     def weigh(self, keys: Keys) -> FloatArray | None:
-        """How often each user counts."""
+        """Return the weight of each user."""
         if self.replicate is None:
             return None
         return user_hash.bootstrap_weights(keys, self.replicate + 1, self.seed)[:, -1]
@@ -220,7 +220,7 @@ class Folded:
 
     @cached_property
     def vectors(self) -> Any:
-        """How the vectors of users are made (`user_vectors.PrepareVectors`)."""
+        """The recipe of the vectors of users (`user_vectors.PrepareVectors`)."""
         from latentbandits.learning.linear.user_vectors import PrepareVectors, metric_root
 
         root = metric_root(self.items.vectors, self.action_counts.astype(np.float64))
