@@ -106,19 +106,22 @@ def cold(mutant: Mutant, tests: list[str], seconds: dict[str, float]) -> Outcome
     """Run tests on a mutant that is imported from its syntax tree."""
 
     def run(report: Callable[[str], None]) -> int:
-        sys.meta_path.insert(0, _MutatedModule(mutant))
-        return int(
-            pytest.main(
-                ["-x", *PYTEST_OPTIONS, *tests], plugins=[QuickHypothesis(), _Reporter(report)]
-            )
-        )
+        reporter = _Reporter(report, _MutatedModule(mutant))
+        options = ["-x", *PYTEST_OPTIONS, *tests]
+        return int(pytest.main(options, plugins=[QuickHypothesis(), reporter]))
 
     return _in_child(run, sum(seconds[test] for test in tests))
 
 
 class _Reporter:
-    def __init__(self, report: Callable[[str], None]) -> None:
-        self._report = report
+    """Puts the mutated module before what pytest imports, and reports the first failure."""
+
+    def __init__(self, report: Callable[[str], None], finder: _MutatedModule) -> None:
+        self._report, self._finder = report, finder
+        sys.meta_path.insert(0, finder)  # for conftest.py
+
+    def pytest_sessionstart(self) -> None:
+        sys.meta_path.insert(0, self._finder)  # before pytest's own import of doctests
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
