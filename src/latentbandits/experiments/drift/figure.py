@@ -36,7 +36,7 @@ _PANELS = {
 }
 """Small multiples: each panel has some policies and the ones that know of switches beside them."""
 
-_KNOWING_COLOURS = ("#d55e00", "#009e73")
+_KNOWING_COLOURS = ("#009e73", "#b07d2b")
 _KIND = "markov"  # piecewise switches give nearly the same lines; the tables have both
 
 
