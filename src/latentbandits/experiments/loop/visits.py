@@ -118,7 +118,7 @@ def served(model: Path, folder: Path, *options: str) -> Iterator[str]:
             process.kill()
 
 
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path, seconds: float = 60.0) -> None:
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path, seconds: float = 180.0) -> None:
     end = time.monotonic() + seconds
     with Client(url, timeout=1.0, retries=0) as client:
         while time.monotonic() < end:
