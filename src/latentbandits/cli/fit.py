@@ -48,6 +48,8 @@ def add_parser(subparsers: Any) -> None:
     known = "columns with what is known about users: a gate P(state | attributes) is learned"
     rows = "columns with features of each row (a*b: an interaction): a mixture of regressions"
     add("--features", nargs="+", default=[], metavar="COL", help=rows)
+    table = "table with a row of attributes for each action: new actions are predicted from theirs"
+    add("--item-features", metavar="TABLE", help=table)
     add("--user-features", nargs="+", default=[], metavar="COL", help=known)
     where = "sum the log in memory, in partitions on disk, or on Spark (default: by its size)"
     add("--engine", choices=("auto", "memory", "out_of_core", "spark"), default="auto", help=where)
@@ -94,6 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
                 names=names,
                 user_features=arguments.user_features,
                 features=arguments.features,
+                item_features=arguments.item_features,
                 seed=arguments.seed,
                 engine=arguments.engine,
                 scratch=arguments.scratch,

@@ -36,6 +36,7 @@ from latentbandits.learning.requests import (
 )
 from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.learning.side import requests as side
+from latentbandits.learning.side.items import learn_items, read_items
 from latentbandits.learning.side.row_learner import RowLearner
 from latentbandits.learning.side.worth import learn_gate
 from latentbandits.learning.tables import TableSource
@@ -84,6 +85,7 @@ def fit(
     names: Mapping[str, str] | None = None,
     user_features: Sequence[str] = (),
     features: Sequence[str] = (),
+    item_features: TableSource | None = None,
     earlier: tuple[Any, Catalogue | None] | None = None,
     seed: int = 0,
     engine: EngineName | Auto = "auto",
@@ -105,8 +107,9 @@ def fit(
     are dropped). `user_features` are columns with what is known about users: the model gets a gate
     P1(s | z), and `decide` takes these attributes by name. `features` are columns with what is
     known about each row (its context, or attributes of its action; `a*b` is an interaction): the
-    model is a mixture of regressions on them, and requests send them by name. `earlier`, a model
-    and its catalogue, is one of the starts of a fit of arms.
+    model is a mixture of regressions on them, and requests send them by name. `item_features` is
+    a table with attributes of the actions, from which new ones are predicted (`POST /v1/actions`).
+    `earlier`, a model and its catalogue, is one of the starts of a fit of arms.
 
     `engine` is where the log is summed: "memory"; "out_of_core", which reads a folder of Parquet
     larger than memory in partitions below the folder `scratch` (or kept in `partitions` for the
@@ -126,7 +129,7 @@ def fit(
     features = features or side.default_features(log, text_format)
     options = Options(
         kind, rewards, transform, states, rank, reg, method, noise, bootstrap, duplicates, names,
-        user_features, features, action, earlier, seed,
+        user_features, features, action, earlier, seed, item_features,
     )  # fmt: skip
     with opened(
         log,
@@ -169,6 +172,7 @@ class Options:
     action: str | None
     earlier: tuple[Any, Catalogue | None] | None
     seed: int
+    item_features: TableSource | None = None
 
 
 def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
@@ -186,6 +190,11 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
         assert beside.log is not None
         raw = engine_of(beside.log)
     attributes = beside.users
+    items = None
+    if options.item_features is not None:
+        if beside.rows is not None:
+            raise LogError("item_features are for models of actions, not together with features")
+        items = read_items(options.item_features, options.action, raw.action_ids)
     form = kind_of(options.kind, raw)
     if beside.rows is not None:
         form = side.check_kind(options.kind, options.rank, transform)
@@ -250,6 +259,10 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
             attributes, selection.learned, learned, kept, held_out, everyone, policy, seed
         )
         learned, gate_report = gated.learned, gated.report
+    item_report = None
+    if items is not None:
+        bar.start("learning what items' attributes say", 1)
+        learned, item_report = learn_items(selection.learned, learned, held_out, items, seed)
     names = _names(everyone.action_ids, options.names)
     vectors = learned.features if beside.rows is None else None  # else requests bring them
     catalogue = Catalogue(everyone.action_ids, names, vectors)
@@ -273,6 +286,7 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
         "held_out": report.of_held_out(selection.judged, kept.summary, held_out),
         "uncertainty": report.of_uncertainty(learned, disagreement, n_fits, seed),
         "user_features": gate_report,
+        "item_features": item_report,
     }
     content["warnings"] = [*selection.warnings, *cautions(raw, learned, content)]
     return Fit(learned.model, catalogue, content)

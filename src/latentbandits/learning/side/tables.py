@@ -11,8 +11,30 @@ from latentbandits.report.report import Table
 
 def side_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return a table for each kind of side information that the fit used."""
-    found = report.get("user_features")
-    return [] if not found else [_worth(found)]
+    tables = []
+    if report.get("user_features"):
+        tables.append(_worth(report["user_features"]))
+    if report.get("item_features"):
+        tables.append(_items(report["item_features"]))
+    return tables
+
+
+def _items(found: Mapping[str, Any]) -> Table:
+    rows: list[tuple[str, ...]] = [
+        (
+            row["vectors"],
+            _estimate(row["reward"], row["stderr"]).lstrip("+"),
+            ""
+            if row["vectors"] == "learned"
+            else _estimate(row["over_learned"], row["over_learned_stderr"]),
+        )
+        for row in found["replay"]
+    ]
+    title = (
+        f"New items by {', '.join(found['columns'])}: {found['explained']:.0%} of what expected "
+        "rewards differ by is predicted; held-out users on items as if new, rounds 1-20"
+    )
+    return Table(title, ("vectors", "reward", "over learned"), rows)
 
 
 def side_notes(report: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,231 @@
+"""Learn new items: a ridge regression from attributes of items to what was learned of them.
+
+The targets are the items' vectors (linear models) or their mean rewards in every state (arms). An
+item counts by n / (n + 10), n its rewards. The ridge has the least leave-one-out error of expected
+rewards; infinity, the average item whatever its attributes, is one of the choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from latentbandits.learning.formats import LogError
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.logs import Log
+from latentbandits.learning.replay import PolicyPlayer, playable_rounds, replay
+from latentbandits.learning.side.encoding import encode, learn_column
+from latentbandits.learning.tables import TableSource, as_text, column_names, read_table
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.items import Items
+from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.composed.transformed import TransformedRewards
+from latentbandits.models.growing import add_arms, add_average, add_vectors
+from latentbandits.policies.greedy import mmGreedy
+from latentbandits.report.estimate import Estimate
+
+RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0, np.inf)
+ROUNDS = 20
+"""Rounds of replay that the reward of new items is stated for."""
+
+_WORTH = 10.0  # rewards at which an item counts half
+_HELD_OUT = 5  # one of so many items is held out for replay
+_MOST_USERS = 500
+
+
+class ItemTable(NamedTuple):
+    """Attributes of items, encoded, in the order of the log's actions."""
+
+    encoder: Encoder
+    encoded: FloatArray  # (n_actions, len(encoder)); zeros for items that the table lacks
+    known: Any  # (n_actions,): whether the table has the item
+    left_out: list[str]  # columns that cannot be encoded
+
+
+def read_items(source: TableSource, action: str | None, action_ids: Sequence[str]) -> ItemTable:
+    """Read a table with one row for each item: the column of ids, and attributes in all others.
+
+    The column of ids has the name of the log's column of actions, or is "action" or "id".
+    """
+    names = column_names(source)
+    column = next((name for name in (action, "action", "id") if name in names), None)
+    if column is None:
+        raise LogError(
+            f"--item-features needs a column of ids, named {action or 'action'} or id; its columns "
+            f"are {', '.join(names)}"
+        )
+    others = [name for name in names if name != column]
+    if not others:
+        raise LogError(f"--item-features has no columns beside {column}: nothing is known of items")
+    table = read_table(source, [column, *others], text=(column,)).frame
+    ids = as_text(table[column])
+    repeated = ids.filter(ids.is_duplicated())
+    if len(repeated):
+        raise LogError(
+            f"--item-features has {len(repeated.unique()):,} ids in several rows, for instance "
+            f"{repeated[0]!r}: give one row for each item"
+        )
+    wanted = pl.DataFrame({"wanted": list(action_ids)})
+    table = wanted.join(
+        table.with_columns(ids.alias("wanted"), pl.lit(True).alias("is there")),
+        on="wanted", how="left", maintain_order="left",
+    )  # fmt: skip
+    known = table["is there"].fill_null(False).to_numpy().astype(np.bool_)
+    if known.sum() < 2:
+        raise LogError(
+            f"--item-features has {int(known.sum())} of the log's {len(action_ids):,} actions in "
+            f"its column {column}: are these the same ids?"
+        )
+    columns, left_out, reasons = [], [], []
+    for name in others:
+        try:
+            columns.append(learn_column(table.filter(pl.col("is there"))[name], name))
+        except LogError as error:
+            left_out.append(name)
+            reasons.append(str(error))
+    if not columns:
+        raise LogError(f"no column of --item-features can be used: {reasons[0]}")
+    encoder = Encoder(tuple(columns))
+    encoded = np.zeros((len(action_ids), len(encoder)))
+    encoded[known] = encode(encoder, table.filter(pl.col("is there")))
+    return ItemTable(encoder, encoded, known, left_out)
+
+
+class ItemFit(NamedTuple):
+    """A regression and its leave-one-out error."""
+
+    items: Items
+    ridge: float
+    explained: float  # share of the variance of expected rewards, for items left out
+
+
+def targets(learned: Learned) -> tuple[FloatArray, FloatArray]:
+    """Return what was learned of every item, `(n_actions, d)`, and the metric (d, d) in which a
+    squared distance is a squared difference of expected rewards.
+    """
+    model = learned.model
+    inner: Any = model.model if isinstance(model, TransformedRewards) else model
+    prior = np.exp(inner.log_state_prior[0])
+    if learned.features is None:
+        return inner.expected_rewards(None)[0].T, np.diag(prior)
+    d = learned.features.shape[1]
+    second = np.zeros((d, d))
+    width = inner.weights.shape[1]
+    for share, mean, covariance in zip(prior, inner.weights, inner.covariances, strict=True):
+        second[:width, :width] += share * (np.outer(mean, mean) + covariance)
+    if width < d:  # a known offset in log-odds
+        second[width, width] = 1.0
+    return learned.features, second
+
+
+def fit_items(learned: Learned, table: ItemTable, rows: Any) -> ItemFit:
+    """Return the regression from the items marked in `rows` (n_actions,)."""
+    vectors, metric = targets(learned)
+    used = rows & table.known & (learned.counts > 0)
+    v, counts = vectors[used], learned.counts[used].astype(np.float64)
+    f = np.concatenate([np.ones((len(v), 1)), table.encoded[used]], axis=1)
+    weight = counts / (counts + _WORTH)
+    best: ItemFit | None = None
+    error = np.inf
+    centre = weight @ v / weight.sum()
+    total = float(weight @ np.einsum("ni,ij,nj->n", v - centre, metric, v - centre))
+    for ridge in RIDGES:
+        penalty = np.full(f.shape[1], 1e12 if ridge == np.inf else ridge)
+        penalty[0] = 0.0
+        precision = np.linalg.inv((f * weight[:, None]).T @ f + np.diag(penalty))
+        w = precision @ (f * weight[:, None]).T @ v
+        leverage = weight * np.einsum("ni,ij,nj->n", f, precision, f)
+        left = (v - f @ w) / np.maximum(1 - leverage, 1e-6)[:, None]
+        found = float(weight @ np.einsum("ni,ij,nj->n", left, metric, left))
+        if found < error:
+            error = found
+            covariance = (left * weight[:, None]).T @ left / weight.sum()
+            items = Items(table.encoder, w, covariance, precision)
+            best = ItemFit(items, ridge, 1 - found / total if total > 0 else 0.0)
+    assert best is not None
+    return best
+
+
+def learn_items(
+    selected: Learned, learned: Learned, held_out: Log, table: ItemTable, seed: int
+) -> tuple[Learned, dict[str, Any]]:
+    """Return the model with its regression of items, and the report on it.
+
+    `selected` is the model of the users kept; the users held out judge new items by replay.
+    """
+    everything = np.ones(len(table.known), np.bool_)
+    found = fit_items(learned, table, everything)
+    report = {
+        "columns": list(table.encoder.names),
+        "left_out_columns": table.left_out,
+        "items": int(table.known.sum()),
+        "items_without_attributes": int((~table.known).sum()),
+        "ridge": None if found.ridge == np.inf else found.ridge,
+        "explained": found.explained,
+        "replay": reward_of_new(selected, table, held_out, seed),
+    }
+    return replace(learned, model=with_parts(learned.model, items=found.items)), report
+
+
+def reward_of_new(
+    learned: Learned, table: ItemTable, held_out: Log, seed: int
+) -> list[dict[str, Any]]:
+    """Replay held-out users on items that the regression did not see, as if they were new.
+
+    A round offers rows of these items alone. Rewards of rounds 1-20 with learned vectors, with
+    predicted ones, and with those of the average item; differences from learned are paired.
+    """
+    rng = np.random.default_rng(seed)
+    usable = table.known & (learned.counts > 0)
+    new = np.zeros(len(usable), np.bool_)
+    places = rng.permutation(np.flatnonzero(usable))
+    new[places[: max(len(places) // _HELD_OUT, 1)]] = True
+    log = held_out.of_events(new[held_out.actions])
+    log = log.of_users(np.arange(min(log.n_users, _MOST_USERS)))
+    if int(usable.sum() - new.sum()) < 3 or not playable_rounds(log).any():
+        return []
+    items = fit_items(learned, table, ~new).items
+    ids = [str(i) for i in range(len(new))]
+    catalogue = Catalogue(ids, None, learned.features)
+    names = [f"new {i}" for i in np.flatnonzero(new)]
+    vectors, covariances = items.predict_encoded(table.encoded[new])
+    if learned.features is None:
+        variances = np.diagonal(covariances, axis1=1, axis2=2)
+        predicted = add_arms(learned.model, catalogue, names, vectors.T, variances.T)
+    else:
+        predicted = add_vectors(learned.model, catalogue, names, vectors, covariances)
+    moved = np.arange(len(new))
+    moved[new] = len(new) + np.arange(int(new.sum()))
+    variants = {
+        "learned": ((learned.model, catalogue), log),
+        "predicted": (predicted, _as(log, moved, predicted[1])),
+    }
+    average = add_average(learned.model, catalogue, names)
+    variants["average"] = (average, _as(log, moved, average[1]))
+    rewards = {}
+    for name, ((model, own), seen) in variants.items():
+        player = PolicyPlayer(mmGreedy(model), len(own), own.features)
+        played = replay({"mmGreedy": player}, seen, most_rounds=ROUNDS, seed=seed)
+        rewards[name] = np.nanmean(played.rewards["mmGreedy"], axis=1)
+    rows = []
+    for name, found in rewards.items():
+        lead = Estimate.of(found - rewards["learned"])
+        whole = Estimate.of(found)
+        rows.append(
+            {
+                "vectors": name, "reward": whole.mean, "stderr": whole.stderr,
+                "over_learned": lead.mean, "over_learned_stderr": lead.stderr, "users": len(found),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def _as(log: Log, moved: Any, catalogue: Catalogue) -> Log:
+    """Return the log with its new items numbered as those that were added."""
+    return replace(log, actions=moved[log.actions], action_ids=catalogue.ids)
