@@ -229,3 +229,21 @@ def test_columns_that_say_nothing_are_refused(columns, message):
     }
     with pytest.raises(LogError, match=message):
         fit(table, user_features=columns, bootstrap=0)
+
+
+def test_simulated_users_have_attributes_and_policies_are_told():
+    from latentbandits import simulate
+    from latentbandits.environments import UsersOfModel
+
+    model = with_parts(
+        GaussianArms([[0.9, 0.1], [0.1, 0.9]], noise=0.5),
+        gate=Gate(
+            Encoder((Category("country", ("AT", "DE"), (0.5, 0.5)),)),
+            np.array([[0.0, 4.0], [0.0, -4.0]]),
+            ({"country": "AT"}, {"country": "DE"}),
+        ),
+    )
+    options = {"n_runs": 500, "horizon": 2, "seed": 1, "first_rounds": 1, "last_rounds": 1}
+    told = simulate({"mTS": mTS}, UsersOfModel(model), **options)["mTS"].regret.mean
+    untold = simulate({"mTS": mTS}, UsersOfModel(model, told=False), **options)["mTS"].regret.mean
+    assert told < 0.2 * untold

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latentbandits.environments.protocol import Round
+from latentbandits.models.attributes.columns import Row
+from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
 from latentbandits.models.protocol import Context, Generative, KnownModel
 from latentbandits.models.support import BINARY
@@ -22,10 +24,14 @@ Contexts: TypeAlias = NDArray[Any]
 class UsersOfModel:
     """Each run is a user: a state of P1(s), then parameters of that state's prior.
 
+    Users of a model with a gate have attributes, drawn from those that the gate keeps, and a state
+    of P1(s | z); policies are told the attributes unless `told` is False.
+
     Args:
         model: any model of the library; with instances for `n` sessions it serves n runs.
         contexts: for models with features: a catalogue or a pool of contexts (see `Contexts`).
         offered: items of the catalogue that a round offers, drawn with replacement.
+        told: whether policies are told the attributes of users, where the model has a gate.
 
     >>> from latentbandits import BernoulliArms
     >>> users = UsersOfModel(BernoulliArms([[2.0, 1.0]], 1.0))
@@ -37,6 +43,7 @@ class UsersOfModel:
     model: KnownModel
     contexts: ArrayLike | None = None
     offered: int = 20
+    told: bool = True
 
     def __post_init__(self) -> None:
         positive_count("offered", self.offered)
@@ -50,7 +57,13 @@ class UsersOfModel:
         return isinstance(_inner(self.model), Generative)
 
     def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> UserInstances:
-        prior = np.exp(self.model.log_state_prior)
+        log_prior, users = self.model.log_state_prior, None
+        gate = part(self.model, "gate")
+        if gate is not None and gate.sample:
+            chosen = rng.integers(len(gate.sample), size=n_runs)
+            users = tuple(gate.sample[i] for i in chosen)
+            log_prior = gate.log_prior(users, log_prior)
+        prior = np.exp(log_prior)
         state = (rng.random((n_runs, 1)) >= prior.cumsum(axis=1)[:, :-1]).sum(axis=1)
         drawn: tuple[Any, ...]
         if self.model.transition is not None:  # a moving state comes back to its own parameters
@@ -61,7 +74,8 @@ class UsersOfModel:
         else:
             drawn, path = (_draw(self.model, state, rng),), None
         pool: Any = self.contexts
-        return UserInstances(self.model, drawn, path, pool, self.offered, n_runs)
+        known = users if self.told else None
+        return UserInstances(self.model, drawn, path, pool, self.offered, n_runs, known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +88,7 @@ class UserInstances:
     contexts: Contexts | None
     offered: int
     n_runs: int
+    user_features: tuple[Row, ...] | None = None  # attributes of each run's user
 
     @property
     def repeats(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -13,7 +13,9 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from latentbandits.environments.protocol import Environment, Round
+from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
+from latentbandits.policies.begin import begin
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Recorder
 from latentbandits.simulation.results import Results, Windows
@@ -138,8 +140,9 @@ def _run(jobs: list[_Job], executor: Executor | None) -> Iterator[ChunkResult]:
 def _play(job: _Job) -> ChunkResult:
     instances = job.environment.start(job.n_runs, job.horizon, job.stream("instances"))
     rounds = job.stream("rounds")
+    users = getattr(instances, "user_features", None) or [None] * job.n_runs
     players = [
-        _Player(name, _make(given, instances.model), job.n_runs, job.stream(f"policy {name}"))
+        _Player(name, _make(given, instances.model), users, job.stream(f"policy {name}"))
         for name, given in job.policies.items()
     ]
     recorder = Recorder([p.name for p in players], job.n_runs, job.horizon, job.windows)
@@ -166,12 +169,18 @@ def _make(given: AnyPolicy | PolicyMaker, model: Any) -> AnyPolicy:
 class _Player:
     """A policy with the beliefs and random stream of its chunk."""
 
-    def __init__(self, name: str, policy: AnyPolicy, n_runs: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        name: str,
+        policy: AnyPolicy,
+        users: Sequence[Row | None],
+        rng: np.random.Generator,
+    ) -> None:
         self.name = name
         self._policy = policy
-        self._belief = policy.init(n_runs)
+        self._belief = begin(policy, users)
         self._rng = rng
-        self._runs = np.arange(n_runs)
+        self._runs = np.arange(len(users))
         self._pulls: IntArray | None = None  # (n_runs, n_actions)
 
     def play(self, outcome: Round, kept: FloatArray | None) -> IntArray:
