@@ -58,5 +58,5 @@ def main(url: str = "http://127.0.0.1:8000", n_customers: int = 100) -> np.ndarr
 
 # %%
 if __name__ == "__main__":
-    means = main(*sys.argv[1:2])
+    means = main(sys.argv[1]) if len(sys.argv) > 1 else main()
     print(" ".join(f"round {i + 1}: {mean:.1f}" for i, mean in enumerate(means)))

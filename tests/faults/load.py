@@ -161,6 +161,7 @@ def audit(book: Book, service: RunningService, store: str, models: dict[str, Any
             applied = [
                 e for e in history if e.current is not None and e.current.status == "applied"
             ]
+            assert "rewards" in view, f"session {name}: {view}"
             wrong += view["rewards"] != len(applied)
             expected = replayed(models[view["model"]], applied)
             worst = max(worst, difference(view["belief"], expected))

@@ -7,9 +7,7 @@ import random
 import shutil
 from pathlib import Path
 
-import numpy as np
-
-from latentbandits import GaussianArms, save
+from latentbandits import save
 from latentbandits.serving.engine.library import read_artefact
 from tests.faults.load import Book, arms, audit, client, linear, saved_models
 from tests.faults.table import Result
@@ -45,9 +43,8 @@ def _bad_models(models: Path, good: str) -> list[str]:
     cut = models / "cut" / "arrays.safetensors"
     cut.write_bytes(cut.read_bytes()[:-40])
     (models / "headless" / "manifest.json").unlink()
-    save(GaussianArms(np.ones((2, 2)), 0.5), models / "narrow")
     save(linear(0), models / "linear")
-    return ["flipped", "cut", "headless", "narrow", "linear", "missing"]
+    return ["flipped", "cut", "headless", "linear", "missing"]
 
 
 async def _swap(

@@ -11,6 +11,7 @@ import pytest
 from latentbandits import Decision, mmTS
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.sessions import SLICE, Rebuilding
+from latentbandits.serving.engine.values import DecisionRequest
 from latentbandits.serving.errors import StoreUnavailable
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
@@ -167,4 +168,27 @@ def test_a_chain_of_merges(tmp_path: Path, direction: str) -> None:
         driver.engine.sessions.clear()
     assert driver.ask("s7").round == n + 1
     assert driver.delete("s5").sessions == n
+    store.close()
+
+
+def test_a_session_that_migrates_there_and_back_while_it_is_rebuilt(tmp_path: Path) -> None:
+    """A part of the replay is committed under the other model: the cached row must not be used."""
+    store = SqliteStore(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store, policy="mmTS", snapshot_rounds=0)
+    driver.play("ann", SLICE + 20, np.random.default_rng(4))
+    key = driver.engine.sessions._keys["ann"]
+    sessions = driver.engine.sessions
+    sessions.deferring = True
+    driver.activate(pack(OTHER_ARMS, "other"), "migrated")
+    with pytest.raises(Rebuilding):
+        driver.decide(DecisionRequest("ann"))
+    with driver.engine.transaction():
+        assert not sessions.rebuild(key, 0.0)  # begun, and committed under the other model
+    driver.activate(pack(ARMS, "model"), "migrated")
+    sessions.deferring = False
+    driver.play("ann", 2, np.random.default_rng(5))
+    with driver.engine.transaction():
+        row = store.session(key)  # raises Damaged where the checksum is of another row
+        assert row is not None
+        assert (row.model, row.rewards) == (driver.engine.library.active.model, SLICE + 22)
     store.close()

@@ -280,6 +280,9 @@ class Sessions:
             row, model=model, activation=self._library.active.order, probabilities=b""
         )
         self._store.put_session(moved)
+        # The cached row is no longer the store's: a replay may be committed before it is done.
+        self._before.setdefault(row.key, self._cache.get(row.key))
+        self._pop(row.key)
         return moved
 
     # beliefs

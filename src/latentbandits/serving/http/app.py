@@ -171,10 +171,18 @@ class Handler:
         finally:
             service.body_bytes -= len(data)
         if endpoint.scope == "admin" and caller is not None:
-            details = {**given, **({} if body is None else msgspec.to_builtins(body))}
+            details = {**given, **_details(body)}
             service.audit.note(caller.name, endpoint.handle.__name__, details, status)
         service.metrics.observe(endpoint.path, status, time.perf_counter() - start)
         return status, content, extra
+
+
+def _details(body: Any) -> dict[str, Any]:
+    """Return the body of a request for the audit log."""
+    told = msgspec.to_builtins(body)
+    if isinstance(told, dict):
+        return told
+    return {} if told is None else {"requests": told}
 
 
 async def _send(send: Send, status: int, content: bytes, extra: RawHeaders) -> None:

@@ -26,7 +26,9 @@ class Audit:
 
     def note(self, key: str, action: str, details: dict[str, Any], status: int) -> None:
         """Write a line to the disk; `key` is the name of the caller's key, never the key."""
-        entry = {"time": time.time(), "key": key or None, "action": action, **details}
+        if "action" in details:  # of the catalogue
+            details = {**details, "id": details["action"]}
+        entry = {**details, "time": time.time(), "key": key or None, "action": action}
         line = msgspec.json.encode({**entry, "status": status})
         _log.info("%s", line.decode())
         if self._descriptor is not None:
