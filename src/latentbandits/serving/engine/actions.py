@@ -252,7 +252,7 @@ class FeaturedActions:
     def _by_name(self, actions: Sequence[str] | None, features: Brought) -> Any:
         """Return rows of numbers for features that may be given by name."""
         assert not isinstance(features, Mapping)
-        if not any(isinstance(row, Mapping) for row in features):
+        if set(map(type, features)) <= {list, tuple}:  # quicker than to ask each for a Mapping
             return features
         encoder = self._encoder
         if encoder is None:

@@ -151,6 +151,8 @@ class Decisions:
     def settle(self) -> None:
         """Choose and log all decisions that wait."""
         waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
         for one, chosen in zip(waiting, self.choose(waiting), strict=True):
             one.answer = self._log(one, chosen)
 
