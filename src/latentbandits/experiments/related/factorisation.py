@@ -21,6 +21,7 @@ from latentbandits.policies.protocol import AnyPolicy
 
 USERS, ITEMS, RANK, NOISE, ROUNDS = 50, 60, 3, 0.25, 10_000
 KNOWN = "TS, item factors known"
+MOMENTS = "TS, item factors and moments of users known"
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,9 @@ def _column(
 
     ts = TS(ITEMS, NOISE, 0.5, (1 / 12) ** 0.5)
     particles = dict(rank=RANK, noise=NOISE, centre=0.5, user_spread=0.5, item_spread=0.5)
-    # The prior of a user's weights has the moments of the Dirichlet distribution.
+    # The reference's prior of a user's weights is taken to be N(0, I), as in particle Thompson
+    # sampling with its defaults. A prior with the moments of the Dirichlet law does better.
+    plain = LinearGaussian(np.zeros((1, RANK)), NOISE, np.eye(RANK)[None])
     moment = (np.eye(RANK) - 1 / RANK) / RANK / (RANK * concentration + 1) + 1e-9 * np.eye(RANK)
     factors = LinearGaussian(np.full((1, RANK), 1 / RANK), NOISE, moment[None])
     policies: dict[str, AnyPolicy] = {
@@ -78,11 +81,12 @@ def _column(
         "ParticleMF, weights as printed": PrintedParticleMF(USERS, ITEMS, **particles),  # type: ignore[arg-type]
         "NMFBandit": NMFBandit(USERS, ITEMS, RANK),
         "ridge ALS": RidgeALS(USERS, ITEMS, RANK),
-        KNOWN: PerUser(mmTS(factors), USERS),
+        KNOWN: PerUser(mmTS(plain), USERS),
+        MOMENTS: PerUser(mmTS(factors), USERS),
     }
     rows = {}
     for name, policy in policies.items():
-        world = Population(users, items, NOISE, item_ids=name != KNOWN)
+        world = Population(users, items, NOISE, item_ids=name not in (KNOWN, MOMENTS))
         rows[name] = Row(world, _always(policy), references.get(name))
     return Column(f"c={concentration:g}", rows, runs, rounds)
 
