@@ -18,7 +18,7 @@ from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 Duplicates = Literal["keep", "mean", "last", "drop"]
-"""What is done with several rewards of one user for one action."""
+"""Rules for several rewards of one user for one action."""
 
 DUPLICATES: dict[Duplicates, str] = {
     "keep": "each is kept as a reward of its own",

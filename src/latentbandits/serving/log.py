@@ -10,7 +10,7 @@ import numpy as np
 from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.ids import decision_id
 from latentbandits.serving.engine.library import ActionNames
-from latentbandits.serving.engine.sessions import decode_user, floats
+from latentbandits.serving.engine.live import decode_user, floats
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.log_entries import LogEntry, RewardEntry
 from latentbandits.serving.records import FALLBACK, DecisionRow, LoggedEvent, RewardRow

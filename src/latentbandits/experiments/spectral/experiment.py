@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SIZES = (2_500, 5_000, 10_000, 20_000)
 LOGS = 10
 TOLERANCE = 0.1
-"""Of the power -1/2."""
+"""The fitted power may differ from -1/2 by this much."""
 
 
 class SpectralExperiment:

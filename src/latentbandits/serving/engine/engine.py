@@ -18,11 +18,12 @@ from latentbandits.serving.engine.ids import (
     parse_decision_id,
 )
 from latentbandits.serving.engine.library import Library, ServedModel
+from latentbandits.serving.engine.live import Live, floats
 from latentbandits.serving.engine.new_actions import NewAction, extended
 from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
 from latentbandits.serving.engine.rewards import Rewards, Told
-from latentbandits.serving.engine.sessions import Live, Sessions, floats
+from latentbandits.serving.engine.sessions import Sessions
 from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.engine.statistics import Changes, Statistics
 from latentbandits.serving.engine.totals import STATISTICS, read_totals

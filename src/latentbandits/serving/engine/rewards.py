@@ -12,9 +12,10 @@ import numpy as np
 from latentbandits.models.trees import concatenate, separate
 from latentbandits.serving.engine.actions import LARGE, Recalled
 from latentbandits.serving.engine.ids import OrderSequence
+from latentbandits.serving.engine.live import Live, state_probabilities
 from latentbandits.serving.engine.rates import Rates
 from latentbandits.serving.engine.replay import learn, learn_together, recall
-from latentbandits.serving.engine.sessions import Live, Sessions, state_probabilities
+from latentbandits.serving.engine.sessions import Sessions
 from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.engine.statistics import Changes
 from latentbandits.serving.engine.values import Rewarded, RewardReport

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from latentbandits.beliefs.encoding import BeliefError, decode, encode
 from latentbandits.models.attributes.parts import part
-from latentbandits.policies.begin import begin, gate_of
-from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.serving.engine.groups import Group, group_of
 from latentbandits.serving.engine.ids import OrderSequence
-from latentbandits.serving.engine.library import GroupPolicy, Library, ServedModel
+from latentbandits.serving.engine.library import Library, ServedModel
+from latentbandits.serving.engine.live import (
+    Live,
+    encode_user,
+    first_belief,
+    floats,
+    state_probabilities,
+)
 from latentbandits.serving.engine.replay import replay
 from latentbandits.serving.engine.reward_range import RewardRange
 from latentbandits.serving.engine.statistics import Changes
@@ -41,65 +45,6 @@ class Rebuilding(Exception):  # noqa: N818 - the operation is to be tried again,
     def __init__(self, key: int) -> None:
         super().__init__(f"session {key} is being rebuilt from its log")
         self.key = key
-
-
-class Live(NamedTuple):
-    """A session with its belief, which holds the first `learned` of its rewards.
-
-    `served` is the session's model, or that model grown by actions that it lacks.
-    """
-
-    row: SessionRow
-    served: ServedModel
-    group: GroupPolicy
-    belief: Any
-    probabilities: list[float]
-    learned: int = 0
-    learned_to: int = -1  # `applies_at` of the last of them
-    played_new: bool = False  # some of these are of actions that the model lacks
-
-    @property
-    def policy(self) -> AnyPolicy:
-        return self.group.policy
-
-    def with_belief(
-        self,
-        row: SessionRow,
-        belief: Any,
-        probabilities: list[float],
-        learned: int,
-        learned_to: int,
-        played: Iterable[DecisionRow] = (),
-    ) -> Live:
-        """Return the session with this belief, which learned from the decisions `played` too."""
-        new = self.served.space.new
-        return Live(
-            row,
-            self.served,
-            self.group,
-            belief,
-            probabilities,
-            learned,
-            learned_to,
-            self.played_new or (bool(new) and any(one.action in new for one in played)),
-        )
-
-    def with_row(self, row: SessionRow) -> Live:
-        return self._replace(row=row)
-
-    def fits(self, row: SessionRow) -> bool:
-        """Return whether this belief, with the rewards that came since, is that of `row`."""
-        mine = self.row
-        return mine.model == row.model and mine.revision == row.revision
-
-
-def state_probabilities(policy: AnyPolicy, belief: Any, n: int = 1) -> list[list[float]]:
-    """Return P(s) of `n` sessions; one certain state where the policy does not give them."""
-    of_belief = getattr(policy, "state_probabilities", None)
-    if of_belief is None:
-        return [[1.0]] * n
-    probabilities: list[list[float]] = of_belief(belief).tolist()
-    return probabilities
 
 
 class Sessions:
@@ -197,7 +142,7 @@ class Sessions:
             reward_sum=0.0,
             last_order=key,
             probabilities=b"",
-            user_features=None if user is None else _encode_user(user),
+            user_features=None if user is None else encode_user(user),
         )
         if user is not None:
             self._check_user(activation.model, user)
@@ -523,32 +468,8 @@ def _decoded(fresh: Live, snapshot: SnapshotRow) -> Live:
     return fresh.with_belief(fresh.row, belief, states, snapshot.learned, snapshot.learned_to)
 
 
-def first_belief(policy: AnyPolicy, row: SessionRow) -> Any:
-    """Return the belief of a session without rewards: the prior given its user's attributes.
-
-    Attributes that this model's gate lacks, after a change of models, are left out.
-    """
-    user = decode_user(row.user_features)
-    gate = None if user is None else gate_of(policy)
-    if user is None or gate is None:
-        return policy.init(1)
-    known = {name: value for name, value in user.items() if name in gate.names}
-    try:
-        return begin(policy, [known])
-    except ValueError:  # a value of another kind than this gate's
-        return policy.init(1)
-
-
-_encode_user = msgspec.json.Encoder(order="sorted").encode
-
-
-def decode_user(data: bytes | None) -> dict[str, Any] | None:
-    """Return the attributes of a session's user, by name."""
-    return None if data is None else msgspec.json.decode(data, type=dict[str, Any])
-
-
 def _check_same(row: SessionRow, user: Mapping[str, Any]) -> None:
-    if row.user_features != _encode_user(user):
+    if row.user_features != encode_user(user):
         began = row.user_features.decode() if row.user_features else "none"
         raise Conflict(
             f"session {row.name!r} began with the user_features {began}, which hold for the whole "
@@ -565,11 +486,3 @@ def _too_short(row: SessionRow) -> Damaged:
 
 def _size(live: Live) -> int:
     return _OVERHEAD + live.group.belief_bytes
-
-
-def floats(data: bytes) -> list[float]:
-    return array("d", data).tolist()
-
-
-def as_bytes(values: list[float]) -> bytes:
-    return array("d", values).tobytes()

@@ -40,7 +40,7 @@ from latentbandits.serving.http.service import Service
 from latentbandits.serving.settings import is_loopback
 
 Background: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
-"""What runs in the event loop as long as the app does."""
+"""A task that runs in the event loop as long as the app does."""
 
 RawHeaders: TypeAlias = dict[bytes, bytes]
 Answered: TypeAlias = tuple[int, bytes, RawHeaders]

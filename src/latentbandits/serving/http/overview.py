@@ -10,7 +10,7 @@ import numpy as np
 from latentbandits.evaluation.intervals import sequence_width
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.groups import HOLDOUT, MAIN
-from latentbandits.serving.engine.sessions import floats
+from latentbandits.serving.engine.live import floats
 from latentbandits.serving.engine.statistics import GroupTotals, RoundTotals, Statistics, combined
 from latentbandits.serving.engine.totals import STATISTICS
 from latentbandits.serving.http.messages import (

@@ -10,7 +10,7 @@ import numpy as np
 from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.engine import SessionDetails
 from latentbandits.serving.engine.library import ModelSummary
-from latentbandits.serving.engine.sessions import decode_user
+from latentbandits.serving.engine.live import decode_user
 from latentbandits.serving.http.messages import Event, ModelView, SessionView
 from latentbandits.serving.log import event_fields
 
