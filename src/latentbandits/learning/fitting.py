@@ -177,19 +177,10 @@ class Options:
 
 def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
     """Choose, learn and judge on a log that is open."""
-    raw, seed, transform, rewards = found.engine, options.seed, options.transform, options.rewards
-    beside = side.Side(None, None, None)
-    if options.user_features or options.features:
-        if found.read is None:
-            raise LogError(
-                f"features and user_features are learned in memory, not on the engine {raw.name}: "
-                "leave them out, or learn from a sample of users with the engine memory"
-            )
-        columns = options.user_features, options.features, options.action
-        beside = side.read_side(found.read, *columns)
-        assert beside.log is not None
-        raw = engine_of(beside.log)
-    attributes = beside.users
+    seed, transform, rewards = options.seed, options.transform, options.rewards
+    columns = options.user_features, options.features, options.action
+    beside = side.learn_side(found.engine, *columns)
+    raw, attributes = beside.log, beside.users
     items = None
     if options.item_features is not None:
         if beside.rows is not None:

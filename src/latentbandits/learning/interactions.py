@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from latentbandits.learning.engines.engine import Engine
+from latentbandits.learning.engines.further_columns import MORE
 from latentbandits.learning.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.logs import Log, read_log_with
 from latentbandits.learning.tables import TableSource, as_text, column_names, read_table
@@ -21,7 +22,6 @@ USER_FEATURES = "user_features"
 """The column of an export with the attributes of the session's user, as JSON."""
 
 _USERS = ("user", "session")
-_MORE = "more:"  # before the names of further columns, while tables are put together
 
 
 class Interactions(NamedTuple):
@@ -140,10 +140,10 @@ def read_interactions(
         "user",
         "action",
         "reward",
-        [_MORE + name for name in more],
+        [MORE + name for name in more],
         order="order" if has_order else None,
     )
-    beside = beside.rename({_MORE + name: name for name in more})
+    beside = beside.rename({MORE + name: name for name in more})
     replaced = total - len(decisions) - _plain(frames)
     return Interactions(log, n_missing, unrewarded, replaced, beside)
 
@@ -215,7 +215,7 @@ def _frame(
             if ordered is None
             else ordered,
             "id": pl.Series([None] * len(table), dtype=pl.String) if ids is None else ids,
-            **{_MORE + name: _beside(table, name) for name in more},
+            **{MORE + name: _beside(table, name) for name in more},
         }
     )
 

@@ -48,6 +48,7 @@ class Log:
     known_keys: Keys | None = None  # (n_users,): hashes of the ids, where they are known
     features: FloatArray | None = None  # (n_events, n_features): of each row
     attributes: FloatArray | None = None  # (n_users, n_attributes): of each user
+    beside: pl.DataFrame | None = None  # one row for each event: further columns as they were read
 
     def __post_init__(self) -> None:
         for array in (self.users, self.actions, self.rewards):
@@ -121,6 +122,7 @@ class Log:
             known_keys=self.known_keys,
             features=_taken(self.features, place),
             attributes=self.attributes,
+            beside=None if self.beside is None else self.beside[place],
         )
 
     def of_users(self, chosen: IntArray) -> Log:
@@ -139,6 +141,7 @@ class Log:
             self.keys[chosen],
             features=_taken(self.features, events),
             attributes=_taken(self.attributes, chosen),
+            beside=None if self.beside is None else self.beside[events],
         )
 
     def of_events(self, chosen: NDArray[np.bool_]) -> Log:
@@ -153,6 +156,7 @@ class Log:
             self.known_keys,
             features=_taken(self.features, chosen),
             attributes=self.attributes,
+            beside=None if self.beside is None else self.beside.filter(chosen),
         )
 
     def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
@@ -190,6 +194,7 @@ def join_logs(parts: Sequence[Log], action_ids: tuple[str, ...]) -> Log:
         np.concatenate([np.zeros(0, np.uint64), *(part.keys for part in parts)]),
         _joined([part.features for part in parts]),
         _joined([part.attributes for part in parts]),
+        _stacked([part.beside for part in parts]),
     )
     return joined.of_users(np.argsort(joined.keys, kind="stable"))
 
@@ -270,6 +275,11 @@ def read_names(
 def _joined(parts: Sequence[FloatArray | None]) -> FloatArray | None:
     there = [part for part in parts if part is not None]
     return np.concatenate(there) if there else None
+
+
+def _stacked(parts: Sequence[pl.DataFrame | None]) -> pl.DataFrame | None:
+    there = [part for part in parts if part is not None]
+    return pl.concat(there) if there else None
 
 
 def _taken(values: FloatArray | None, chosen: IntArray | BoolArray) -> FloatArray | None:

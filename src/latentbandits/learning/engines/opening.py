@@ -6,13 +6,13 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from latentbandits.learning.engines.memory import MemoryEngine
 from latentbandits.learning.engines.out_of_core import OutOfCoreEngine
 from latentbandits.learning.engines.partition_files import (
-    BYTES_OF_A_ROW,
     LogColumns,
     open_partitions,
     row_count,
@@ -95,6 +95,11 @@ def opened(
         raise LogError(f"partitions are for the engine out_of_core, not for {chosen}")
     if chosen == "memory":
         progress.start("reading the log", 1)
+        if more and isinstance(log, Log):
+            raise LogError(
+                f"{', '.join(more)}: features are columns of a table; give `fit` the table itself, "
+                "not a Log"
+            )
         read = Interactions(log) if isinstance(log, Log) else read_interactions(
             log,
             user=user,
@@ -105,7 +110,8 @@ def opened(
             unrewarded=unrewarded,
             more=more,
         )  # fmt: skip
-        yield OnEngine(MemoryEngine(read.log), read)
+        held = replace(read.log, beside=read.more) if more else read.log
+        yield OnEngine(MemoryEngine(held), read)
         return
     if unrewarded is not None:
         raise LogError(
@@ -114,7 +120,7 @@ def opened(
     if chosen == "spark":
         from latentbandits.learning.engines.spark import on_spark
 
-        with on_spark(log, user, action, reward, order, master, progress) as found:
+        with on_spark(log, user, action, reward, order, master, progress, more) as found:
             yield OnEngine(found)
         return
     names, has_decisions = find_columns(log, user, action, reward, text_format)
@@ -124,8 +130,8 @@ def opened(
             "a later row of a decision replaces an earlier one. Write the rows that count to "
             f"Parquet without {DECISION}, or use the engine memory"
         )
-    columns = LogColumns(*names, order, text_format)
-    needed = BYTES_OF_A_ROW * sum(row_count(path) for path in files_of(log))
+    columns = LogColumns(*names, order, text_format, tuple(more))
+    needed = columns.bytes_of_a_row * sum(row_count(path) for path in files_of(log))
     if partitions is None:
         with scratch_folder(scratch, needed) as folder:
             made = write_partitions(log, columns, folder, progress)

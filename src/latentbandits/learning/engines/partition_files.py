@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from latentbandits.learning import user_hash
+from latentbandits.learning.engines.further_columns import MORE, beside_of
 from latentbandits.learning.formats import LogError, TextFormat, read_file
 from latentbandits.learning.logs import (
     Log,
@@ -37,7 +38,8 @@ CHUNK = 2_000_000
 """Rows that are read at a time."""
 
 BYTES_OF_A_ROW = 64
-"""Scratch space that a row takes while partitions are made."""
+BYTES_OF_A_COLUMN = 24
+"""Scratch space that a row, and each further column of it, takes while partitions are made."""
 
 _MANIFEST = "manifest.json"
 _ROWS_OF_A_GROUP = 8_192  # of a chunk's file: the rows of one hash are read without the others
@@ -53,6 +55,11 @@ class LogColumns:
     reward: str
     order: str | None
     text_format: TextFormat
+    more: tuple[str, ...] = ()  # further columns, kept as they are
+
+    @property
+    def bytes_of_a_row(self) -> int:
+        return BYTES_OF_A_ROW + BYTES_OF_A_COLUMN * len(self.more)
 
     @property
     def names(self) -> list[str]:
@@ -60,7 +67,7 @@ class LogColumns:
         names += [] if self.order is None else [self.order]
         if len(set(names)) < len(names):
             raise LogError(f"user, action, reward and order are different columns; got {names}")
-        return names
+        return list(dict.fromkeys([*names, *self.more]))
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,8 @@ class Partitions:
             frame = pl.DataFrame({**rows, "reward": log.rewards})
             if log.repeats is not None:
                 frame = frame.with_columns(pl.Series("repeat", log.repeats))
+            if log.beside is not None:
+                frame = frame.hstack(log.beside.rename(lambda name: MORE + name))
             _write(frame, self.folder / f"rows-{bucket:03}.parquet")
             users = pl.DataFrame({"id": list(log.user_ids), "key": log.keys})
             _write(users, self.folder / f"users-{bucket:03}.parquet")
@@ -117,6 +126,7 @@ class Partitions:
             self.action_ids,
             None if repeats is None else repeats.astype(np.bool_),
             users["key"].to_numpy().astype(np.uint64),
+            beside=beside_of(rows),
         )
 
 
@@ -199,6 +209,7 @@ class _Writer:
         self._codes: dict[str, int] = {}  # of actions, in the order they were met
         self._ends: list[IntArray] = []  # of each chunk: rows up to and including each hash
         self._whole: dict[str, bool] = {}  # whether float ids have been whole numbers so far
+        self._kinds: dict[str, pl.DataType] = {}  # of further columns
 
     def add(self, table: Table) -> None:
         columns, frame = self._columns, table.frame
@@ -215,6 +226,7 @@ class _Writer:
         if columns.order is not None:
             refuse(table, columns.order, frame[columns.order].is_null(), "has no value")
             rows["order"] = frame[columns.order]
+        rows |= {MORE + name: self._further(table, name) for name in columns.more}
         order = np.argsort(bucket, kind="stable")
         chunk = pl.DataFrame(rows)[order]
         path = self._chunk(len(self._ends))
@@ -233,7 +245,8 @@ class _Writer:
         n_users = n_rows = 0
         some: str = ""
         for number in range(MOST_BUCKETS):
-            frame = pl.concat([self._slice(chunk, i, number) for i, chunk in enumerate(chunks)])
+            slices = [self._slice(chunk, i, number) for i, chunk in enumerate(chunks)]
+            frame = pl.concat(slices, how="vertical_relaxed")
             if len(frame):
                 users = self._partition(frame, number, codes)
                 n_users, n_rows = n_users + len(users), n_rows + len(frame)
@@ -248,7 +261,8 @@ class _Writer:
 
     def _partition(self, frame: pl.DataFrame, number: int, codes: IntArray) -> pl.Series:
         """Write the rows and users of one hash; return the users."""
-        what = [name for name in frame.columns if name != "key"]
+        more = [MORE + name for name in self._columns.more]
+        what = [name for name in frame.columns if name not in ("key", *more)]
         repeats = ~frame.select(pl.struct(what).is_first_distinct()).to_series()
         by = ["key", "user"] + (["order"] if "order" in frame.columns else [])
         frame = frame.with_columns(repeats.alias("repeat")).sort(by, maintain_order=True)
@@ -263,6 +277,7 @@ class _Writer:
         )
         if repeats.any():
             rows = rows.with_columns(frame["repeat"])
+        rows = rows.hstack(frame.select(more))
         _write(rows, self._folder / f"rows-{number:03}.parquet")
         _write(users, self._folder / f"users-{number:03}.parquet")
         return users["id"]
@@ -274,6 +289,23 @@ class _Writer:
 
     def _chunk(self, i: int) -> Path:
         return self._folder / f"chunk-{i:05}.parquet"
+
+    def _further(self, table: Table, name: str) -> pl.Series:
+        """Return a further column; LogError if it was of another type before."""
+        column = table.frame[name]
+        if isinstance(column.dtype, (pl.Categorical, pl.Enum)):
+            column = column.cast(pl.String)
+        kind = self._kinds.setdefault(name, column.dtype)
+        if kind == pl.Null:
+            self._kinds[name] = column.dtype
+        kinds = kind, column.dtype
+        alike = kind == column.dtype or pl.Null in kinds or all(one.is_numeric() for one in kinds)
+        if not alike:
+            raise LogError(
+                f"the files' columns differ in type: {name} is {column.dtype} in {table.files[0]} "
+                f"and {kind} in the files before it"
+            )
+        return column
 
     def _text(self, table: Table, name: str) -> pl.Series:
         column = table.frame[name]
@@ -323,7 +355,7 @@ def _fingerprint(paths: Sequence[Path], columns: LogColumns) -> Mapping[str, Any
         files.append([os.fspath(path.resolve()), found.st_size, found.st_mtime_ns])
     written = columns.text_format
     text = [written.separator, written.encoding, list(written.columns or ())]
-    names = [columns.user, columns.action, columns.reward, columns.order]
+    names = [columns.user, columns.action, columns.reward, columns.order, *columns.more]
     return {"files": files, "columns": names, "text formats": text}
 
 

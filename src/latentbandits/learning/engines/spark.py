@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote
@@ -29,6 +29,7 @@ from latentbandits.learning.engines.fold import (
     prepared,
     tree_sum,
 )
+from latentbandits.learning.engines.further_columns import MORE
 from latentbandits.learning.engines.spark_rows import (
     Batches,
     batches_of,
@@ -103,11 +104,12 @@ def on_spark(
     order: str | None,
     master: str | None,
     progress: Progress,
+    more: Sequence[str] = (),
 ) -> Iterator[SparkEngine]:
     """Yield the engine of a Spark DataFrame, or of Parquet files that Spark reads."""
     with _session(log, master) as session:
         progress.start("shuffling the log on Spark", 3)
-        frame, columns = _frame(session, log, user, action, reward, order)
+        frame, columns = _frame(session, log, user, action, reward, order, tuple(more))
         engine = _loaded(session, frame, columns, progress)
         try:
             yield engine
@@ -140,6 +142,7 @@ class _Columns(NamedTuple):
     action: str
     reward: str
     order: str | None
+    more: tuple[str, ...]  # further columns, kept as they are
 
 
 @contextmanager
@@ -182,7 +185,7 @@ def _session(log: Any, master: str | None) -> Iterator[Any]:
 
 def _frame(
     session: Any, log: Any, user: str | None, action: str | None, reward: str | None,
-    order: str | None,
+    order: str | None, more: tuple[str, ...],
 ) -> tuple[Any, _Columns]:  # fmt: skip
     """Return columns user, action, reward, order, file and row, and the names they had."""
     from pyspark.sql import functions as f
@@ -203,8 +206,9 @@ def _frame(
         # The same rows come first as in the files, which have the order of their names.
         name = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
         file, row = number[name], f.col("_metadata.row_index")
-    found = _Columns(*name_columns(frame.columns, user, action, reward), order)
-    missing = [name for name in found if name is not None and name not in frame.columns]
+    found = _Columns(*name_columns(frame.columns, user, action, reward), order, more)
+    wanted = [name for name in (*found[:4], *more) if name is not None]
+    missing = [name for name in wanted if name not in frame.columns]
     if missing:
         raise LogError(
             f"the log has no column {missing[0]}; the columns there are: {', '.join(frame.columns)}"
@@ -220,6 +224,7 @@ def _frame(
             ordered.alias("order"),
             file.alias("file"),
             row.alias("row"),
+            *(f.col(f"`{name}`").alias(MORE + name) for name in more),
         ),
         found,
     )
@@ -276,9 +281,10 @@ def _loaded(session: Any, frame: Any, columns: _Columns, progress: Progress) -> 
     progress.advance(1)
     encoded = _mapped(
         frame,
-        encoding(action_ids, n_buckets, n_blocks, _salts(session, n_blocks)),
+        encoding(action_ids, n_buckets, n_blocks, _salts(session, n_blocks), columns.more),
         "salt bigint, bucket int, key bigint, user string, action int, reward double, "
-        f"order {frame.schema['order'].dataType.simpleString()}, file int, row bigint",
+        f"order {_kind(frame, 'order')}, file int, row bigint"
+        + "".join(f", `{MORE}{name}` {_kind(frame, MORE + name)}" for name in columns.more),
     )
     shuffled = encoded.repartition(n_blocks, "salt").sortWithinPartitions(
         "bucket", "key", "user", "order", "file", "row"
@@ -288,6 +294,10 @@ def _loaded(session: Any, frame: Any, columns: _Columns, progress: Progress) -> 
     blocks.count()
     progress.advance(1)
     return SparkEngine(blocks, action_ids, n_buckets, n_blocks)
+
+
+def _kind(frame: Any, name: str) -> str:
+    return str(frame.schema[name].dataType.simpleString())
 
 
 def _mapped(frame: Any, work: Callable[[Batches], Batches], schema: str) -> Any:

@@ -10,13 +10,18 @@ import numpy as np
 import polars as pl
 
 from latentbandits.learning import user_hash
+from latentbandits.learning.engines.further_columns import MORE, beside_of, further_names
 from latentbandits.learning.logs import Log
 
 Batches = Iterator[Any]  # of pyarrow.RecordBatch
 
 
 def encoding(
-    action_ids: tuple[str, ...], n_buckets: int, n_blocks: int, salts: list[int]
+    action_ids: tuple[str, ...],
+    n_buckets: int,
+    n_blocks: int,
+    salts: list[int],
+    more: tuple[str, ...] = (),
 ) -> Callable[[Batches], Batches]:
     """The function that adds each row's bucket and numbers its action, on the executors."""
 
@@ -40,6 +45,7 @@ def encoding(
                     "order",
                     pl.col("file").cast(pl.Int32),
                     pl.col("row").cast(pl.Int64),
+                    *(MORE + name for name in more),
                 )
             )
 
@@ -66,8 +72,9 @@ def _bucket_row(rows: pl.DataFrame) -> pl.DataFrame:
     )
     repeats = ~first.sort("key", "user", "order", "file", "row")["first"]
     new = (rows["user"] != rows["user"].shift(1)).fill_null(True)
+    more = further_names(rows.columns)
     compact = rows.select(
-        (new.cast(pl.Int32).cum_sum() - 1).alias("user"), "action", "reward"
+        (new.cast(pl.Int32).cum_sum() - 1).alias("user"), "action", "reward", *more
     ).with_columns(repeats.alias("repeat"))
     users = rows.filter(new).select(pl.col("user").alias("id"), "key")
     data = io.BytesIO()
@@ -96,6 +103,7 @@ def bucket_log(data: bytes, action_ids: tuple[str, ...]) -> Log:
         action_ids,
         repeats if repeats.any() else None,
         keys,
+        beside=beside_of(rows),
     )
 
 
@@ -105,5 +113,10 @@ def batches_of(frame: pl.DataFrame) -> Iterator[Any]:
 
     table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
     plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-    fields = [pa.field(field.name, plain.get(field.type, field.type)) for field in table.schema]
+    fields = []
+    for field in table.schema:
+        kind = plain.get(field.type, field.type)
+        if pa.types.is_large_list(kind):
+            kind = pa.list_(plain.get(kind.value_type, kind.value_type))
+        fields.append(pa.field(field.name, kind))
     yield from table.cast(pa.schema(fields)).to_batches()

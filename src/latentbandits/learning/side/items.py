@@ -18,7 +18,8 @@ from latentbandits.learning.formats import LogError
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs import Log
 from latentbandits.learning.replay import PolicyPlayer, playable_rounds, replay
-from latentbandits.learning.side.encoding import encode, learn_column
+from latentbandits.learning.side.column_sums import learn_column
+from latentbandits.learning.side.encoding import encode
 from latentbandits.learning.tables import TableSource, as_text, column_names, read_table
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.encoder import Encoder

@@ -8,15 +8,17 @@ from typing import Literal
 
 import polars as pl
 
+from latentbandits.learning.engines.engine import Engine
 from latentbandits.learning.formats import LogError, TextFormat
-from latentbandits.learning.interactions import DECISION, Interactions
+from latentbandits.learning.interactions import DECISION
 from latentbandits.learning.logs import Log
 from latentbandits.learning.side.encoding import (
+    Encoded,
+    SumColumns,
     UserAttributes,
     columns_of,
-    encode,
-    learn_encoder,
-    user_attributes,
+    learn_attributes,
+    learn_features,
 )
 from latentbandits.learning.tables import TableSource, column_names, read_table
 from latentbandits.models.attributes.encoder import Encoder
@@ -65,36 +67,26 @@ def check_kind(kind: str, rank: object, transform: object) -> Literal["linear"]:
 class Side:
     """The side information of users and rows; the log holds both as numbers."""
 
-    log: Log | None
-    users: UserAttributes | None
-    rows: Encoder | None
+    log: Engine
+    users: UserAttributes | None = None
+    rows: Encoder | None = None
 
 
-def read_side(
-    read: Interactions, user_features: Sequence[str], features: Sequence[str], action: str | None
+def learn_side(
+    log: Engine, user_features: Sequence[str], features: Sequence[str], action: str | None
 ) -> Side:
     """Return the log with its users' attributes and its rows' features, encoded.
 
     `action` is the column of actions: where it is a feature, a request's action ids fill it in.
     """
-    users = attributes(read, user_features)
-    log = read.log if users is None else replace(read.log, attributes=users.encoded)
-    if not features:
-        return Side(log, users, None)
-    if read.more is None:
-        raise LogError("features are columns of a table: give `fit` the table itself, not a Log")
-    encoder = learn_encoder(read.more, features)
-    name = action or "action"
-    encoder = replace(encoder, action=name if name in encoder.names else None)
-    return Side(replace(log, features=encode(encoder, read.more)), users, encoder)
-
-
-def attributes(read: Interactions, user_features: Sequence[str]) -> UserAttributes | None:
-    """Return the users' attributes, encoded; None if there are none to read."""
-    if not user_features:
-        return None
-    if read.more is None:
-        raise LogError(
-            "user_features are columns of a table: give `fit` the table itself, not a Log"
-        )
-    return user_attributes(read.log, read.more, user_features)
+    if not user_features and not features:
+        return Side(log)
+    found = log.fold(SumColumns(tuple(columns_of(features)), tuple(user_features)), None)
+    users = learn_attributes(log, found) if user_features else None
+    rows = None
+    if features:
+        rows = learn_features(found, features)
+        name = action or "action"
+        rows = replace(rows, action=name if name in rows.names else None)
+    change = Encoded(rows, None if users is None else users.encoder)
+    return Side(log.mapped(change), users, rows)

@@ -48,7 +48,11 @@ class Number:
         return (self.name,)
 
     def encode(self, rows: Sequence[Row]) -> tuple[FloatArray, BoolArray]:
-        values = np.array([self._value(row.get(self.name)) for row in rows], np.float64)
+        values = [self._value(row.get(self.name)) for row in rows]
+        return self.standardise(np.array(values, np.float64))
+
+    def standardise(self, values: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Encode numbers `(n,)`, of which NaN is missing."""
         known = ~np.isnan(values)
         return np.where(known, (values - self.mean) / self.scale, 0.0)[:, None], known
 
