@@ -235,6 +235,77 @@ def test_a_pass_of_completion_conforms():
         check_learner(Once(settings, PrepareRatings()), start, shared)
 
 
+def side_log(n_users=1_100, seed=0):
+    """Rows with a price, a country, a list and a number that some rows lack; users with an age."""
+    rng = np.random.default_rng(seed)
+    who = np.repeat(np.arange(n_users), 6)
+    n = len(who)
+    state = (rng.random(n_users) < 0.4).astype(int)[who]
+    price, country = rng.uniform(0, 10, n), rng.choice(["AT", "DE", "FR"], n)
+    age = np.where(state == 1, 30.0, 45.0) + 8 * rng.standard_normal(n_users)[who]
+    reward = (price - 5) / 3 * np.where(state == 1, 1.0, -1.0) + 0.5 * rng.standard_normal(n)
+    return pl.DataFrame(
+        {
+            "user": who,
+            "action": rng.integers(5, size=n),
+            "reward": reward,
+            "time": rng.integers(1_000, size=n),
+            "price": pl.Series(price).set(pl.Series(rng.random(n) < 0.02), None),
+            "country": country,
+            "age": pl.Series(age).set(pl.Series(rng.random(n) < 0.3), None),
+            "phone": rng.random(n) < 0.5,
+            "numbers": np.stack([np.ones(n), price - 5], axis=1).tolist(),
+        },
+        schema_overrides={"numbers": pl.List(pl.Float64)},
+    )
+
+
+SIDE = {
+    "both": {"features": ["price*country", "phone"], "user_features": ["age", "phone"]},
+    "attributes": {"user_features": ["age", "phone"], "rewards": "gaussian"},
+    "lists": {"features": ["numbers"]},
+    "clicks": {"features": ["price"], "rewards": "bernoulli"},
+}
+
+
+def side_frame(which, n_users):
+    frame = side_log(n_users)
+    clicks = (pl.col("reward") > 0).cast(pl.Float64).alias("reward")
+    return frame.with_columns(clicks) if which == "clicks" else frame
+
+
+@pytest.mark.parametrize(
+    ("which", "n_users"),
+    [
+        ("both", 200),
+        pytest.param("attributes", 1_100, marks=pytest.mark.slow),
+        pytest.param("lists", 1_100, marks=pytest.mark.slow),
+        pytest.param("clicks", 1_100, marks=pytest.mark.slow),
+    ],
+)
+def test_side_information_is_the_same_out_of_core(tmp_path, which, n_users):
+    source = folder_of(side_frame(which, n_users), tmp_path / "log")
+    options = {**NAMED, **SIDE[which], "order": "time", "states": 2, "bootstrap": 2}
+    ours, theirs = (fit(source, **options, engine=name) for name in ("memory", "out_of_core"))
+    same_model(ours.model, theirs.model, tmp_path)
+    assert ours.report["user_features"] == theirs.report["user_features"]
+    if "user_features" in options:
+        assert ours.model.gate.encoder == theirs.model.gate.encoder
+        assert ours.report["user_features"]["users_whose_attributes_change"] > 0
+
+
+def test_further_columns_of_files_must_be_of_one_type(tmp_path):
+    frame = side_log(40)
+    (tmp_path / "log").mkdir()
+    frame[:100].write_parquet(tmp_path / "log" / "1.parquet")
+    other = frame[100:].with_columns(pl.lit("dear").alias("price"))
+    other.write_parquet(tmp_path / "log" / "2.parquet")
+    with pytest.raises(LogError, match="columns differ in type: price is String in .*2.parquet"):
+        fit(str(tmp_path / "log"), features=["price"], engine="out_of_core")
+    with pytest.raises(LogError, match="no column planet"):
+        fit(str(tmp_path / "log"), features=["planet"], engine="out_of_core")
+
+
 @pytest.mark.slow
 def test_clicks_are_completed_to_the_same_minimum_as_in_one_piece():
     log = read_log(ratings_log("clicks", 400, 25), "user", "action", "reward")

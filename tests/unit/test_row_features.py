@@ -1,15 +1,27 @@
 """Features of each row: mixtures of regressions with users as groups."""
 
+from dataclasses import replace
+
 import numpy as np
+import polars as pl
 import pytest
 
 from latentbandits import LinearGaussian, LogisticLinear, load
 from latentbandits.learning import fit
 from latentbandits.learning.engines.memory import MemoryEngine
 from latentbandits.learning.formats import LogError
-from latentbandits.learning.logs import Log
+from latentbandits.learning.logs import Log, read_log_with
 from latentbandits.learning.save import save_fit
-from latentbandits.learning.side.regression import Mixture, PrepareSums, RegressionMixture
+from latentbandits.learning.side.encoding import encode
+from latentbandits.learning.side.regression import (
+    Mixture,
+    PrepareSums,
+    RegressionMixture,
+    climb,
+    fit_bootstraps,
+    regressions,
+)
+from latentbandits.learning.user_hash import bootstrap_weights
 
 WEIGHTS = np.array([[0.0, 1.0, 0.5], [0.5, -1.0, 0.0]])
 
@@ -31,7 +43,7 @@ def table(n_users=400, n_rounds=12, clicks=False, seed=0):
 
 
 def test_states_and_weights_are_recovered_and_saved(tmp_path):
-    found = fit(table(), features=["price", "country"])
+    found = fit(table(), features=["price", "country"], bootstrap=2)
     model = found.model
     assert isinstance(model, LinearGaussian)
     assert model.n_states == 2
@@ -45,20 +57,21 @@ def test_states_and_weights_are_recovered_and_saved(tmp_path):
 
 
 def test_clicks_are_logistic():
-    model = fit(table(clicks=True, n_rounds=20), features=["price", "country"], states=2).model
+    data = table(clicks=True, n_rounds=20)
+    model = fit(data, features=["price", "country"], states=2, bootstrap=0).model
     assert isinstance(model, LogisticLinear)
     np.testing.assert_allclose(model.weights[:, 1], [2.0, -2.0], atol=0.5)
 
 
 def test_an_interaction_brings_its_columns_and_their_products():
-    model = fit(table(200), features=["price*country"], states=1).model
+    model = fit(table(200), features=["price*country"], states=1, bootstrap=0).model
     assert model.encoder.labels == ("(intercept)", "price", "country=DE", "price*country=DE")
 
 
 def test_lists_of_numbers_are_vectors_as_they_are():
     data = table(200)
     x = np.stack([np.ones(len(data["price"])), data["price"] - 5], axis=1)
-    model = fit(data | {"features": x.tolist()}, features=["features"], states=2).model
+    model = fit(data | {"features": x.tolist()}, features=["features"], states=2, bootstrap=0).model
     assert model.n_features == 2
     np.testing.assert_array_equal(model.encoder.encode([{"features": [1.0, 3.0]}]), [[1.0, 3.0]])
 
@@ -99,3 +112,25 @@ def test_columns_that_cannot_be_features_are_refused(columns, message):
     data |= {"same": [1.0] * n, "ragged": [[1.0]] * (n - 1) + [[1.0, 2.0]]}
     with pytest.raises(LogError, match=message):
         fit(data, features=columns)
+
+
+def test_bootstraps_are_fits_with_weights_of_users_and_widen_the_covariances():
+    """A replicate is the fit to a log in which each user occurs as often as their weight says."""
+    data = pl.DataFrame(table(200, 10))
+    plain = fit(data, features=["price"], states=2, bootstrap=0)
+    found = fit(data, features=["price"], states=2, bootstrap=6)
+    grown = found.model.covariances - plain.model.covariances
+    assert (np.linalg.eigvalsh(grown) > -1e-12).all()
+    assert found.report["uncertainty"]["bootstrap_fits"] == 6
+    users = read_log_with(data, "user", "action", "reward", ["price"])
+    log = replace(users[0], features=encode(plain.model.encoder, users[1]))
+    weights = bootstrap_weights(log.keys, 6, 0)[:, 4].astype(int)
+    often = log.of_users(np.repeat(np.arange(log.n_users), weights))
+    ids = tuple(map(str, range(often.n_users)))
+    often = replace(often, user_ids=ids, known_keys=None)
+    learner = regressions(1.0, is_clicks=False)
+    start = Mixture(WEIGHTS[:, :2], np.stack([np.eye(2)] * 2), np.full(2, 0.5), 1.0)
+    one = fit_bootstraps(learner, MemoryEngine(log), start, 6, 0)[4]
+    other, _ = climb(learner, MemoryEngine(often), start)
+    for ours, theirs in zip(one, other, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8)

@@ -17,7 +17,15 @@ from latentbandits.learning.progress import Silent
 from latentbandits.testing import check_engine
 from tests.processes.java import find_java
 from tests.unit.test_engines import table, write_folder
-from tests.unit.test_fit_on_engines import arms_log, folder_of, ratings_log, same_model, table_of
+from tests.unit.test_fit_on_engines import (
+    SIDE,
+    arms_log,
+    folder_of,
+    ratings_log,
+    same_model,
+    side_frame,
+    table_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +82,18 @@ def test_spark_learns_the_model_that_memory_learns(tmp_path, session, kind):
     frame = session.read.parquet(source)
     (tmp_path / "again").mkdir()
     same_model(ours.model, fit(frame, **options).model, tmp_path / "again")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", list(SIDE))
+def test_spark_learns_from_side_information_what_memory_learns(tmp_path, session, which):
+    source = folder_of(side_frame(which, 600), tmp_path / "log")
+    options = {**SIDE[which], "order": "time", "states": 2, "bootstrap": 2}
+    ours, theirs = (fit(source, **options, engine=name) for name in ("memory", "spark"))
+    same_model(ours.model, theirs.model, tmp_path)
+    assert ours.report["user_features"] == theirs.report["user_features"]
+    with pytest.raises(LogError, match="no column planet"):
+        fit(source, features=["planet"], engine="spark")
 
 
 @pytest.mark.slow

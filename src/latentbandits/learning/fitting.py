@@ -196,11 +196,9 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
     kept, held_out = everyone.split(held_out_count(everyone.n_users), seed)
     few = few_users(kept, seed)
     families = None
-    n_fits = options.bootstrap
     if beside.rows is not None:
         clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, None))
         learner: Learner = RowLearner(beside.rows, clicks)
-        n_fits = 0
     elif form == "arms":
         families = _family(kept, held_out, rewards, transform, options.noise, seed, bar)
         family = make_family(families.rewards, _units(everyone, transform), options.noise)
@@ -225,13 +223,13 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
     bar.start("learning from all users", 1)
     selection, learned = _learn_all(selection, everyone, few, held_out, seed)
     disagreement = None
-    if n_fits:
+    if options.bootstrap:
         whole = (everyone, learned) if few is kept else (few, selection.learned)
         disagreement = bootstrap_fits(
             selection.learner,
             *whole,
             selection.chosen,
-            n_fits,
+            options.bootstrap,
             seed=seed,
             progress=bar,
         )
@@ -264,7 +262,7 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
     form_name = form if beside.rows is None else "features"
     settings = {"kind": form_name, "states": learned.model.n_states, "rank": selection.chosen.rank}
     settings |= selection.learner.settings()
-    settings |= {"bootstrap": n_fits, "seed": seed, "asked": asked}
+    settings |= {"bootstrap": options.bootstrap, "seed": seed, "asked": asked}
     content: dict[str, Any] = {
         "family": settings.get("rewards", "gaussian"),
         "settings": settings,
@@ -275,7 +273,7 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
         "selection": report.of_selection(selection.rows, selection.chosen),
         "states": report.of_states(learned, catalogue),
         "held_out": report.of_held_out(selection.judged, kept.summary, held_out),
-        "uncertainty": report.of_uncertainty(learned, disagreement, n_fits, seed),
+        "uncertainty": report.of_uncertainty(learned, disagreement, options.bootstrap, seed),
         "user_features": gate_report,
         "item_features": item_report,
     }

@@ -41,6 +41,8 @@ class Replicate(NamedTuple):
     rewards: FloatArray  # (n_states, n_actions)
     shares: FloatArray  # (n_states,)
     counts: IntArray  # (n_actions,): rewards that an action was learned from
+    moved: FloatArray | None = None  # (n_states, n_features): its weights less those of all users,
+    # of a fit whose states are in their order already
 
 
 class Learner(Protocol):

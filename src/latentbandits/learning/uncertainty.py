@@ -27,6 +27,7 @@ class Disagreement:
 
     rewards: FloatArray  # (n_fits, n_states, n_actions); NaN where a resample never saw the action
     shares: FloatArray  # (n_fits, n_states)
+    weights: FloatArray | None = None  # (n_fits, n_states, n_features): of regressions
 
     def epsilon(self, delta: float, among: BoolArray | None = None) -> float:
         """The error that all states and actions (`among` these) stay within, but for a share
@@ -54,9 +55,16 @@ class Disagreement:
         `share` is the fraction of users that `own` was learned from: errors fall with its root.
         States are put in the order of `other`.
         """
-        order = align(own.rewards(), other.rewards(), other.counts.astype(np.float64))
         scale = float(np.sqrt(share))
-        return Disagreement(scale * self.rewards[:, order], scale * self.shares[:, order])
+        if self.weights is None:
+            order = align(own.rewards(), other.rewards(), other.counts.astype(np.float64))
+        else:
+            order = align(own.model.weights, other.model.weights, np.ones(self.weights.shape[2]))
+        return Disagreement(
+            scale * self.rewards[:, order],
+            scale * self.shares[:, order],
+            None if self.weights is None else scale * self.weights[:, order],
+        )
 
     def in_features(self, learned: Learned) -> FloatArray:
         """The differences in the features of a linear model, `(n_fits, n_states, n_features)`:
@@ -89,14 +97,17 @@ def bootstrap(
     reference = learned.rewards()
     prior = np.exp(learned.model.log_state_prior[0])
     weights = learned.counts.astype(np.float64)
-    rewards, shares = [], []
+    rewards, shares, moved = [], [], []
     for again in learner.replicates(log, learned, chosen, n_fits, seed, report):
         order = align(again.rewards, reference, weights)
+        if again.moved is not None:
+            order = np.arange(len(reference))
+            moved.append(again.moved)
         difference = again.rewards[order] - reference
         difference[:, again.counts == 0] = np.nan
         rewards.append(difference)
         shares.append(again.shares[order] - prior)
-    return Disagreement(np.array(rewards), np.array(shares))
+    return Disagreement(np.array(rewards), np.array(shares), np.array(moved) if moved else None)
 
 
 def prior_errors(

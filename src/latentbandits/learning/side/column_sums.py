@@ -46,9 +46,7 @@ class NumberSums:
             return cls(0, 0.0, 0.0, inf, -inf, n_infinite)
         mean = float(finite.mean())
         squares = float(((finite - mean) ** 2).sum())
-        return cls(
-            len(finite), mean, squares, float(finite.min()), float(finite.max()), n_infinite
-        )
+        return cls(len(finite), mean, squares, float(finite.min()), float(finite.max()), n_infinite)
 
     def __add__(self, other: NumberSums) -> NumberSums:
         n = self.n + other.n

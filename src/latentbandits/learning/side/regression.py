@@ -17,7 +17,7 @@ Gaussian rewards never falls.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs import Log
 from latentbandits.learning.population_mixture import far_apart
 from latentbandits.learning.side.evidence import user_blocks, user_sums
+from latentbandits.learning.user_hash import Keys, bootstrap_weights
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.logistic import LogisticLinear
@@ -75,13 +76,23 @@ class Posterior(NamedTuple):
     covariance: FloatArray  # (n, n_states, d, d)
 
 
+class Users(NamedTuple):
+    """The users of a partition, prepared once for all passes."""
+
+    rows: Any  # UserSums; of clicks the log
+    keys: Keys
+
+
 @dataclass(frozen=True, eq=False)
 class PrepareSums:
-    """Prepares a partition once for all passes: the sums of each user; of clicks the rows."""
+    """Prepares a partition: the sums of each user; of clicks the rows."""
 
     is_clicks: bool
 
-    def __call__(self, log: Log) -> Any:
+    def __call__(self, log: Log) -> Users:
+        return Users(self._rows(log), log.keys)
+
+    def _rows(self, log: Log) -> Any:
         assert log.features is not None
         if self.is_clicks:
             return log
@@ -100,28 +111,33 @@ class RegressionMixture:
     prepare: PrepareSums
     floor: float  # prior variance of a weight within a state, worth one user
 
-    def summarise(self, partition: Any, mixture: Mixture) -> Sums:
-        found = posterior(partition, mixture, self.prepare.is_clicks)
+    def summarise(self, partition: Users, mixture: Mixture) -> Sums:
+        return self.weighed(partition, mixture, np.ones(len(partition.keys)))
+
+    def weighed(self, partition: Users, mixture: Mixture, weights: FloatArray) -> Sums:
+        """Return the sums where user u counts `weights[u]` times."""
+        rows = partition.rows
+        found = posterior(rows, mixture, self.prepare.is_clicks)
         scores = found.log_evidence + np.log(mixture.shares)
         top = scores.max(axis=1, keepdims=True)
         taken = np.exp(scores - top)
         total = taken.sum(axis=1, keepdims=True)
-        taken /= total
+        taken *= weights[:, None] / total
         outer = np.einsum("nsi,nsj->nsij", found.mean, found.mean) + found.covariance
         residual, n_rows = np.zeros(1), np.zeros(1)
-        if isinstance(partition, UserSums):
-            fit = np.einsum("nsij,nij->ns", outer, partition.gram)
-            fit -= 2 * np.einsum("nsi,ni->ns", found.mean, partition.products)
-            fit += partition.squares[:, None]
+        if isinstance(rows, UserSums):
+            fit = np.einsum("nsij,nij->ns", outer, rows.gram)
+            fit -= 2 * np.einsum("nsi,ni->ns", found.mean, rows.products)
+            fit += rows.squares[:, None]
             residual = np.array([(taken * fit).sum()])
-            n_rows = np.array([partition.counts.sum()])
+            n_rows = np.array([weights @ rows.counts])
         return Sums(
             taken.sum(axis=0),
             np.einsum("ns,nsi->si", taken, found.mean),
             np.einsum("ns,nsij->sij", taken, outer),
             residual,
             n_rows,
-            np.array([(top + np.log(total)).sum()]),
+            np.array([weights @ (top + np.log(total))[:, 0]]),
         )
 
     def step(self, sums: Sums, mixture: Mixture) -> Mixture:
@@ -145,6 +161,49 @@ class RegressionMixture:
         penalty = self.floor * np.trace(inverse, axis1=1, axis2=2) + log_det
         shares = np.log(mixture.shares).sum() / len(mixture.shares)
         return float(sums.log_evidence[0] - penalty.sum() / 2 + shares)
+
+
+Replicated: TypeAlias = "tuple[tuple[int, Mixture], ...]"
+"""Numbers of bootstrap replicates, and the mixture of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstraps:
+    """One pass of EM of several Poisson bootstraps of the users."""
+
+    learner: RegressionMixture
+    n_replicates: int
+    seed: int
+
+    @property
+    def prepare(self) -> PrepareSums:
+        return self.learner.prepare
+
+    def summarise(self, partition: Users, mixtures: Replicated) -> dict[int, Sums]:
+        weights = bootstrap_weights(partition.keys, self.n_replicates, self.seed)
+        return {i: self.learner.weighed(partition, own, weights[:, i]) for i, own in mixtures}
+
+
+def fit_bootstraps(
+    learner: RegressionMixture, log: Engine, start: Mixture, n_fits: int, seed: int
+) -> list[Mixture]:
+    """Fit `n_fits` Poisson bootstraps of the users from `start`, all in the same passes."""
+    boots = Bootstraps(learner, n_fits, seed)
+    mixtures = dict.fromkeys(range(n_fits), start)
+    before = dict.fromkeys(range(n_fits), -np.inf)
+    moving = list(range(n_fits))
+    for _ in range(_MAX_PASSES):
+        if not moving:
+            break
+        found = log.fold(boots, tuple((i, mixtures[i]) for i in moving))
+        still = []
+        for i in moving:
+            now = learner.objective(found[i], mixtures[i])
+            if now - before[i] >= _TOLERANCE * float(found[i].shares.sum()):
+                mixtures[i], before[i] = learner.step(found[i], mixtures[i]), now
+                still.append(i)
+        moving = still
+    return list(mixtures.values())
 
 
 def posterior(partition: Any, mixture: Mixture, is_clicks: bool) -> Posterior:
@@ -189,6 +248,11 @@ def climb(
     return mixture, now
 
 
+def regressions(scale: float, is_clicks: bool) -> RegressionMixture:
+    """Return the learner for rewards with the standard deviation `scale` (1 for clicks)."""
+    return RegressionMixture(PrepareSums(is_clicks), floor=0.01 * scale**2)
+
+
 def fit_mixture(
     log: Engine, n_states: int, n_features: int, scale: float, is_clicks: bool, seed: int
 ) -> tuple[Mixture, float]:
@@ -197,7 +261,7 @@ def fit_mixture(
     `scale` is the standard deviation of rewards (1 for clicks): weights of standardised features
     are of its order.
     """
-    learner = RegressionMixture(PrepareSums(is_clicks), floor=0.01 * scale**2)
+    learner = regressions(scale, is_clicks)
     d = n_features
     noise = 1.0 if is_clicks else max(scale, 1e-6)
     alone = Mixture(np.zeros((1, d)), scale**2 * np.eye(d)[None], np.ones(1), noise)
@@ -205,7 +269,7 @@ def fit_mixture(
     if n_states == 1:
         return alone, height
     sample = log.sample(_SAMPLE, seed)
-    points = posterior(learner.prepare(sample), alone, is_clicks).mean[:, 0]
+    points = posterior(learner.prepare(sample).rows, alone, is_clicks).mean[:, 0]
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(_STARTS):

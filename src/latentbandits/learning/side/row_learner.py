@@ -15,7 +15,13 @@ from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress
 from latentbandits.learning.selection import Candidate, Selection, fewest_states, judge
-from latentbandits.learning.side.regression import fit_mixture
+from latentbandits.learning.side.regression import (
+    Mixture,
+    fit_bootstraps,
+    fit_mixture,
+    regressions,
+)
+from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.attributes.encoder import Encoder
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray, IntArray
@@ -91,12 +97,17 @@ class RowLearner:
 
     def _learn(self, log: AnyLog, n_states: int, seed: int) -> Learned:
         engine = engine_of(log)
-        scale = 1.0 if self.is_clicks else _deviation(engine)
+        scale = self._scale(engine)
         mixture, _ = fit_mixture(engine, n_states, len(self.encoder), scale, self.is_clicks, seed)
-        model = with_parts(mixture.model(self.is_clicks), encoder=self.encoder)
         found = engine.fold(SumActionRows(engine.n_actions), None)
         means = found.features / np.maximum(found.counts, 1)[:, None]
-        return Learned(model, means, found.counts)
+        return Learned(self._model(mixture), means, found.counts, fitted=mixture)
+
+    def _scale(self, log: AnyLog) -> float:
+        return 1.0 if self.is_clicks else max(summary_of(log).rewards.deviation, 1e-6)
+
+    def _model(self, mixture: Mixture) -> Any:
+        return with_parts(mixture.model(self.is_clicks), encoder=self.encoder)
 
     def replicates(
         self,
@@ -107,22 +118,26 @@ class RowLearner:
         seed: int,
         progress: Progress,
     ) -> Iterator[Replicate]:
-        """Fits to users drawn again with replacement, for the bootstrap."""
-        rng = np.random.default_rng(seed)
-        whole = engine_of(log)
-        users = whole.sample(whole.n_users, 0)
-        for _ in range(n_fits):
-            again = users.of_users(np.sort(rng.integers(users.n_users, size=users.n_users)))
-            again = replace(again, known_keys=None, user_ids=_numbered(again.n_users))
-            other = self._learn(again, chosen.n_states, int(rng.integers(2**31)))
-            own = replace(other, features=learned.features)
-            yield Replicate(own.rewards(), other.model.state_prior, other.counts)
+        """Refit to `n_fits` Poisson bootstraps of the users, all in the same passes."""
+        engine = engine_of(log)
+        mixture = learned.fitted
+        assert isinstance(mixture, Mixture)
+        learner = regressions(self._scale(engine), self.is_clicks)
+        for again in fit_bootstraps(learner, engine, mixture, n_fits, seed):
+            progress.advance(1)
+            rewards = replace(learned, model=self._model(again)).rewards()
+            yield Replicate(rewards, again.shares, learned.counts, again.weights - mixture.weights)
 
-    def widened(self, learned: Learned, found: Any) -> Learned:
-        """The covariances already hold how users differ, which is far more than what fits to
-        resampled users disagree on: the model stays as it is.
+    def widened(self, learned: Learned, found: Disagreement) -> Learned:
+        """A covariance of users within their state says nothing of the state's mean, so the
+        variance of that mean is added to it.
         """
-        return learned
+        mixture = learned.fitted
+        assert isinstance(mixture, Mixture)
+        assert found.weights is not None
+        moved = np.einsum("bsi,bsj->sij", found.weights, found.weights) / len(found.weights)
+        wide = mixture._replace(covariances=mixture.covariances + moved)
+        return replace(learned, model=self._model(wide), fitted=wide)
 
     def settings(self) -> dict[str, Any]:
         """Return what the report says about the learner."""
@@ -131,11 +146,3 @@ class RowLearner:
             "features": list(self.encoder.names),
             "encoded_features": list(self.encoder.labels),
         }
-
-
-def _deviation(log: AnyLog) -> float:
-    return max(summary_of(log).rewards.deviation, 1e-6)
-
-
-def _numbered(n: int) -> tuple[str, ...]:
-    return tuple(str(i) for i in range(n))
