@@ -76,7 +76,7 @@ class NumberSums:
 
 @dataclass(frozen=True)
 class CategorySums:
-    """How often every text occurs; no counts where there are more than MOST_VALUES of them."""
+    """The number of rows of every text; none where there are more than MOST_VALUES texts."""
 
     counts: dict[str, int]
     too_many: bool = False

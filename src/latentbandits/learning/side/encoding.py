@@ -22,7 +22,7 @@ SAMPLE = 500
 
 
 class UserAttributes(NamedTuple):
-    """How the users' attributes are encoded, and what the log said about them."""
+    """The encoding of the users' attributes, and what the log said about them."""
 
     encoder: Encoder
     sample: tuple[Row, ...]  # of some users, as they were
