@@ -1,15 +1,21 @@
 """Figures: at most five labelled lines in a panel, labels that do not overlap, a dark variant."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from tools.figures import dark
+from matplotlib.text import Text
+from tools.figures import dark, kept
+from tools.figures.__main__ import drawn as drawn_from
 
 from latentbandits import TS, UCB1, mTS, simulate
 from latentbandits.environments import Synthetic
-from latentbandits.simulation.plots import MOST_LABELLED, draw_results, spread_out
+from latentbandits.report.drawing import MOST_LABELLED, SMALL, WIDTH, spread_out
+from latentbandits.simulation.plots import draw_results
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8).map(sorted))
@@ -54,3 +60,43 @@ def test_everything_is_light_on_a_dark_page():
     ink += [line.get_color() for line in figure.axes[0].get_lines()]
     assert min(sum(to_rgb(colour)) for colour in ink) > 0.9
     assert sum(to_rgb(figure.get_facecolor())) < 0.3
+
+
+RESULTS = Path(__file__).parents[2] / "docs" / "figures" / "results"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_kept_result_is_drawn_with_few_labelled_lines_and_readable_text(path):
+    """Text of 9 points or more on 9 inches, no legend, at most five named lines in a panel."""
+    for stem, figure in drawn_from(kept.read(path)).items():
+        assert (RESULTS.parent / f"{stem}.png").exists()
+        assert (RESULTS.parent / f"{stem}-dark.png").exists()
+        assert figure.get_figwidth() <= WIDTH
+        assert not figure.legends
+        for axes in figure.axes:
+            names = [str(line.get_label()) for line in axes.get_lines()]
+            assert sum(not name.startswith("_") for name in names) <= MOST_LABELLED
+            assert axes.get_legend() is None
+        shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+        assert min(text.get_fontsize() for text in shown) >= SMALL
+
+
+def test_kept_results_are_read_as_they_were_written(tmp_path):
+    rows = [
+        {"policy": "TS", "setting": "a", "table": "i", "regret": 1 / 3, "chosen": "x"},
+        {"policy": "mTS", "setting": "b", "table": "ii", "regret": None},
+    ]
+    kept.write({"experiment": "related", "settings": {"seed": 0}, "policies": rows}, tmp_path)
+    one, other = (kept.read(tmp_path / f"related-{table}.json") for table in ("i", "ii"))
+    assert one["policies"] == [rows[0] | {"regret": 0.333333}]
+    assert other["policies"] == [rows[1]]
+    assert one["experiment"] == other["experiment"] == "related"
+
+
+def test_bars_of_errors_are_light_on_a_dark_page():
+    figure = Figure()
+    axes = figure.subplots()
+    axes.errorbar([1], [1], [1], color="#000000")
+    dark.recolour(figure)
+    bars = axes.collections[0].get_edgecolor()
+    assert sum(to_rgb(bars[0])) > 2

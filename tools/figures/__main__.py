@@ -1,15 +1,22 @@
-"""`python -m tools.figures NAME...`: make figures of the docs, each for light and dark pages.
+"""`python -m tools.figures [NAME...]`: make figures of the docs, each for light and dark pages.
 
-A name is an experiment of `latentbandits reproduce`, with options after a colon
-(`"movielens: --data ml-1m"`), or `card`.
+Without a name, every figure is drawn again from the results in docs/figures/results. A name is
+
+- a file `results.json` of `latentbandits reproduce`: its numbers are kept there, and drawn;
+- an experiment, with options after a colon (`"movielens: --data ml-1m"`): it is run, and drawn;
+- `card`, `fit` or `evaluate`: a short run, and its figure.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -17,32 +24,56 @@ from latentbandits.cli.main import build_parser
 from latentbandits.cli.processes import executor as processes
 from latentbandits.cli.progress import Progress
 from latentbandits.experiments import EXPERIMENTS
-from tools.figures import card, dark
+from tools.figures import card, dark, examples, kept
 
 FOLDER = Path(__file__).parents[2] / "docs" / "figures"
+SHORT_RUNS = {"card": card.draw, "fit": examples.fit, "evaluate": examples.evaluate}
 
 
 def main() -> int:
     """Make each figure that was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m tools.figures", description=__doc__)
-    parser.add_argument("names", nargs="+", metavar="NAME")
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.figures", description=__doc__, formatter_class=form
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--out", default=str(FOLDER), help="folder (default docs/figures)")
     arguments = parser.parse_args()
-    for text in arguments.names:
-        name, _, options = text.partition(":")
-        for stem, figure in _figures(name, shlex.split(options)).items():
-            save(figure, Path(arguments.out), stem)
+    out = Path(arguments.out)
+    results = out / "results"
+    for name in arguments.names or [str(path) for path in sorted(results.glob("*.json"))]:
+        for stem, figure in figures(name, results).items():
+            save(figure, out, stem)
     return 0
 
 
-def _figures(name: str, options: list[str]) -> dict[str, Figure]:
-    if name == "card":
-        return {"card": card.draw()}
+def figures(name: str, results: Path) -> Mapping[str, Figure]:
+    """Return the figures of a name; the numbers of a results.json are kept in `results`."""
+    if name in SHORT_RUNS:
+        return {name: SHORT_RUNS[name]()}
+    if not name.endswith(".json"):
+        return _run(*name.split(":", 1))
+    path = Path(name)
+    if path.parent.resolve() == results.resolve():
+        return drawn(kept.read(path))
+    content = json.loads(path.read_text())
+    kept.write(content, results)
+    return drawn(content)
+
+
+def drawn(results: Mapping[str, Any]) -> Mapping[str, Figure]:
+    """Draw the figures of an experiment from the content of its results.json."""
+    module = import_module(f"latentbandits.experiments.{results['experiment']}.figure")
+    found: Mapping[str, Figure] = module.draw(results)
+    return found
+
+
+def _run(name: str, options: str = "") -> Mapping[str, Figure]:
     experiment = next(one for one in EXPERIMENTS if one.name == name)
-    asked = build_parser(["reproduce"]).parse_args(["reproduce", name, *options])
+    asked = build_parser(["reproduce"]).parse_args(["reproduce", name, *shlex.split(options)])
     experiment.check(asked)
     with processes(asked.jobs) as executor, Progress(name) as progress:
-        return dict(experiment.run(asked, executor, progress).figures)
+        return experiment.run(asked, executor, progress).figures
 
 
 def save(figure: Figure, folder: Path, stem: str) -> None:

@@ -40,9 +40,18 @@ def recolour(figure: Figure) -> None:
             artist.set_markerfacecolor(_lighter(artist.get_markerfacecolor()))
             artist.set_markeredgecolor(_lighter(artist.get_markeredgecolor()))
         elif isinstance(artist, Collection):
-            artist.set_color([_with_alpha(one) for one in artist.get_facecolor()] or None)
+            _recolour_collection(artist)
         elif isinstance(artist, Patch) and artist.get_facecolor() is not None:
             artist.set_facecolor(_with_alpha(artist.get_facecolor()))
+
+
+def _recolour_collection(artist: Collection) -> None:
+    """Lighten faces and edges apart: the bars of errors have edges only."""
+    faces, edges = artist.get_facecolor(), artist.get_edgecolor()
+    if len(edges):
+        artist.set_edgecolor([_with_alpha(one) for one in edges])
+    if len(faces):
+        artist.set_facecolor([_with_alpha(one) for one in faces])
 
 
 def _lighter(colour: object) -> str:

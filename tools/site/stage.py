@@ -17,6 +17,10 @@ TABLES = "policies.md"
 """The tables of policies for readers of the repository; the site has the generated page."""
 
 _FENCE = re.compile(r"^(```.*?^```|~~~.*?^~~~)", re.DOTALL | re.MULTILINE)
+_PICTURE = re.compile(
+    r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\s*'
+    r'<img alt="([^"]*)" src="([^"]+)">\s*</picture>'
+)
 _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -56,7 +60,18 @@ def relinked(text: str, place: Path, page: Path, out: Path, root: Path) -> str:
         return f"[{words}]({here}{'#' + anchor if anchor else ''})"
 
     parts = _FENCE.split(text)
-    return "".join(part if i % 2 else _LINK.sub(link, part) for i, part in enumerate(parts))
+    done = (part if i % 2 else _LINK.sub(link, both(part)) for i, part in enumerate(parts))
+    return "".join(done)
+
+
+def both(text: str) -> str:
+    r"""Return text whose pictures follow the switch of the site, not the system's setting alone.
+
+    >>> dark = '<source media="(prefers-color-scheme: dark)" srcset="a-dark.png">'
+    >>> both(f'<picture>{dark}<img alt="A" src="a.png"></picture>')
+    '![A](a.png#only-light)\n![A](a-dark.png#only-dark)'
+    """
+    return _PICTURE.sub(r"![\2](\3#only-light)\n![\2](\1#only-dark)", text)
 
 
 def _staged(target: Path, fragment: str, out: Path, root: Path) -> tuple[Path, str] | None:

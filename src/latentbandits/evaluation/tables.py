@@ -9,6 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from latentbandits.evaluation.evaluate import LOGGED, Evaluation
+from latentbandits.report.drawing import (
+    BLUE,
+    BROWN,
+    DARK,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SMALL,
+    WIDTH,
+    label_lines,
+    plain,
+)
 from latentbandits.report.estimate import Estimate
 from latentbandits.report.report import Table
 
@@ -17,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PREFERRED = ("SNDR", "SNIPS", "DR", "IPS", "DM", "replay", "queue", "mean")
-_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#b07d2b")
+_COLOURS = (ORANGE, BLUE, GREEN, PINK, BROWN)
 
 
 def tables(found: Evaluation) -> list[Table]:
@@ -45,36 +58,37 @@ def tables(found: Evaluation) -> list[Table]:
 def figure(found: Evaluation, max_policies: int = 5) -> Figure:
     """Draw the value of each round with its interval, and the effective sample size below."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
-    drawn = Figure(figsize=(8, 6), layout="constrained")
+    drawn = Figure(figsize=(WIDTH, 5.4), layout="constrained")
     top, bottom = drawn.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     policies = list(dict.fromkeys(row["policy"] for row in found.rounds))
     candidates = [name for name in policies if name != LOGGED][: max_policies - 1]
     for name, colour in zip(candidates, _COLOURS, strict=False):
         rows = _curve(found.rounds, name)
         if rows:
-            _line(top, rows, f"{name} ({rows[0]['estimator']})", colour, found.horizon)
+            _line(top, rows, f"{name}\n({rows[0]['estimator']})", colour, found.horizon)
             sizes = [row["ess"] for row in rows]
             if not all(math.isnan(size) for size in sizes):
                 bottom.plot([row["round"] for row in rows], sizes, "-", color=colour, lw=1.4)
     logged = _curve(found.rounds, LOGGED)
     if logged:
-        _line(top, logged, LOGGED, "#4d4d4d", found.horizon)
-    top.set_ylabel("reward per session and round")
-    top.legend(frameon=False, loc="best", fontsize=9)
-    bottom.set_ylabel("effective\nsample size")
+        _line(top, logged, LOGGED, DARK, found.horizon)
+    top.set_ylabel("reward per session and round", fontsize=SMALL)
+    bottom.set_ylabel("effective\nsample size", fontsize=SMALL)
     bottom.set_yscale("log")
-    bottom.axhline(100, color="#8c8c8c", lw=1, ls=":")
+    bottom.axhline(100, color=GREY, lw=1, ls=":")
     if not bottom.lines[:-1]:  # no weights: a single line would leave the axis without a height
         bottom.set_ylim(1, 10 * found.n_sessions)
-    bottom.set_xlabel("round")
+    bottom.set_xlabel("round", fontsize=SMALL)
     last = max((row["round"] for row in found.rounds), default=1)
     for axes in (top, bottom):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        plain(axes)
         if found.horizon < last:
-            axes.axvline(found.horizon + 0.5, color="#8c8c8c", lw=1, ls="--")
-    bottom.set_xlim(0.5, last + 0.5)
+            axes.axvline(found.horizon + 0.5, color=GREY, lw=1, ls="--")
+    bottom.set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
+    bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
+    label_lines(top)
     top.set_title(f"What each policy would have earned: {found.n_sessions} sessions", fontsize=11)
     return drawn
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from latentbandits.report.estimate import Estimate
@@ -49,6 +49,14 @@ class Report:
     tables: list[Table] = field(default_factory=list)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     frames: Mapping[str, polars.DataFrame] = field(default_factory=dict)
+
+    def drawn_by(self, draw: Callable[[Mapping[str, Any]], Mapping[str, Figure]]) -> Report:
+        """Return the report with the figures that `draw` makes of the content of results.json.
+
+        So a figure can be drawn again from the file alone (`python -m tools.figures`).
+        """
+        results = {"settings": self.settings, "policies": self.policies}
+        return replace(self, figures=draw(results))
 
 
 def all_positive(differences: Iterable[Estimate], errors: float = 2.0) -> bool | None:

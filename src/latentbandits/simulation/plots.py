@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from latentbandits.models.checks import FloatArray
+from latentbandits.report.drawing import MOST_LABELLED, WIDTH, label_lines, plain
 from latentbandits.simulation.results import PolicyResult, Results
 
 if TYPE_CHECKING:
@@ -33,12 +34,6 @@ _LINES = {
 }  # fmt: skip
 
 
-MOST_LABELLED = 5
-"""Lines of a panel that can be labelled where they end; more than these get a legend."""
-
-_LABEL_GAP = 0.065  # between two labels, as a share of the panel's height
-
-
 def draw_curves(
     axes: Axes,
     results: Iterable[PolicyResult],
@@ -51,52 +46,12 @@ def draw_curves(
         error = result.curve_stderr if which == "mean" else result.worst_curve_stderr
         colour, line = _style(result.policy)
         rounds = np.arange(1, len(mean) + 1)
-        smooth, band = _moving_average(mean, window), _moving_average(error, window)
+        smooth, band = moving_average(mean, window), moving_average(error, window)
         axes.plot(rounds, smooth, line, color=colour, label=result.policy, linewidth=1.6)
         axes.fill_between(rounds, smooth - band, smooth + band, color=colour, alpha=0.2, lw=0)
     axes.set_xlabel("round")
     axes.margins(x=0, y=0.02)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def label_lines(axes: Axes) -> None:
-    """Write the name of each line beside its end, in its colour, without overlaps.
-
-    Call it when the limits of the axes are final.
-    """
-    low, high = axes.get_ylim()
-    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
-    ends = [(float(np.asarray(line.get_ydata())[-1]) - low) / (high - low) for line in lines]
-    order = np.argsort(ends)
-    heights = spread_out([ends[i] for i in order], _LABEL_GAP)
-    for place, i in enumerate(order):
-        line = lines[i]
-        axes.annotate(
-            str(line.get_label()), (1, heights[place]), xycoords="axes fraction", xytext=(4, 0),
-            textcoords="offset points", va="center", color=line.get_color(), fontsize=9,
-        )  # fmt: skip
-
-
-def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """Return increasing heights in [0, 1] that are at least `gap` apart, near the given ones.
-
-    Heights that are too near become a run around their middle.
-
-    >>> [round(one, 2) for one in spread_out([0.5, 0.5, 0.9], 0.1)]
-    [0.45, 0.55, 0.9]
-    """
-    runs: list[tuple[float, int]] = []  # the middle and the number of labels of each run
-    for height in heights:
-        middle, size = height, 1
-        while runs and runs[-1][0] + gap * (runs[-1][1] + size) / 2 > middle:
-            before, number = runs.pop()
-            middle = (before * number + middle * size) / (number + size)
-            size += number
-        runs.append((middle, size))
-    placed = [middle + gap * (k - (size - 1) / 2) for middle, size in runs for k in range(size)]
-    shift = min(0.0, 1.0 - placed[-1]) if placed else 0.0
-    return [height + shift for height in placed]
+    plain(axes)
 
 
 def name_lines(figure: Figure, panels: Sequence[Axes]) -> None:
@@ -119,7 +74,7 @@ def draw_results(
     from matplotlib.figure import Figure
 
     shown = [policy for name, policy in results.items() if name not in not_drawn]
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     draw_curves(left, shown or list(results.values()), "mean")
     draw_curves(right, shown or list(results.values()), "worst")
@@ -137,7 +92,7 @@ def _style(policy: str) -> tuple[str, str]:
     return (_COLOURS[family] if family else f"C{sum(policy.encode()) % 10}"), line
 
 
-def _moving_average(values: FloatArray, window: int) -> FloatArray:
+def moving_average(values: FloatArray, window: int) -> FloatArray:
     """Return the mean of the last `window` rounds, of fewer at the start."""
     total = np.cumsum(values)
     lagged = np.concatenate([np.zeros(min(window, len(total))), total[:-window]])[: len(total)]

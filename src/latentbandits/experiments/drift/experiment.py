@@ -76,5 +76,4 @@ class DriftExperiment:
             policies=rows(short | long),
             claims=[*check_all(CLAIMS, short), *check_all(LONG_CLAIMS, long)],
             tables=[table for table in tables if table.rows],
-            figures={"drift": draw(short, long, arguments.runs)},
-        )
+        ).drawn_by(draw)

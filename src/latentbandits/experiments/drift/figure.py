@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from latentbandits.experiments.drift.settings import (
@@ -13,20 +13,28 @@ from latentbandits.experiments.drift.settings import (
     PROBLEM,
     name,
 )
-from latentbandits.simulation.plots import label_lines
-from latentbandits.simulation.results import Results
+from latentbandits.report.drawing import (
+    BLUE,
+    BROWN,
+    DARK,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    SMALL,
+    WIDTH,
+    draw_line,
+    estimates,
+    label_lines,
+    plain,
+)
+from latentbandits.report.estimate import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLOURS = {
-    "UCB1": "#8c8c8c",
-    "TS": "#4d4d4d",
-    "mUCB": "#56b4e9",
-    "mmUCB": "#cc79a7",
-    "mTS": "#0072b2",
-    "mmTS": "#d55e00",
-}
+_COLOURS = {"UCB1": GREY, "TS": DARK, "mUCB": SKY, "mmUCB": PINK, "mTS": BLUE, "mmTS": ORANGE}
 _PANELS = {
     "no model: UCB1 and TS": ("UCB1", "TS"),
     "mUCB": ("mUCB",),
@@ -36,85 +44,79 @@ _PANELS = {
 }
 """Small multiples: each panel has some policies and the ones that know of switches beside them."""
 
-_KNOWING_COLOURS = ("#009e73", "#b07d2b")
+_KNOWING_COLOURS = (GREEN, BROWN)
 _KIND = "markov"  # piecewise switches give nearly the same lines; the tables have both
 
 
-def draw(short: Mapping[str, Results], long: Mapping[str, Results], runs: int) -> Figure:
-    """Draw a panel for each policy with its knowing twins, and one for the long problem."""
+_Point = Mapping[str, Estimate]
+
+
+def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw from results.json a panel for each policy with its knowing twins, and the long runs."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 6.2), layout="constrained")
-    panels = figure.subplots(2, 3).ravel()
-    points = [short[name(_KIND if p > 0 else "markov", p)] for p in PROBABILITIES]
-    highest = max(result.regret.mean for point in points for result in point.values())
-    for axes, (title, fixed) in zip(panels, _PANELS.items(), strict=False):
+    found = estimates(results["policies"], "regret")
+    points = [found[name(_KIND, p)] for p in PROBABILITIES]
+    long = {kind: found.get(name(kind, LONG_PROBABILITY), {}) for kind in ("markov", "piecewise")}
+    figure = Figure(figsize=(WIDTH, 6.2 if not any(long.values()) else 9.4), layout="constrained")
+    grid = figure.add_gridspec(3, 3, height_ratios=(1, 1, 1.1))
+    highest = max(estimate.mean for point in points for estimate in point.values())
+    for place, (title, fixed) in enumerate(_PANELS.items()):
+        axes = figure.add_subplot(grid[divmod(place, 3)])
         axes.set_title(title, fontsize=10)
         axes.set_ylim(0, 1.05 * highest)
         _draw_probabilities(axes, points, fixed)
+        if place % 3 == 0:
+            axes.set_ylabel("regret", fontsize=SMALL)
         label_lines(axes)
-    panels[0].set_ylabel("regret")
-    panels[3].set_ylabel("regret")
-    if long:
-        _draw_long(panels[5], long)
-    panels[5].set_title(
-        f"{LONG_PROBLEM.n_actions} actions, long runs, p={LONG_PROBABILITY:g}", fontsize=10
-    )
-    for axes in panels:
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+    if any(long.values()):
+        _draw_long(figure.add_subplot(grid[2, :]), long)
+    runs = results["settings"]["runs"]
     figure.suptitle(
         f"Users who change, {PROBLEM.n_actions} actions: {runs} runs, one standard error\n"
-        "dashed: takes the state as fixed",
+        "dashed and hollow: takes the state as fixed",
         fontsize=11,
     )
-    return figure
+    return {"drift": figure}
 
 
-def _draw_probabilities(axes: Any, points: list[Results], fixed: tuple[str, ...]) -> None:
+def _draw_probabilities(axes: Any, points: Sequence[_Point], fixed: tuple[str, ...]) -> None:
     """Draw regret against the switch probability for some policies and their knowing twins."""
     shown = [policy for policy in points[0] if KNOWING.get(policy, policy) in fixed]
     twins = [policy for policy in shown if policy in KNOWING]
     for policy in shown:
         colour = _COLOURS[policy] if policy in _COLOURS else _KNOWING_COLOURS[twins.index(policy)]
-        estimates = [point[policy].regret for point in points]
-        mean = [estimate.mean for estimate in estimates]
         style = "-" if policy in KNOWING else "--"
-        axes.plot(range(len(points)), mean, style, color=colour, label=_short(policy), marker="o",
-                  markersize=3, linewidth=1.6)  # fmt: skip
-        error = [estimate.stderr for estimate in estimates]
-        axes.errorbar(range(len(points)), mean, error, fmt="none", ecolor=colour)
+        own = [point[policy] for point in points]
+        draw_line(axes, range(len(points)), own, style, colour, _short(policy))
+    plain(axes)
     axes.margins(x=0.03)
     axes.set_xticks(range(len(points)), [f"{p:g}" for p in PROBABILITIES])
-    axes.set_xlabel("switch probability")
+    axes.set_xlabel("switch probability", fontsize=SMALL)
 
 
 def _short(policy: str) -> str:
     """Return the name of a policy without that of its twin, which is beside it."""
     words = policy.split()
-    return policy if policy not in KNOWING else " ".join(words[:1] + words[2:])
+    return policy if policy not in KNOWING else "\n".join(words[:1] + words[2:])
 
 
-def _draw_long(axes: Any, results: Mapping[str, Results]) -> None:
+def _draw_long(axes: Any, results: Mapping[str, _Point]) -> None:
     """Draw a row for each policy: a disc where the state moves at random, a square else."""
     policies = list(next(iter(results.values())))
-    for (kind, marker), result in zip((("Markov", "o"), ("piecewise", "s")), results.values(),
-                                      strict=True):  # fmt: skip
+    for (kind, found), marker, above in zip(results.items(), "os", (True, False), strict=True):
         for row, policy in enumerate(policies):
             colour = _COLOURS[KNOWING.get(policy, policy)]
-            estimate = result[policy].regret
-            axes.errorbar(
-                estimate.mean,
-                row,
-                xerr=estimate.stderr,
-                fmt=marker,
-                color=colour,
-                markerfacecolor=colour if policy in KNOWING else "white",
-                markersize=5,
-                label=kind if row == 0 else None,
-            )
-    axes.set_yticks(range(len(policies)), policies, fontsize=7)
-    axes.invert_yaxis()
+            face = colour if policy in KNOWING else "white"
+            axes.errorbar(found[policy].mean, row, xerr=found[policy].stderr, fmt=marker,
+                          color=colour, markerfacecolor=face, markersize=6)  # fmt: skip
+        words = {"markov": "disc: Markov", "piecewise": "square: piecewise"}[kind]
+        axes.annotate(words, (0.99, 0.94 if above else 0.86), xycoords="axes fraction",
+                      ha="right", va="top", fontsize=SMALL)  # fmt: skip
+    plain(axes)
+    axes.set_yticks(range(len(policies)), policies)
+    axes.set_ylim(len(policies) - 0.4, -0.6)
     axes.set_xlim(left=0)
-    axes.set_xlabel("regret (hollow: fixed state)")
-    axes.legend(fontsize=7, frameon=False)
+    axes.set_xlabel("regret", fontsize=SMALL)
+    axes.set_title(f"{LONG_PROBLEM.n_actions} actions, long runs, p={LONG_PROBABILITY:g}",
+                   fontsize=10)  # fmt: skip

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from latentbandits.policies import mTS
 from latentbandits.report.estimate import Estimate
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Claim, Report, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LOGS = 1000
 SESSIONS = 5000
@@ -63,6 +60,8 @@ class EvaluationExperiment:
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
     ) -> Report:
+        from latentbandits.experiments.evaluation.figure import draw
+
         started = time.perf_counter()
         earned = problem.true_value(TRUTH_SESSIONS, np.random.default_rng([arguments.seed, 9]))
         truth = Estimate.of(earned)
@@ -90,8 +89,7 @@ class EvaluationExperiment:
             policies=rows,
             claims=_claims(rows, outcomes, truth, arguments),
             tables=[_table(rows, truth)],
-            figures={"evaluation": _draw(outcomes, truth.mean)},
-        )
+        ).drawn_by(draw)
 
 
 def measure(job: Job) -> Outcome:
@@ -230,22 +228,3 @@ def _claims(
         )
     )
     return claims
-
-
-def _draw(outcomes: Mapping[str, Sequence[Outcome]], truth: float) -> Figure:
-    """One box a logger and estimator, beside the truth."""
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(8, 4), layout="constrained")
-    panels = drawn.subplots(1, len(outcomes), sharey=True)
-    for axes, (logger, found) in zip(panels, outcomes.items(), strict=True):
-        values = [_values(found, name)[:, 0] for name in ESTIMATORS]
-        axes.boxplot(values, showfliers=False, medianprops={"color": "#d55e00"})
-        axes.set_xticks(range(1, len(values) + 1), list(ESTIMATORS))
-        axes.axhline(truth, color="#0072b2", lw=1)
-        axes.set_title(f"{logger} log", fontsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, axis="y")
-    panels[0].set_ylabel("estimated reward of 8 rounds")
-    drawn.suptitle("Estimates over logs of 5,000 sessions; the line is the truth", fontsize=11)
-    return drawn

@@ -97,8 +97,7 @@ class FamiliesExperiment:
             policies=rows(results),
             claims=check_all(claims(arguments.horizon), results),
             tables=[_table(results, arguments)],
-            figures={"families": draw(results, arguments.runs)},
-        )
+        ).drawn_by(draw)
 
 
 def _table(results: Mapping[str, Results], arguments: argparse.Namespace) -> Table:

@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from latentbandits.simulation.results import Results
+from latentbandits.report.drawing import BLUE, DARK, ORANGE, SMALL, WIDTH, estimates, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLOURS = {"TS": "#4d4d4d", "mTS": "#0072b2", "mmTS": "#d55e00"}
+_COLOURS = {"TS": DARK, "mTS": BLUE, "mmTS": ORANGE}
 
 
-def draw(results: Mapping[str, Results], runs: int) -> Figure:
+def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw a row for each family from results.json: a dot for each policy."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4.8), layout="constrained")
-    axes = figure.subplots()
-    policies = list(next(iter(results.values())))
+    found = estimates(results["policies"], "regret")
+    policies = results["settings"]["policies"]
     whole = "TS" if "TS" in policies else policies[0]
-    for place, policy in enumerate(policies):
-        wholes = [result[whole].regret.mean for result in results.values()]
-        shares = [
-            result[policy].regret.mean / base
-            for result, base in zip(results.values(), wholes, strict=True)
-        ]
-        errors = [
-            result[policy].regret.stderr / base
-            for result, base in zip(results.values(), wholes, strict=True)
-        ]
-        places = [i + 0.25 * (place - 1) for i in range(len(results))]
-        axes.barh(places, shares, 0.22, xerr=errors, color=_COLOURS[policy], label=policy)
-    axes.set_yticks(range(len(results)), list(results))
-    axes.invert_yaxis()
-    axes.set_xlabel(f"regret, as a share of {whole}'s")
-    axes.grid(axis="x", alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    figure = Figure(figsize=(WIDTH, 0.42 * len(found) + 1.6), layout="constrained")
+    axes = figure.subplots()
+    first = [one.mean / next(iter(found.values()))[whole].mean
+             for one in next(iter(found.values())).values()]  # fmt: skip
+    for policy in policies:
+        shares = [family[policy].mean / family[whole].mean for family in found.values()]
+        errors = [family[policy].stderr / family[whole].mean for family in found.values()]
+        places = range(len(found))
+        axes.errorbar(shares, places, xerr=errors, fmt="o", color=_COLOURS[policy], ms=6, lw=1.8)
+        side = -1 if shares[0] == min(first) else 1
+        axes.annotate(policy, (shares[0], 0), xytext=(6 * side, 8), textcoords="offset points",
+                      ha="right" if side < 0 else "left", color=_COLOURS[policy],
+                      weight="bold")  # fmt: skip
+    plain(axes)
+    axes.axvline(1, color=DARK, lw=1)
+    axes.set_yticks(range(len(found)), list(found))
+    axes.set_ylim(len(found) - 0.5, -0.8)
+    axes.set_xlim(left=0)
+    words = " (no model of states)" if whole == "TS" else ""
+    axes.set_xlabel(f"regret, as a share of that of {whole}{words}", fontsize=SMALL)
+    runs = results["settings"]["runs"]
     axes.set_title(f"Every family on its own problem: {runs} runs, one standard error", fontsize=11)
-    return figure
+    return {"families": figure}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from latentbandits.policies import Exploring, mTS
 from latentbandits.report.estimate import Estimate
 from latentbandits.report.progress import ProgressBar
 from latentbandits.report.report import Claim, Report, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 GATE_ROUNDS = 4  # of a session in process
 BROKEN_VISITS = 50  # between two broken candidates over HTTP: the log must have grown
@@ -49,6 +46,8 @@ class Measured:
 
 def measure(name: str, arguments: argparse.Namespace, progress: ProgressBar) -> Report:
     """Run the phases beside a real service, then judge broken and better candidates."""
+    from latentbandits.experiments.loop.figure import draw
+
     started = time.perf_counter()
     found = [_measured(case, arguments, progress) for case in cases(arguments)]
     return Report(
@@ -66,8 +65,7 @@ def measure(name: str, arguments: argparse.Namespace, progress: ProgressBar) -> 
         policies=[row for one in found for row in _rows(one)],
         claims=[claim for one in found for claim in _claims(one, arguments)],
         tables=[_table(one) for one in found],
-        figures={_figure_name(one.case): _draw(one) for one in found},
-    )
+    ).drawn_by(draw)
 
 
 def _measured(case: Case, arguments: argparse.Namespace, progress: ProgressBar) -> Measured:
@@ -233,36 +231,3 @@ def _table(one: Measured) -> Table:
     rounds = one.case.users.n_rounds
     title = f"{POLICY} on a real service, {one.case.name} users, {rounds} rounds a session"
     return Table(title, columns, rows)
-
-
-def _figure_name(case: Case) -> str:
-    return "loop" if case.name == "simulated" else f"loop-{case.name}"
-
-
-def _draw(one: Measured) -> Figure:
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(7, 4), layout="constrained")
-    axes = drawn.subplots()
-    numbers = np.arange(1, len(one.phases) + 1)
-    axes.errorbar(
-        numbers,
-        [phase.mean for phase in one.phases],
-        yerr=[2 * phase.stderr for phase in one.phases],
-        fmt="o-",
-        color="#d55e00",
-        capsize=3,
-    )
-    for number, run in zip(numbers, one.runs, strict=True):
-        if run.decision == "activate":
-            axes.axvline(number + 0.5, color="#009e73", lw=1, ls="--")
-    axes.axhline(one.reference.mean, color="#0072b2", lw=1)
-    axes.annotate(one.case.reference_name, (numbers[-1], one.reference.mean), xytext=(0, 4),
-                  ha="right", textcoords="offset points", color="#0072b2", fontsize=9)  # fmt: skip
-    axes.set_xticks(numbers)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("phase (dashed: a new model was activated)")
-    axes.set_ylabel(f"regret per session, {one.case.name} users")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    return drawn

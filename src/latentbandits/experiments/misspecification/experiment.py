@@ -67,5 +67,4 @@ class MisspecificationExperiment:
             policies=rows(results),
             claims=check_all(CLAIMS, results),
             tables=tables,
-            figures={"misspecification": draw(results, arguments.runs)},
-        )
+        ).drawn_by(draw)

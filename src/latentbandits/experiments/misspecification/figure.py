@@ -11,58 +11,49 @@ from latentbandits.experiments.misspecification.settings import (
     MODEL_NOISES,
     name,
 )
-from latentbandits.simulation.results import Results
+from latentbandits.report.drawing import (
+    BLUE,
+    DARK,
+    GREEN,
+    ORANGE,
+    PINK,
+    SMALL,
+    WIDTH,
+    draw_line,
+    estimates,
+    label_lines,
+    plain,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_STYLES = {
-    "TS": ("#4d4d4d", "-"),
-    "mUCB": ("#56b4e9", "-"),
-    "mmUCB": ("#56b4e9", ":"),
-    "mTS": ("#0072b2", "-"),
-    "mIDS": ("#009e73", ":"),
-    "mmTS": ("#d55e00", "-"),
-    "mmIDS": ("#009e73", "-"),
-    CATCH_ALL: ("#cc79a7", "-"),
-}
+_COLOURS = {"TS": DARK, "mTS": BLUE, "mmTS": ORANGE, "mmIDS": GREEN, CATCH_ALL: PINK}
+"""The policies that are drawn; the others are in the tables."""
 
 
-def draw(results: Mapping[str, Results], runs: int) -> Figure:
+def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw four panels from results.json: two metrics, with and without a missing state."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 7), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 6.4), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey="row")
-    for column, n_missing in enumerate(MISSING):
-        points = [results[name(sigma0, n_missing)] for sigma0 in MODEL_NOISES]
-        for row, metric in enumerate(("regret", "worst_decile_reward")):
-            axes = panels[row, column]
-            for policy in points[0]:
-                _line(axes, policy, [getattr(point[policy], metric) for point in points])
-            axes.grid(alpha=0.25)
-            axes.spines[["top", "right"]].set_visible(False)
-        panels[0, column].set_title(
-            "all 5 states known" if not n_missing else "4 of 5 states known"
-        )
-        panels[1, column].set_xlabel(r"error of the model, $\sigma_0$")
-    panels[0, 0].set_ylabel("regret")
-    panels[1, 0].set_ylabel("mean reward, worst 10% of runs")
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    for row, metric in enumerate(("regret", "worst_decile_reward")):
+        found = estimates(results["policies"], metric)
+        for column, n_missing in enumerate(MISSING):
+            points = [found[name(sigma0, n_missing)] for sigma0 in MODEL_NOISES]
+            for policy in (one for one in _COLOURS if one in points[0]):
+                own = [point[policy] for point in points]
+                draw_line(panels[row, column], MODEL_NOISES, own, "-", _COLOURS[policy], policy)
+            plain(panels[row, column])
+    for column, title in enumerate(("all 5 states known", "4 of 5 states known")):
+        panels[0, column].set_title(title, fontsize=10)
+        panels[1, column].set_xlabel(r"error of the model, $\sigma_0$", fontsize=SMALL)
+    panels[0, 0].set_ylabel("regret", fontsize=SMALL)
+    panels[1, 0].set_ylabel("mean reward, worst 10% of runs", fontsize=SMALL)
+    panels[0, 0].set_xlim(MODEL_NOISES[0] - 0.01, MODEL_NOISES[-1] + 0.01)
+    for axes in panels.flat:
+        label_lines(axes)
+    runs = results["settings"]["runs"]
     figure.suptitle(f"Wrong models: {runs} runs, one standard error", fontsize=11)
-    return figure
-
-
-def _line(axes: Any, policy: str, estimates: list[Any]) -> None:
-    colour, line = _STYLES[policy]
-    axes.errorbar(
-        MODEL_NOISES,
-        [estimate.mean for estimate in estimates],
-        [estimate.stderr for estimate in estimates],
-        fmt=line,
-        color=colour,
-        label=policy,
-        linewidth=1.4,
-        marker="o",
-        markersize=3,
-    )
+    return {"misspecification": figure}

@@ -35,7 +35,6 @@ TABLES: Mapping[str, RelatedTable] = {
         offline.TABLE,
     )
 }
-_CURVES = ("ii", "iv")
 
 
 class RelatedExperiment:
@@ -78,14 +77,13 @@ class RelatedExperiment:
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
     ) -> Report:
-        from latentbandits.experiments.related.figure import draw_bars, draw_curves
+        from latentbandits.experiments.related.figure import draw
 
         started = time.perf_counter()
         chosen = self._columns(arguments)
         tables: list[Table] = []
         claims: list[Claim] = []
         rows: list[dict[str, Any]] = []
-        figures = {}
         for name, columns in chosen.items():
             if not columns:
                 continue
@@ -95,8 +93,6 @@ class RelatedExperiment:
             if not arguments.quick:
                 claims += [c.check(results) for c in CLAIMS[name] if played(c, results)]
                 claims += agreements(name, columns, results)
-            draw = draw_curves if name in _CURVES else draw_bars
-            figures[f"related-{name}"] = draw(f"({name}) {table.title}", results)
             rows += [
                 policy.row() | {"table": name, "setting": setting}
                 for setting, result in results.items()
@@ -109,8 +105,7 @@ class RelatedExperiment:
             policies=rows,
             claims=claims,
             tables=tables,
-            figures=figures,
-        )
+        ).drawn_by(draw)
 
 
 def play_row(

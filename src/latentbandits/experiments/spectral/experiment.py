@@ -18,7 +18,6 @@ from latentbandits.report.report import Claim, Report, Table
 
 if TYPE_CHECKING:
     import polars
-    from matplotlib.figure import Figure
 
 SIZES = (2_500, 5_000, 10_000, 20_000)
 LOGS = 10
@@ -49,6 +48,8 @@ class SpectralExperiment:
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
     ) -> Report:
+        from latentbandits.experiments.spectral.figure import draw
+
         started = time.perf_counter()
         jobs = [
             Job(size, arguments.seed + i)
@@ -72,9 +73,8 @@ class SpectralExperiment:
             policies=[],
             claims=_claims(outcomes),
             tables=[_table(outcomes)],
-            figures={"spectral": _draw(outcomes)},
             frames={"errors": _frame(outcomes)},
-        )
+        ).drawn_by(draw)
 
 
 def _run(jobs: Sequence[Job], executor: Executor | None) -> Iterator[Outcome]:
@@ -164,32 +164,3 @@ def _frame(outcomes: Sequence[Outcome]) -> polars.DataFrame:
             for i, method in enumerate(METHODS)
         ]
     )  # fmt: skip
-
-
-def _draw(outcomes: Sequence[Outcome]) -> Figure:
-    from matplotlib.figure import Figure
-
-    colours = dict(zip(METHODS, ("#d55e00", "#009e73", "#0072b2", "#8c8c8c"), strict=True))
-    rows = _rows(outcomes)
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    for axes, what in zip(figure.subplots(1, 2), ("means", "shares"), strict=True):
-        for method, colour in colours.items():
-            own = [row for row in rows if row["method"] == method]
-            x, y = [row["users"] for row in own], [row[what] for row in own]
-            error = [row[f"{what}_stderr"] for row in own]
-            style = {"spectral": "o", "em": "-"}.get(method, "o-")
-            axes.errorbar(x, y, error, fmt=style, color=colour, ms=5, lw=1.4, label=method)
-        sizes = np.array(sorted({outcome.n_users for outcome in outcomes}), dtype=float)
-        start = float(next(row[what] for row in rows if row["method"] == "moments"))
-        guide = start * np.sqrt(sizes[0] / sizes)
-        axes.plot(sizes, guide, ":", color="black", lw=1, label=r"$n^{-1/2}$")
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
-        axes.minorticks_off()
-        axes.set_xlabel("users in the log")
-        axes.set_title(f"error of the {what}", fontsize=11)
-        axes.grid(alpha=0.25, which="both")
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(frameon=False)
-    return figure

@@ -68,8 +68,7 @@ class YardstickExperiment:
             policies=_rows(measured),
             claims=claims(measured),
             tables=[_summary(measured, chosen), _named(measured, chosen), _choices(measured)],
-            figures={"yardstick": draw(measured, chosen)},
-        )
+        ).drawn_by(draw)
 
 
 def _all_policies() -> list[str]:

@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from latentbandits.experiments.yardstick.play import Measured
+from latentbandits.report.drawing import BLUE, ORANGE, SMALL, WIDTH, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_KNOWN, _UNCERTAIN = "#0072b2", "#d55e00"
+_KINDS = ((True, BLUE, -0.14, "known model"), (False, ORANGE, 0.14, "uncertain model"))
+_TICKS = (1, 1.5, 2, 3, 5, 10, 20, 40)
 
 
-def draw(measured: Sequence[Measured], chosen: Sequence[str]) -> Figure:
+def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw every policy of results.json, the smallest sum of regrets first."""
     from matplotlib.figure import Figure
 
-    total = sum(one.optimum for one in measured)
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for row in results["policies"]:
+        if row["policy"] in results["settings"]["policies"]:
+            rows.setdefault(row["policy"], []).append(row)
     overall = {
-        policy: sum(one.regrets[policy].mean for one in measured) / total for policy in chosen
+        policy: sum(row["regret"] for row in own) / sum(row["optimal_regret"] for row in own)
+        for policy, own in rows.items()
     }
-    ranked = sorted(chosen, key=lambda policy: overall[policy])
-    figure = Figure(figsize=(9, 1.2 + 0.32 * len(ranked)), layout="constrained")
+    ranked = sorted(rows, key=lambda policy: overall[policy])
+    figure = Figure(figsize=(WIDTH, 1.4 + 0.29 * len(ranked)), layout="constrained")
     axes = figure.subplots()
-    for known, colour, shift in ((True, _KNOWN, -0.12), (False, _UNCERTAIN, 0.12)):
-        some = [one for one in measured if one.problem.known == known]
+    largest = 1.0
+    for known, colour, shift, words in _KINDS:
         for place, policy in enumerate(ranked):
-            ratios = [max(one.ratio(policy), 0.9) for one in some]
-            label = ("known model" if known else "uncertain model") if place == 0 else None
-            axes.plot(ratios, [place + shift] * len(ratios), ".", color=colour, alpha=0.35,
-                      markersize=6, label=label)  # fmt: skip
-    axes.plot([overall[p] for p in ranked], range(len(ranked)), "k|", markersize=16,
-              label="summed regrets")  # fmt: skip
-    axes.set_yticks(range(len(ranked)), ranked)
-    axes.invert_yaxis()
+            ratios = [max(row["ratio"], 0.95) for row in rows[policy] if row["known"] == known]
+            largest = max(largest, *ratios, 1.0)
+            axes.plot(ratios, [place + shift] * len(ratios), ".", color=colour, alpha=0.35, ms=6)
+        axes.annotate(words, (1, 1), xycoords="axes fraction", xytext=(-4, -60 * shift - 18),
+                      textcoords="offset points", ha="right", color=colour)  # fmt: skip
+    axes.plot([overall[p] for p in ranked], range(len(ranked)), "k|", markersize=14)
+    axes.annotate("bar: ratio of summed regrets", (1, 1), xycoords="axes fraction",
+                  xytext=(-4, -42), textcoords="offset points", ha="right")  # fmt: skip
     axes.set_xscale("log")
-    axes.set_xticks([1, 1.5, 2, 3, 5, 10, 20], ["1", "1.5", "2", "3", "5", "10", "20"])
-    axes.set_xlabel("Bayes regret, as a multiple of the smallest possible")
-    axes.grid(axis="x", alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right")
-    axes.set_title(f"How far from the best possible: {len(measured)} small problems", fontsize=11)
-    return figure
+    plain(axes)
+    axes.set_yticks(range(len(ranked)), ranked)
+    axes.set_ylim(len(ranked) - 0.5, -0.7)
+    ticks = [tick for tick in _TICKS if tick <= largest]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(0.94, 1.04 * largest)
+    axes.set_xlabel("Bayes regret, as a multiple of the smallest possible", fontsize=SMALL)
+    n_problems = len(next(iter(rows.values())))
+    axes.set_title(f"How far from the best possible: {n_problems} small problems", fontsize=11)
+    return {"yardstick": figure}

@@ -1,0 +1,37 @@
+"""Bias and spread of every estimator, for each kind of log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from latentbandits.report.drawing import BLUE, ORANGE, SMALL, WIDTH, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw from results.json a panel for each log: mean estimates, and one deviation."""
+    from matplotlib.figure import Figure
+
+    loggers = list(dict.fromkeys(row["setting"] for row in results["policies"]))
+    truth = results["settings"]["true_value"]
+    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
+    for axes, logger in zip(figure.subplots(1, len(loggers), sharey=True), loggers, strict=True):
+        rows = [row for row in results["policies"] if row["setting"] == logger]
+        values, spreads = ([row[key] for row in rows] for key in ("bias", "deviation"))
+        places = range(len(rows))
+        axes.errorbar([truth + bias for bias in values], places, xerr=spreads, fmt="o", color=BLUE,
+                      ms=6, lw=1.8, capsize=3)  # fmt: skip
+        axes.axvline(truth, color=ORANGE, lw=1.4)
+        plain(axes)
+        axes.set_yticks(places, [row["estimator"] for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.9)
+        axes.annotate(" true value", (truth, -0.8), color=ORANGE, fontsize=SMALL, va="top")
+        axes.set_title(f"{logger} log", fontsize=10)
+        axes.set_xlabel("estimated reward of a session", fontsize=SMALL)
+    sessions = results["settings"]["sessions"]
+    figure.suptitle(f"Estimates over logs of {sessions:,} sessions: mean and one deviation",
+                    fontsize=11)  # fmt: skip
+    return {"evaluation": figure}

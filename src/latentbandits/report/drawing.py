@@ -1,0 +1,165 @@
+"""The look of every figure: text that is readable at 830 pixels, lines labelled where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from latentbandits.report.estimate import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 9.0
+"""Inches. A page shows a figure 830 pixels wide: 9 points are then 11.5 pixels high."""
+
+SMALL = 9.0
+"""Points of the smallest text."""
+
+MOST_LABELLED = 5
+"""Lines of a panel that can be told apart and labelled where they end."""
+
+BLUE, ORANGE, GREEN, PINK, BROWN = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d2b"
+SKY, GREY, DARK = "#56b4e9", "#8c8c8c", "#4d4d4d"
+
+_LABEL_GAP = 0.16  # between two labels, in inches
+
+
+def estimates(rows: Iterable[Mapping[str, Any]], metric: str) -> dict[str, dict[str, Estimate]]:
+    """Return a metric of rows of results.json, by setting and then by policy.
+
+    >>> estimates([{"setting": "a", "policy": "TS", "regret": 2.0, "regret_stderr": 0.1}], "regret")
+    {'a': {'TS': Estimate(mean=2.0, stderr=0.1)}}
+    """
+    found: dict[str, dict[str, Estimate]] = {}
+    for row in rows:
+        pair = (np.nan if row[key] is None else row[key] for key in (metric, f"{metric}_stderr"))
+        found.setdefault(row["setting"], {})[row["policy"]] = Estimate(*pair)
+    return found
+
+
+def plain(axes: Axes) -> None:
+    """Give the panel a light grid, no box, and numbers without an offset."""
+    from matplotlib.ticker import ScalarFormatter
+
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SMALL)
+    for axis in (axes.xaxis, axes.yaxis):
+        formatter = axis.get_major_formatter()
+        if isinstance(formatter, ScalarFormatter):
+            formatter.set_useOffset(False)
+
+
+def draw_line(
+    axes: Axes, x: Sequence[float], points: Sequence[Estimate], style: str, colour: str, label: str
+) -> None:
+    """Draw a line through estimates, with an error bar of one standard error at each."""
+    mean = [point.mean for point in points]
+    axes.plot(x, mean, style, color=colour, label=label, marker="o", markersize=3.5, linewidth=1.6)
+    axes.errorbar(x, mean, [point.stderr for point in points], fmt="none", ecolor=colour)
+
+
+def label_lines(axes: Axes, names: Mapping[str, str] | None = None) -> None:
+    """Write the name of each line beside its end, in its colour, without overlaps.
+
+    Call it when the limits of the axes are final. Lines that end inside the panel are labelled
+    at the right edge too.
+
+    Args:
+        axes: a panel of a figure whose size is final.
+        names: other words for some of the lines' labels.
+    """
+    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+    if not lines:
+        return
+    axes.get_ylim()  # settles the limits, which transData alone does not
+    values = np.array([_end(line) for line in lines])
+    points = axes.transData.transform(np.stack([np.zeros_like(values), values], axis=1))
+    ends = axes.transAxes.inverted().transform(points)[:, 1]
+    inches = axes.get_position().height * axes.figure.get_size_inches()[1]  # type: ignore[union-attr]
+    order = np.argsort(ends)
+    deepest = max(str(line.get_label()).count("\n") + 1 for line in lines)
+    heights = spread_out([float(ends[i]) for i in order], _LABEL_GAP * deepest / inches)
+    for place, i in enumerate(order):
+        label = str(lines[i].get_label())
+        axes.annotate(
+            (names or {}).get(label, label), (1, heights[place]), xycoords="axes fraction",
+            xytext=(5, 0), textcoords="offset points", va="center", fontsize=SMALL,
+            color=lines[i].get_color(),
+        )  # fmt: skip
+
+
+def _end(line: Any) -> float:
+    """Return the height of a line at its right end."""
+    return float(np.asarray(line.get_ydata())[int(np.argmax(line.get_xdata()))])
+
+
+def spread_out(heights: Sequence[float], gap: float) -> list[float]:
+    """Return increasing heights in [0, 1] that are at least `gap` apart, near the given ones.
+
+    Heights that are too near become a run around their middle.
+
+    >>> [round(one, 2) for one in spread_out([0.5, 0.5, 0.9], 0.1)]
+    [0.45, 0.55, 0.9]
+    """
+    runs: list[tuple[float, int]] = []  # the middle and the number of labels of each run
+    for height in heights:
+        middle, size = height, 1
+        while runs and runs[-1][0] + gap * (runs[-1][1] + size) / 2 > middle:
+            before, number = runs.pop()
+            middle = (before * number + middle * size) / (number + size)
+            size += number
+        runs.append((middle, size))
+    placed = [middle + gap * (k - (size - 1) / 2) for middle, size in runs for k in range(size)]
+    shift = min(0.0, 1.0 - placed[-1]) if placed else 0.0
+    return [height + shift for height in placed]
+
+
+def draw_dots(
+    title: str, label: str, bands: Sequence[Mapping[str, Mapping[str, Estimate]]]
+) -> Figure:
+    """Draw a dot with its error for each policy, in bands of panels that are stacked.
+
+    Args:
+        title: of the figure.
+        label: of the horizontal axes.
+        bands: each has panels by title; they stand side by side and share their policies, the
+            smallest first.
+    """
+    from matplotlib.figure import Figure
+
+    orders = [_ranked(panels) for panels in bands]
+    heights = [0.22 * len(order) + 0.75 for order in orders]
+    figure = Figure(figsize=(WIDTH, sum(heights) + 0.5), layout="constrained")
+    columns = max(len(panels) for panels in bands)
+    grid = figure.add_gridspec(len(bands), columns, height_ratios=heights)
+    for row, (panels, order) in enumerate(zip(bands, orders, strict=True)):
+        for column, (name, found) in enumerate(panels.items()):
+            axes = figure.add_subplot(grid[row, column])
+            places = [place for place, policy in enumerate(order) if policy in found]
+            shown = [found[order[place]] for place in places]
+            axes.errorbar([one.mean for one in shown], places, xerr=[one.stderr for one in shown],
+                          fmt="o", color=BLUE, ms=5, lw=1.6)  # fmt: skip
+            plain(axes)
+            axes.set_yticks(range(len(order)), order if column == 0 else [""] * len(order))
+            axes.set_ylim(len(order) - 0.5, -0.5)
+            axes.set_xlim(left=0)
+            axes.set_title(name, fontsize=10)
+            axes.set_xlabel(label, fontsize=SMALL)
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _ranked(panels: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
+    """Return the policies of some panels by their values relative to each panel's median."""
+    scores: dict[str, list[float]] = {}
+    for found in panels.values():
+        middle = float(np.median([one.mean for one in found.values()])) or 1.0
+        for policy, one in found.items():
+            scores.setdefault(policy, []).append(one.mean / middle)
+    return sorted(scores, key=lambda policy: float(np.mean(scores[policy])))
