@@ -27,6 +27,9 @@ _COLOURS = dict(zip(METHODS, (ORANGE, GREEN, BLUE, GREY), strict=True))
 _STYLES = {"spectral": "o", "em": "-"}  # EM ends where EM from the moments does
 
 
+_TICKS = (0.005, 0.01, 0.02, 0.05)
+
+
 def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
     """Draw two panels from results.json, a line for each method and one of slope -1/2."""
     from matplotlib.figure import Figure
@@ -48,7 +51,10 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
         axes.set_yscale("log")
         plain(axes)
         axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+        axes.set_yticks([tick for tick in _TICKS if axes.get_ylim()[0] <= tick])
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
+        axes.margins(y=0.06)
         axes.set_xlim(0.97 * sizes[0], 1.03 * sizes[-1])
         axes.set_xlabel("users in the log", fontsize=SMALL)
         axes.set_title(f"error of the {what}", fontsize=10)
