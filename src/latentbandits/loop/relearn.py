@@ -18,6 +18,7 @@ from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.progress import Progress
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
+from latentbandits.loop.brought import brings_features, encode_log, keep_names
 from latentbandits.loop.gate import Side, Verdict, compare_groups, judge
 from latentbandits.loop.kept_log import KeptLog, Logged
 from latentbandits.loop.records import Records, Run
@@ -85,6 +86,10 @@ class Model:
             return self.catalogue.ids
         return tuple(str(i) for i in range(self.model.n_actions or 0))
 
+    @property
+    def brings_features(self) -> bool:
+        return brings_features(self.model, self.catalogue)
+
 
 Learn = Callable[[Sequence[str], Settings, Progress | None], Fit]
 """From paths of logs to a fit; tests plant broken ones."""
@@ -142,13 +147,20 @@ class Relearner:
         """Remove what a run that was killed left behind: its data, and half of a model."""
         import shutil
 
-        self._training.unlink(missing_ok=True)
+        self._remove_training()
         for folder in self.settings.models.glob(f".{PREFIX}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def _training(self) -> Path:
         return self.settings.work / "training.parquet"
+
+    def _older(self, number: int) -> Path:
+        return self.settings.work / f"training-older-{number}.parquet"
+
+    def _remove_training(self) -> None:
+        for path in self.settings.work.glob("training*.parquet"):
+            path.unlink(missing_ok=True)
 
     def _step(self, run: Run, runs: list[Run], progress: Progress | None) -> Run:
         settings = self.settings
@@ -194,12 +206,23 @@ class Relearner:
     ) -> tuple[Model, Fit]:
         settings = replace(self.settings, earlier=(current.model, current.catalogue))
         path = self._training
-        columns = ("decision_id", "session", "action", "reward", "time")
-        training.select(columns).write_parquet(path)
+        columns = ["decision_id", "session", "action", "reward", "time"]
+        older = list(settings.with_logs)
         try:
-            found = self._learn([*settings.with_logs, str(path)], settings, progress)
+            if current.brings_features:
+                columns += ["features", "index"]
+                options = settings.fit_options | {"features": ["features"]}
+                settings = replace(settings, earlier=None, fit_options=options)
+                older = [
+                    encode_log(log, settings.columns, current.model, self._older(i))
+                    for i, log in enumerate(older)
+                ]
+            training.select(columns).write_parquet(path)
+            found = self._learn([*older, str(path)], settings, progress)
         finally:
-            path.unlink(missing_ok=True)  # no copy of the log outlives the run
+            self._remove_training()  # no copy of the log outlives the run
+        if current.brings_features:
+            found = keep_names(found, current.model)
         folder = self.settings.models / f"{PREFIX}{run.number:06d}"
         save_fit(found, folder)
         return _read_model(folder), found
@@ -213,7 +236,9 @@ class Relearner:
         judging: pl.DataFrame,
     ) -> Verdict:
         settings = self.settings
-        shared = data.known_to(judging, current.ids, candidate.ids)
+        shared = judging
+        if not current.brings_features:  # else requests describe every action, and ids do not count
+            shared = data.known_to(judging, current.ids, candidate.ids)
         if shared.is_empty():
             raise ValueError(
                 "no held-out session can be judged on: "
