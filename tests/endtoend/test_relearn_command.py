@@ -141,3 +141,25 @@ def test_relearn_survives_many_kills(service):
     folder, url, client = service
     visit(client, "start", 300, 3, np.random.default_rng(1))
     kill_relearn(folder, url, client, 40, random.Random(1))
+
+
+@pytest.mark.slow
+def test_a_model_that_the_live_groups_speak_against_is_rolled_back(tmp_path):
+    models = tmp_path / "models"
+    save(GaussianArms(MEANS, NOISE, spread=0.05), models / "first")
+    poisoned = SimulatedUsers(1 - MEANS, NOISE, 20).table(600, np.random.default_rng(5))
+    polars.DataFrame(poisoned).write_csv(tmp_path / "old.csv")
+    options = ("--policy", "mTS", "--explore", "0.5", "--models", str(models))
+    options += ("--group", "holdout=popularity:0.5")
+    rng = np.random.default_rng(0)
+    with served(models / "first", tmp_path, *options) as url, Client(url, timeout=20.0) as client:
+        first = client.models().active
+        visit(client, "before", 600, 3, rng)
+        done = relearn(tmp_path, url, "--margin", "-100")  # the gate lets everything pass
+        assert "activate (done)" in done.stdout, done.stdout + done.stderr
+        assert client.models().active == record(tmp_path, 1)["candidate"] != first
+        visit(client, "after", 1200, 3, rng)
+        back = relearn(tmp_path, url)
+        assert "roll back (done)" in back.stdout, back.stdout + back.stderr
+        assert "the live group 'holdout' earns more" in record(tmp_path, 2)["why"]
+        assert client.models().active == first

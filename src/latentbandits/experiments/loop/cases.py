@@ -102,7 +102,7 @@ def _simulated(arguments: argparse.Namespace) -> Case:
         sessions=2000,
         first_users=15,
         broken_sessions=2_500,
-        better_sessions=6_000,
+        better_sessions=20_000,
         rough=0.15,
         fit_options={"kind": "arms", "rewards": "gaussian"},
     )

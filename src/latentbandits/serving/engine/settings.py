@@ -34,9 +34,15 @@ class EngineSettings(msgspec.Struct, frozen=True):
     reward_timeout: float | None = None
 
     def side_groups(self) -> tuple[Group, ...]:
-        """Return the groups beside the main one."""
-        held_out = Group(HOLDOUT, self.holdout_policy, self.holdout_share)
-        return (held_out, *parse_groups(self.groups))
+        """Return the groups beside the main one.
+
+        The first is `holdout`, by its own settings; where they give it no share, a group of that
+        name among `groups` takes its place.
+        """
+        named = parse_groups(self.groups)
+        if self.holdout_share == 0 and any(group.name == HOLDOUT for group in named):
+            return named
+        return (Group(HOLDOUT, self.holdout_policy, self.holdout_share), *named)
 
     def policies(self) -> dict[str, str]:
         """Return the policy of every group."""
@@ -50,8 +56,12 @@ class EngineSettings(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """ValueError where settings do not go together."""
         names = [group.name for group in self.side_groups()]
-        if len({MAIN, *names}) != len(names) + 1:
-            raise ValueError(f"groups must have names of their own; got {MAIN}, {', '.join(names)}")
+        twice = [name for i, name in enumerate(names) if name in (MAIN, *names[:i])]
+        if twice:
+            raise ValueError(
+                f"there are two groups {twice[0]!r}: {MAIN!r} is the main one, {HOLDOUT!r} is "
+                "the one of holdout_share, and every other group needs a name of its own"
+            )
         if not 0 <= self.explore <= 1:
             raise ValueError(f"explore must be a probability from 0 to 1; got {self.explore:g}")
         if sum(group.share for group in self.side_groups()) > 1 + 1e-9:

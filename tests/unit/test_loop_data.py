@@ -1,0 +1,87 @@
+"""The log of the loop, divided: by age, by hash, and by live group."""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from latentbandits.evaluation.intervals import sequence_width
+from latentbandits.loop.data import divide, session_rewards
+from latentbandits.loop.gate import compare_groups
+from latentbandits.loop.split import held_out
+from latentbandits.serving.engine.settings import EngineSettings
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+def log(n_sessions, ages, rewards=None, groups=None, n_rounds=1):
+    """Return decisions of sessions s0, s1, ... which are `ages` days old."""
+    row = np.repeat(np.arange(n_sessions), n_rounds)
+    return pl.DataFrame(
+        {
+            "session": [f"s{i}" for i in row],
+            "round": np.tile(np.arange(1, n_rounds + 1), n_sessions),
+            "time": [NOW - timedelta(days=float(ages[i])) for i in row],
+            "reward": np.zeros(len(row)) if rewards is None else np.asarray(rewards)[row],
+            "propensity": [0.5] * len(row),
+            "propensity_kind": ["explored"] * len(row),
+            "policy": ["mTS"] * len(row),
+            "group": ["policy"] * len(row) if groups is None else [groups[i] for i in row],
+        }
+    )
+
+
+def test_since_leaves_older_decisions_out_of_both_parts():
+    ages = np.where(np.arange(100) < 30, 40.0, 2.0)
+    found = divide(log(100, ages), share=0.3, since=timedelta(days=30), now=NOW)
+    judged = {name.split("#")[0] for name in found.judging["session"]}
+    both = set(found.training["session"]) | judged
+    assert both == {f"s{i}" for i in range(30, 100)}
+    assert found.counts["sessions"] == 70
+    assert len(divide(log(100, ages), share=0.3, now=NOW).training) > len(found.training)
+
+
+def test_a_half_life_keeps_half_of_the_sessions_of_that_age_and_all_new_ones():
+    """4,000 sessions a case: the error rate of the bounds (4 standard errors) is below 1e-4."""
+    for age, expected in ((0.0, 1.0), (14.0, 0.5), (28.0, 0.25)):
+        found = divide(
+            log(4000, np.full(4000, age)), share=0.0, half_life=timedelta(days=14), now=NOW
+        )
+        error = 4 * np.sqrt(expected * (1 - expected) / 4000)
+        assert abs(found.counts["training_sessions"] / 4000 - expected) <= error
+    whole = divide(log(4000, np.full(4000, 28.0)), share=0.5, half_life=timedelta(days=14), now=NOW)
+    names = [f"s{i}" for i in range(4000)]
+    assert whole.counts["held_out_sessions"] == int(held_out(names, 0.5).sum())  # none is thinned
+
+
+def test_sessions_begun_since_an_activation_are_summed_by_group():
+    ages = np.array([5.0, 1.0, 1.0, 1.0])
+    groups = ["policy", "policy", "holdout", "holdout"]
+    table = log(4, ages, [9.0, 1.0, 2.0, 3.0], groups, n_rounds=3)
+    found = session_rewards(table, NOW - timedelta(days=2), horizon=2, unrewarded=None)
+    assert found["policy"].tolist() == [2.0]  # two rounds of 1; the older session is left out
+    assert sorted(found["holdout"].tolist()) == [4.0, 6.0]
+
+
+def test_groups_differ_beyond_the_sequence_or_not():
+    """By hand: two groups of 100 with rewards +-1 around their means have deviation 2 together."""
+    noise = np.tile([1.0, -1.0], 50)
+    found = compare_groups({"policy": noise, "holdout": noise + 2.0}, "policy")["holdout"]
+    width = 2.0 * np.sqrt(200 / 199) * sequence_width(200, 0.95, 200)
+    np.testing.assert_allclose([found.low, found.high], [-2 - width, -2 + width])
+    assert found.high < 0
+    level = compare_groups({"policy": noise, "holdout": noise + 0.1}, "policy")["holdout"]
+    assert level.low < 0 < level.high
+    assert compare_groups({"policy": noise, "holdout": noise[:1]}, "policy") == {}
+
+
+def test_a_group_named_holdout_takes_the_place_of_the_one_without_a_share():
+    own = EngineSettings(groups="holdout=popularity:0.2; greedy=mmGreedy:0.1")
+    own.check()
+    assert own.shares() == {"policy": 0.7, "holdout": 0.2, "greedy": 0.1}
+    assert own.policies()["holdout"] == "popularity"
+    with pytest.raises(ValueError, match="two groups 'holdout'"):
+        EngineSettings(groups="holdout=popularity:0.2", holdout_share=0.1).check()
+    with pytest.raises(ValueError, match="two groups 'policy'"):
+        EngineSettings(groups="policy=popularity:0.2").check()
