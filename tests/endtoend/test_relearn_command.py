@@ -15,6 +15,9 @@ from latentbandits.client import Client
 from latentbandits.experiments.loop import visits
 from latentbandits.experiments.loop.users import SimulatedUsers
 from latentbandits.experiments.loop.visits import served
+from latentbandits.learning import fit
+from latentbandits.loop.relearn import Relearner, Settings
+from latentbandits.loop.sources import ServiceSource
 from tests.processes.service import command, run_command
 
 MEANS = np.array([[0.9, 0.1, 0.3], [0.6, 0.2, 0.1]])
@@ -143,22 +146,27 @@ def test_relearn_survives_many_kills(service):
     kill_relearn(folder, url, client, 40, random.Random(1))
 
 
+def learn_inverted(paths, settings, progress):
+    """Learn that the worst actions are the best."""
+    table = polars.read_parquet(paths[-1]).with_columns(-polars.col("reward"))
+    return fit(table, kind="arms", rewards="gaussian", bootstrap=0)
+
+
 @pytest.mark.slow
 def test_a_model_that_the_live_groups_speak_against_is_rolled_back(tmp_path):
     models = tmp_path / "models"
     save(GaussianArms(MEANS, NOISE, spread=0.05), models / "first")
-    poisoned = SimulatedUsers(1 - MEANS, NOISE, 20).table(600, np.random.default_rng(5))
-    polars.DataFrame(poisoned).write_csv(tmp_path / "old.csv")
     options = ("--policy", "mTS", "--explore", "0.5", "--models", str(models))
-    options += ("--group", "holdout=popularity:0.5")
+    options += ("--group", "holdout=uniform:0.5")
     rng = np.random.default_rng(0)
     with served(models / "first", tmp_path, *options) as url, Client(url, timeout=20.0) as client:
         first = client.models().active
         visit(client, "before", 600, 3, rng)
-        done = relearn(tmp_path, url, "--margin", "-100")  # the gate lets everything pass
-        assert "activate (done)" in done.stdout, done.stdout + done.stderr
-        assert client.models().active == record(tmp_path, 1)["candidate"] != first
-        visit(client, "after", 1200, 3, rng)
+        anything = Settings(tmp_path / "work", models, policy="mTS", margin=-100.0, held_out=0.5)
+        run = Relearner(anything, client, ServiceSource(client), learn_inverted).run()
+        assert (run.decision, run.outcome) == ("activate", "done"), run.why
+        assert client.models().active == run.candidate != first
+        visit(client, "after", 1500, 3, rng)
         back = relearn(tmp_path, url)
         assert "roll back (done)" in back.stdout, back.stdout + back.stderr
         assert "the live group 'holdout' earns more" in record(tmp_path, 2)["why"]

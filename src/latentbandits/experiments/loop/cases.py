@@ -56,9 +56,12 @@ class Case:
     rough: float
     fit_options: dict[str, Any] = field(default_factory=dict)
 
-    def save_first(self, path: Path, rng: np.random.Generator) -> None:
-        """Fit the first model to few users, and save it."""
+    def save_first(self, path: Path, log: Path, rng: np.random.Generator) -> None:
+        """Fit the first model to few users, and save it and their log."""
+        import polars as pl
+
         table = self.users.table(self.first_users, rng)
+        pl.DataFrame(table).write_parquet(log)
         save_fit(fit(table, bootstrap=0, **self.fit_options | {"states": 3}), path)
 
     def rough_model(self, rng: np.random.Generator) -> GaussianArms:
@@ -123,7 +126,7 @@ def _movielens(arguments: argparse.Namespace) -> Case:
         sessions=800,
         first_users=20,
         broken_sessions=1_500,
-        better_sessions=3_000,
+        better_sessions=20_000,
         rough=0.3 * float(means.std()),
         fit_options=options,
     )

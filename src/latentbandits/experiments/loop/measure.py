@@ -98,8 +98,8 @@ def _serve_and_relearn(
     progress: ProgressBar,
 ) -> tuple[list[FloatArray], list[Run], int]:
     """Return each phase's regrets, the records, and how many broken fits were kept out."""
-    models = folder / "models"
-    case.save_first(models / "first", rng)
+    models, older = folder / "models", folder / "older.parquet"
+    case.save_first(models / "first", older, rng)
     options = ("--policy", POLICY, "--explore", str(EXPLORE), "--models", str(models))
     steps = arguments.phases + arguments.http_tries
     progress.start(f"{case.name}, phases of visits over HTTP", steps)
@@ -113,6 +113,7 @@ def _serve_and_relearn(
             work=folder / "work",
             models=models,
             policy=POLICY,
+            with_logs=(str(older),),
             held_out=0.4,
             fit_options=case.fit_options,
         )
@@ -140,7 +141,7 @@ def _broken_learner(i: int, case: Case) -> Any:
     def broken(paths: Any, settings: Settings, progress: Any) -> Any:
         import polars as pl
 
-        frame = pl.concat([pl.read_parquet(path) for path in paths]).drop_nulls("reward")
+        frame = pl.read_parquet(paths[-1]).drop_nulls("reward")  # the service's log
         if i % 2:
             frame = frame.with_columns(-pl.col("reward"))
         else:
