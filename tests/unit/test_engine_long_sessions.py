@@ -176,7 +176,7 @@ def test_a_session_that_migrates_there_and_back_while_it_is_rebuilt(tmp_path: Pa
     store = SqliteStore(tmp_path / "s.sqlite")
     driver = Driver(ARMS, store, policy="mmTS", snapshot_rounds=0)
     driver.play("ann", SLICE + 20, np.random.default_rng(4))
-    key = driver.engine.sessions._keys["ann"]
+    key = driver.engine.sessions._cache.key_of("ann")
     sessions = driver.engine.sessions
     sessions.deferring = True
     driver.activate(pack(OTHER_ARMS, "other"), "migrated")

@@ -8,6 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits backup` and its options."""
     parser = subparsers.add_parser(
         "backup",
         help=__doc__.split(": ", 1)[1],

@@ -9,6 +9,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits check` and its options."""
     parser = subparsers.add_parser(
         "check",
         help=__doc__.split(": ", 1)[1],

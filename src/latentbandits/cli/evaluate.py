@@ -11,6 +11,7 @@ from latentbandits.options import add_common, positive
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits evaluate` and its options."""
     parser = subparsers.add_parser("evaluate", help=__doc__.split(": ", 1)[1], description=__doc__)
     add = parser.add_argument
     add("log", metavar="LOG", nargs="+", help="logged decisions: what export wrote, or any table")
@@ -29,6 +30,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Carry out `latentbandits evaluate`; returns the exit code."""
     from latentbandits.cli.advice import recommended_policy
     from latentbandits.cli.output import OutputFolder
     from latentbandits.cli.progress import Progress

@@ -8,6 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits export` and its options."""
     parser = subparsers.add_parser("export", help=__doc__.split(": ", 1)[1], description=__doc__)
     parser.add_argument("--store", required=True, metavar="STORE", help="sqlite:PATH, postgresql:…")
     parser.add_argument(

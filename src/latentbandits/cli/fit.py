@@ -17,6 +17,7 @@ REWARDS = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits fit` and its options."""
     parser = subparsers.add_parser("fit", help=__doc__.split(": ", 1)[1], description=__doc__)
     add = parser.add_argument
     kinds = "CSV, TSV, JSON lines, Parquet or Arrow, also .gz or .zst: files, a folder, or a glob"
@@ -62,6 +63,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Carry out `latentbandits fit`; returns the exit code."""
     from latentbandits.cli.advice import print_warnings
     from latentbandits.cli.model_tables import tables
     from latentbandits.cli.progress import Progress

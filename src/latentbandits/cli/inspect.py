@@ -7,12 +7,14 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits inspect` and its options."""
     parser = subparsers.add_parser("inspect", help=__doc__.split(": ", 1)[1], description=__doc__)
     parser.add_argument("model", metavar="MODEL", help="a folder that fit or save wrote")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Carry out `latentbandits inspect`; returns the exit code."""
     from latentbandits.cli.advice import print_warnings
     from latentbandits.cli.model_tables import field_table, model_table, tables
     from latentbandits.learning.save import load_report

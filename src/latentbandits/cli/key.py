@@ -8,6 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits key` and its options."""
     parser = subparsers.add_parser("key", help=__doc__.split(": ", 1)[1], description=__doc__)
     parser.add_argument("name", metavar="NAME", help="what the key is for")
     parser.add_argument("--keys", required=True, metavar="FILE", help="TOML file to add it to")

@@ -45,11 +45,13 @@ class Progress:
         self._bar.stop()
 
     def start(self, description: str, total: int) -> None:
+        """Begin a bar of `total` steps."""
         self._bar.reset(self._task, total=total, description=description)
         self._description, self._total, self._done = description, total, 0
         self._say()
 
     def advance(self, steps: int) -> None:
+        """Move the bar on by so many steps."""
         self._bar.advance(self._task, steps)
         self._done += steps
         self._say()

@@ -30,6 +30,7 @@ def duration(text: str) -> timedelta:
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits relearn` and its options."""
     parser = subparsers.add_parser("relearn", help=__doc__.split(": ", 1)[1], description=__doc__)
     add = parser.add_argument
     add("--service", required=True, metavar="URL", help="the running service")
@@ -57,6 +58,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Carry out `latentbandits relearn`; returns the exit code."""
     from latentbandits.cli.progress import Progress
     from latentbandits.client import Client
     from latentbandits.loop.records import locked

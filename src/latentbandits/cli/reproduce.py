@@ -10,6 +10,7 @@ from latentbandits.options import add_common
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits reproduce` and its options."""
     parser = subparsers.add_parser("reproduce", help=__doc__.split(": ", 1)[1], description=__doc__)
     experiments = parser.add_subparsers(required=True, metavar="EXPERIMENT")
     for experiment in EXPERIMENTS:

@@ -13,6 +13,7 @@ _DEMO_SETTINGS = {"LATENTBANDITS_HOLDOUT_SHARE": "0.2"}  # where nothing else is
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits serve` and its options."""
     parser = subparsers.add_parser(
         "serve",
         help=__doc__.split(": ", 1)[1],

@@ -15,6 +15,7 @@ _RANDOM_ITEMS = 1000
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits simulate` and its options."""
     parser = subparsers.add_parser("simulate", help=__doc__.split(": ", 1)[1], description=__doc__)
     add = parser.add_argument
     add("model", metavar="MODEL", help="a folder that fit or save wrote")
@@ -31,6 +32,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Carry out `latentbandits simulate`; returns the exit code."""
     from latentbandits.cli.advice import print_warnings, warn_of_harm
     from latentbandits.cli.output import OutputFolder
     from latentbandits.cli.processes import executor as processes

@@ -9,6 +9,7 @@ from latentbandits.options import above_zero, add_common, positive
 
 
 def add_parser(subparsers: Any) -> None:
+    """Add `latentbandits tune` and its options."""
     parser = subparsers.add_parser("tune", help=__doc__.split(": ", 1)[1], description=__doc__)
     add = parser.add_argument
     add("model", metavar="MODEL", help="a folder that fit or save wrote")
@@ -24,6 +25,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Carry out `latentbandits tune`; returns the exit code."""
     from latentbandits.cli.advice import warn_of_harm
     from latentbandits.cli.output import OutputFolder
     from latentbandits.cli.processes import executor as processes

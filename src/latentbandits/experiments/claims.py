@@ -27,11 +27,14 @@ _WORDS: Mapping[Metric, str] = {
 
 
 class Checkable(Protocol):
+    """A claim that results can support or contradict."""
+
     @property
     def policies(self) -> tuple[str, ...]:
         """The policies that must have been played for the claim to be checked."""
 
-    def check(self, results: BySetting) -> Claim: ...
+    def check(self, results: BySetting) -> Claim:
+        """Compare the claim with results."""
 
 
 def check_all(claims: Iterable[Checkable], results: BySetting) -> list[Claim]:

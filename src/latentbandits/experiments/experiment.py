@@ -11,19 +11,23 @@ from latentbandits.report.report import Report
 
 
 class Experiment(Protocol):
-    """One folder of `experiments/`: a module with these names."""
+    """An experiment that `latentbandits reproduce NAME` runs."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name on the command line."""
 
     @property
-    def help(self) -> str: ...
+    def help(self) -> str:
+        """The line that `reproduce --help` shows."""
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None: ...
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options of this experiment to its parser."""
 
     def check(self, arguments: argparse.Namespace) -> None:
         """ValueError for options that cannot be run, before any work."""
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
-    ) -> Report: ...
+    ) -> Report:
+        """Run the experiment and return its report; `executor` runs its parts elsewhere."""

@@ -53,7 +53,7 @@ class Agent:
         self.policy = policy
         self._rng = np.random.default_rng(seed)
         self._beliefs: dict[Hashable, Any] = {}
-        self._users: dict[Hashable, Row | None] = {}  # attributes that a session began with
+        self._users: dict[Hashable, Row] = {}  # attributes that sessions began with
 
     def decide(
         self,
@@ -68,15 +68,20 @@ class Agent:
         """
         features = None if context is None else np.asarray(context, np.float64)[None]
         mask = None if eligible is None else np.asarray(eligible)[None]
-        if user_features is None:
-            self._users.setdefault(session_id, None)
-        else:
+        if user_features is not None:
             self._state(session_id, user_features)
-        belief = self._belief(session_id)
+        belief = self._beliefs.get(session_id)
+        if belief is None:
+            belief = self._beliefs[session_id] = self._first_belief(session_id)
         decision = self.policy.decide(belief, features, self._rng, eligible=mask)
-        chance = None if decision.propensity is None else float(decision.propensity[0])
+        chance = None if decision.propensity is None else decision.propensity.item(0)
         return Chosen(
-            int(decision.action[0]), int(decision.state[0]), chance, session_id, decision, features
+            decision.action.item(0),
+            decision.state.item(0),
+            chance,
+            session_id,
+            decision,
+            features,
         )
 
     def update(self, chosen: Chosen, reward: float) -> None:
@@ -86,8 +91,11 @@ class Agent:
                 "update takes what decide returned and its reward: "
                 f"agent.update(agent.decide(session_id), reward=...); got {chosen!r}"
             )
-        belief = self._belief(chosen.session_id)
-        self._beliefs[chosen.session_id] = self.policy.update(
+        session_id = chosen.session_id
+        belief = self._beliefs.get(session_id)
+        if belief is None:  # it was forgotten since
+            belief = self._first_belief(session_id)
+        self._beliefs[session_id] = self.policy.update(
             belief, chosen.context, chosen.decision, [reward]
         )
 
@@ -99,7 +107,10 @@ class Agent:
                 f"{policy_name(self.policy)} has no method state_probabilities: it keeps no "
                 "probabilities of latent states"
             )
-        probabilities: FloatArray = np.asarray(of_belief(self._belief(session_id)))[0]
+        belief = self._beliefs.get(session_id)
+        if belief is None:
+            belief = self._first_belief(session_id)
+        probabilities: FloatArray = np.asarray(of_belief(belief))[0]
         return probabilities
 
     def forget(self, session_id: Hashable) -> None:
@@ -108,12 +119,13 @@ class Agent:
         self._users.pop(session_id, None)
 
     def _state(self, session_id: Hashable, user: Row) -> None:
-        """Take the attributes of a session's user, once."""
-        if session_id in self._users:
-            if self._users[session_id] != user:
+        """Take the attributes of a session's user, which the first `decide` states."""
+        if session_id in self._beliefs:
+            known = self._users.get(session_id)
+            if known != user:
                 raise ValueError(
-                    f"session {session_id!r} began with the user features "
-                    f"{self._users[session_id]}, which hold for the whole session; got {dict(user)}"
+                    f"session {session_id!r} began with the user features {known}, which hold for "
+                    f"the whole session; got {dict(user)}"
                 )
             return
         gate = gate_of(self.policy)
@@ -121,9 +133,6 @@ class Agent:
             gate.check(user)
         self._users[session_id] = dict(user)
 
-    def _belief(self, session_id: Hashable) -> Any:
-        known = self._beliefs.get(session_id)
-        if known is not None:
-            return known
+    def _first_belief(self, session_id: Hashable) -> Any:
         user = self._users.get(session_id)
         return self.policy.init(1) if user is None else begin(self.policy, [user])

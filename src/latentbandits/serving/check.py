@@ -174,6 +174,7 @@ class _Policies:
         self._made: dict[tuple[str, str], Any] = {}
 
     def of(self, snapshot: SnapshotRow) -> Any:
+        """Return the policy that a snapshot is a belief of."""
         place = (snapshot.model, snapshot.policy)
         if place not in self._made:
             row = self._store.model(snapshot.model)

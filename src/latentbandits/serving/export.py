@@ -107,6 +107,7 @@ class _Pages:
         self.again = 0
 
     def frames(self, begin: int, progress: Callable[[int], None]) -> Iterator[polars.DataFrame]:
+        """Yield the rows of the export, a page of the log at a time."""
         self.position = begin
         while events := self._reader.read(self.position, _PAGE, _PAGE_BYTES):
             self.position = events[-1].position

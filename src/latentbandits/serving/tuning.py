@@ -103,10 +103,12 @@ async def tune_apart(row: ModelRow, seconds: float) -> str | None:
 
 
 def report_tuned(name: str, summary: str) -> None:
+    """Say in the log which policy the tuning has found."""
     _log.info("%s has no recommended policy; tuned: %s", name, summary)
 
 
 def warn_untuned(name: str, why: str) -> None:
+    """Say in the log that a model has no tuned policy."""
     _log.warning(
         "%s has no recommended policy, and none was tuned (%s): auto is %s",
         name, why, DEFAULT_POLICY,

@@ -29,6 +29,8 @@ class CalibrationJob(NamedTuple):
 
 
 class Calibration(NamedTuple):
+    """Shares of 90% intervals that cover the truth, of one kind of rewards and one separation."""
+
     rewards: str
     separation: float
     means: float  # share of true means inside their 90% intervals

@@ -141,6 +141,7 @@ class Engine:
         return Transaction(self)
 
     def begin(self) -> None:
+        """Begin a transaction; read again what other processes may have changed."""
         self.store.begin()
         if self._stale:
             self.library.forget()
@@ -152,6 +153,7 @@ class Engine:
             self.library.refresh()
 
     def commit(self) -> None:
+        """Settle all that waits, and commit it together with the totals."""
         self.settle()
         changed = self._changes.carry_out(self.statistics)
         if changed and self.store.durable:
@@ -281,6 +283,7 @@ class Engine:
         self._rewards.settle()
 
     def decision(self, order: int, token: int, text: str) -> DecisionRow:
+        """Return the row of a decision; NotFound, with its id as `text`, where there is none."""
         row = self.store.decision(order)
         if row is None or row.token != token:
             raise NotFound("decision", text)
@@ -315,6 +318,7 @@ class Engine:
     # sessions
 
     def session(self, name: str) -> SessionDetails:
+        """Return a session with its belief and its latest decisions."""
         self.settle()
         live = self._found(name)
         rows = self.store.history(live.row.key, _HISTORY, merged=live.row.members > 0)

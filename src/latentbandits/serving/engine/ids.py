@@ -12,6 +12,7 @@ _ID_DIGITS = 32
 
 
 def milliseconds() -> int:
+    """Return the time of the clock in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 

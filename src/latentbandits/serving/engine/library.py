@@ -96,6 +96,7 @@ class ServedModel:
         return self.policies.get(group) or self.policies[MAIN]
 
     def summary(self) -> ModelSummary:
+        """Return the figures of the model that the page shows."""
         return ModelSummary(
             kind=type(self.model).__name__,
             n_states=self.model.n_states,
@@ -129,6 +130,7 @@ class Library:
 
     @property
     def active(self) -> ActivationRow:
+        """The latest activation; Invalid if no model was ever activated."""
         if not self.activations:
             raise Invalid(
                 "no model is active: give the folder of a saved model, or --demo to see one"
@@ -136,6 +138,7 @@ class Library:
         return self.activations[-1]
 
     def served(self, model_id: str) -> ServedModel:
+        """Return a model ready to serve; the models that were used last are kept."""
         found = self._served.get(model_id)
         if found is None:
             found = self.check(self.row(model_id))
@@ -146,6 +149,7 @@ class Library:
         return found
 
     def row(self, model_id: str) -> ModelRow:
+        """Return the row of a model; NotFound if the store has none."""
         row = self._store.model(model_id)
         if row is None:
             raise NotFound("model", model_id)

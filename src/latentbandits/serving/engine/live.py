@@ -31,6 +31,7 @@ class Live(NamedTuple):
 
     @property
     def policy(self) -> AnyPolicy:
+        """The policy of the session's group."""
         return self.group.policy
 
     def with_belief(
@@ -56,6 +57,7 @@ class Live(NamedTuple):
         )
 
     def with_row(self, row: SessionRow) -> Live:
+        """Return the session with another row and the same belief."""
         return self._replace(row=row)
 
     def fits(self, row: SessionRow) -> bool:
@@ -98,8 +100,10 @@ def decode_user(data: bytes | None) -> dict[str, Any] | None:
 
 
 def floats(data: bytes) -> list[float]:
+    """Return the numbers that `as_bytes` made these bytes of."""
     return array("d", data).tolist()
 
 
 def as_bytes(values: list[float]) -> bytes:
+    """Return numbers as float64 bytes."""
     return array("d", values).tobytes()

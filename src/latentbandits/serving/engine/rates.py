@@ -13,12 +13,15 @@ _AVERAGED = 10
 
 
 class Rates:
+    """Count decisions and rewards in each second of the last minutes."""
+
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._started = int(clock())
         self._seconds: deque[list[int]] = deque(maxlen=KEPT)  # [second, decisions, rewards]
 
     def count(self, decisions: int = 0, rewards: int = 0) -> None:
+        """Count decisions and rewards of the present second."""
         now = int(self._clock())
         if not self._seconds or self._seconds[-1][0] != now:
             self._seconds.append([now, 0, 0])
@@ -26,6 +29,7 @@ class Rates:
         self._seconds[-1][2] += rewards
 
     def view(self) -> RatesView:
+        """Return the rates of the last ten whole seconds, and the counts of each second."""
         now = int(self._clock())
         span = max(1, min(_AVERAGED, now - self._started))
         whole = [second for second in self._seconds if now - span <= second[0] < now]

@@ -46,18 +46,21 @@ class RowGenerator:
         self._generators = generators
 
     def standard_normal(self, size: int | tuple[int, ...]) -> FloatArray:
+        """Draw from N(0, 1)."""
         values, rows = self._empty(size)
         for i, generator in enumerate(self._generators):
             generator.standard_normal(out=values[i * rows : (i + 1) * rows])
         return values
 
     def standard_exponential(self, size: int | tuple[int, ...]) -> FloatArray:
+        """Draw from the exponential distribution of mean 1."""
         values, rows = self._empty(size)
         for i, generator in enumerate(self._generators):
             generator.standard_exponential(out=values[i * rows : (i + 1) * rows])
         return values
 
     def random(self, size: int | tuple[int, ...]) -> FloatArray:
+        """Draw from the uniform distribution on [0, 1)."""
         values, rows = self._empty(size)
         for i, generator in enumerate(self._generators):
             generator.random(out=values[i * rows : (i + 1) * rows])
@@ -86,6 +89,7 @@ class Streams:
         self._streams: list[Stream] = []
 
     def one(self, order: int, token: int) -> np.random.Generator:
+        """Return the generator of one decision."""
         return self._at(0).start(order, token)
 
     def rows(self, ids: Sequence[tuple[int, int]]) -> RowGenerator:

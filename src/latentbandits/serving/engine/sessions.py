@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 
 from latentbandits.beliefs.encoding import BeliefError, decode, encode
 from latentbandits.models.attributes.parts import part
+from latentbandits.serving.engine.cache import Cache
 from latentbandits.serving.engine.groups import Group, group_of
 from latentbandits.serving.engine.ids import OrderSequence
 from latentbandits.serving.engine.library import Library, ServedModel
@@ -36,7 +36,6 @@ from latentbandits.serving.stores.protocol import Store
 
 SLICE = 64  # rewards that are replayed at most before a request is answered
 _STEP = 8  # rewards that are replayed between two looks at the clock
-_OVERHEAD = 600  # bytes of a session in the cache, beside its belief
 
 
 class Rebuilding(Exception):  # noqa: N818 - the operation is to be tried again, later
@@ -78,14 +77,9 @@ class Sessions:
         self._ttl_ms = ttl_ms
         self._groups = groups
         self._salt = salt
-        self._capacity = capacity
-        self._capacity_bytes = capacity_bytes
-        self._bytes = 0
-        self._cache: OrderedDict[int, Live] = OrderedDict()
+        self._cache = Cache(capacity, capacity_bytes)
         self._partial: dict[int, Live] = {}  # sessions whose replay is under way
         self._short: dict[int, int] = {}  # sessions whose log lacks rewards, at their last order
-        self._keys: dict[str, int] = {}
-        self._before: dict[int, Live | None] = {}  # what this transaction changed in the cache
 
     def __len__(self) -> int:
         return len(self._cache)
@@ -94,24 +88,14 @@ class Sessions:
         """Forget all beliefs: they will be restored from the store."""
         self._cache.clear()
         self._partial.clear()
-        self._keys.clear()
-        self._before.clear()
-        self._bytes = 0
 
     def committed(self) -> None:
-        self._before.clear()
+        """Keep the changes of the transaction."""
+        self._cache.committed()
 
     def rolled_back(self, *, certain: bool) -> None:
-        """Put back the beliefs that the transaction changed, and no others.
-
-        Where it is not `certain` that nothing was committed, the store is read for them.
-        """
-        for key, live in self._before.items():
-            self._pop(key)
-            if live is not None and certain:
-                self._put(key, live)
-        self._before.clear()
-        self._keys.clear()
+        """Undo the changes of the transaction; `certain`: nothing of it was committed."""
+        self._cache.rolled_back(certain=certain)
 
     # finding
 
@@ -165,7 +149,7 @@ class Sessions:
 
     def find(self, name: str) -> Live | None:
         """Return the open session of this name, or of the one it was merged into."""
-        key = self._keys.get(name)
+        key = self._cache.key_of(name)
         if key is None or self._store.shared:
             row = self._store.session_named(name)
             if row is None:
@@ -173,9 +157,7 @@ class Sessions:
             key = row.key
         found = self.get(key)
         if found is not None:
-            if len(self._keys) > 4 * self._capacity:
-                self._keys.clear()
-            self._keys[name] = found.row.key
+            self._cache.name(name, found.row.key)
         return found
 
     def get(self, key: int) -> Live | None:
@@ -226,8 +208,7 @@ class Sessions:
         )
         self._store.put_session(moved)
         # The cached row is no longer the store's: a replay may be committed before it is done.
-        self._before.setdefault(row.key, self._cache.get(row.key))
-        self._pop(row.key)
+        self._cache.remove(row.key)
         return moved
 
     # beliefs
@@ -236,10 +217,7 @@ class Sessions:
         start = self._nearest(row)
         if start.learned == row.rewards:
             live = start if start.row is row else start.with_row(row)
-            if self._cache.get(row.key) is not live:
-                self._remember(live)
-            else:
-                self._cache.move_to_end(row.key)
+            self._cache.put(live)
             return live
         if self.deferring and row.rewards - start.learned > SLICE:
             if self._short.get(row.key) == row.last_order:
@@ -256,7 +234,7 @@ class Sessions:
         live = self._learned(start.with_row(row), rows)
         if live.learned != row.rewards:
             raise _too_short(row)
-        self._remember(live)
+        self._cache.put(live)
         return live
 
     def _nearest(self, row: SessionRow) -> Live:
@@ -324,7 +302,7 @@ class Sessions:
         rebuilt = self._learned(fresh, self._missing(row, fresh))
         if rebuilt.learned != row.rewards:
             raise _too_short(row)
-        self._remember(rebuilt)
+        self._cache.put(rebuilt)
         return rebuilt
 
     def reward_range(self, live: Live | None, row: DecisionRow) -> RewardRange:
@@ -361,7 +339,7 @@ class Sessions:
                 return False
         self._partial.pop(key, None)
         if live.learned == current.rewards:
-            self._remember(live)
+            self._cache.put(live)
             self.snapshot(live)
         else:
             self._short[key] = current.last_order
@@ -411,41 +389,21 @@ class Sessions:
             [row.decision for row in rows],
         )
 
-    # the cache
+    # saving
 
     def save(self, live: Live, *, new: bool = False) -> None:
+        """Write a session after a decision or a reward; `new`: it has no row yet."""
         if new:
             self._store.add_session(live.row)
         else:
             self._store.touch_session(live.row)
-        self._keys[live.row.name] = live.row.key
-        self._remember(live)
+        self._cache.name(live.row.name, live.row.key)
+        self._cache.put(live)
 
     def replace(self, live: Live) -> None:
         """Save a session all of whose columns may have changed."""
         self._store.put_session(live.row)
-        self._remember(live)
-
-    def _remember(self, live: Live) -> None:
-        key = live.row.key
-        self._before.setdefault(key, self._cache.get(key))
-        self._pop(key)
-        self._put(key, live)
-        while self._cache and (
-            len(self._cache) > self._capacity or self._bytes > self._capacity_bytes
-        ):
-            old_key, old = next(iter(self._cache.items()))
-            self._pop(old_key)
-            self._keys.pop(old.row.name, None)
-
-    def _put(self, key: int, live: Live) -> None:
-        self._cache[key] = live
-        self._bytes += _size(live)
-
-    def _pop(self, key: int) -> None:
-        old = self._cache.pop(key, None)
-        if old is not None:
-            self._bytes -= _size(old)
+        self._cache.put(live)
 
     def end(self, row: SessionRow, why: str) -> None:
         """Close a session: its log stays, its name may begin anew."""
@@ -456,10 +414,10 @@ class Sessions:
         self.drop(row)
 
     def drop(self, row: SessionRow) -> None:
-        self._before.setdefault(row.key, self._cache.get(row.key))
-        self._pop(row.key)
+        """Take a session out of the cache."""
+        self._cache.remove(row.key)
+        self._cache.forget_name(row.name)
         self._partial.pop(row.key, None)
-        self._keys.pop(row.name, None)
 
 
 def _decoded(fresh: Live, snapshot: SnapshotRow) -> Live:
@@ -482,7 +440,3 @@ def _too_short(row: SessionRow) -> Damaged:
         f"session {row.name!r} states {row.rewards} rewards, but its log has others: rows of it "
         "are lost or damaged (`latentbandits check` tells more)"
     )
-
-
-def _size(live: Live) -> int:
-    return _OVERHEAD + live.group.belief_bytes

@@ -38,6 +38,7 @@ class GroupTotals(msgspec.Struct, array_like=True):
     rounds: list[RoundTotals] = msgspec.field(default_factory=list)
 
     def add_session(self, total: float, count: int, sign: int = 1) -> None:
+        """Add the reward sum and count of a session; sign -1 takes them away."""
         if count:
             self.sessions += sign
             self.rewards += sign * count
@@ -47,6 +48,7 @@ class GroupTotals(msgspec.Struct, array_like=True):
             self.counts_squared += sign * count * count
 
     def round(self, number: int) -> RoundTotals | None:
+        """Return the totals of a round; None beyond the rounds that are counted."""
         if number > ROUNDS:
             return None
         while len(self.rounds) < number:
@@ -66,6 +68,8 @@ class GroupTotals(msgspec.Struct, array_like=True):
 
 
 class Tally(msgspec.Struct, array_like=True):
+    """Decisions and rewards of one policy on one model."""
+
     decisions: int = 0
     rewards: int = 0
     reward_sum: float = 0.0
@@ -80,17 +84,21 @@ class Statistics(msgspec.Struct):
     counts: dict[str, int] = msgspec.field(default_factory=dict)
 
     def group(self, group: str) -> GroupTotals:
+        """Return the totals of a group, which is added where it is new."""
         return self.groups.setdefault(group, GroupTotals())
 
     def tally(self, policy: str, model: str) -> Tally:
+        """Return the tally of a policy on a model, which is added where it is new."""
         return self.tallies.setdefault(f"{policy} {model}", Tally())
 
     def count(self, name: str, times: int = 1) -> None:
+        """Add to one of the counts."""
         self.counts[name] = self.counts.get(name, 0) + times
 
     def decided(
         self, group: str, policy: str, model: str, round_: int, probabilities: Sequence[float]
     ) -> None:
+        """Count a decision; `probabilities` are those of the states."""
         totals = self.group(group)
         totals.decisions += 1
         self.tally(policy, model).decisions += 1
@@ -151,12 +159,15 @@ class Changes:
         self._changes: list[Callable[[Statistics], None]] = []
 
     def add(self, change: Callable[[Statistics], None]) -> None:
+        """Have the totals changed at the commit."""
         self._changes.append(change)
 
     def count(self, name: str, times: int = 1) -> None:
+        """Add to one of the counts at the commit."""
         self.add(lambda totals: totals.count(name, times))
 
     def move_share(self, model: str, before: Sequence[float], after: Sequence[float]) -> None:
+        """Change the shares of the states at the commit."""
         self.add(lambda totals: totals.move_share(model, before, after))
 
     def carry_out(self, totals: Statistics) -> bool:
@@ -166,6 +177,7 @@ class Changes:
         return self.drop()
 
     def drop(self) -> bool:
+        """Forget all changes; returns whether there were any."""
         had = bool(self._changes)
         self._changes.clear()
         return had

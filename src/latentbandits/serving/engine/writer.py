@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.sessions import Rebuilding
@@ -32,16 +33,14 @@ _SLICE_SECONDS = 0.0005  # of the replay of a long session, between two batches
 _PAUSE_SECONDS = 0.0001
 
 
-class _Job(Generic[Answer]):
+class _Job:
     """An operation that waits for the writer, or is being carried out by it."""
 
-    __slots__ = ("future", "operation", "parked", "since", "taken", "work")
+    __slots__ = ("answer", "operation", "parked", "since", "taken", "work")
 
-    def __init__(
-        self, operation: Operation[Answer], future: asyncio.Future[Answer], work: int
-    ) -> None:
+    def __init__(self, operation: Operation[Any], answer: Callable[[Any], None], work: int) -> None:
         self.operation = operation
-        self.future = future
+        self.answer = answer  # called with the result, or with the exception
         self.work = work
         self.since = time.monotonic()
         self.taken = False
@@ -62,15 +61,15 @@ class Writer:
         self.engine = engine
         self._patience = patience
         self._taking = threading.Lock()  # held while jobs are taken from the queue, or given up
-        self._unanswered: dict[int, _Job[Any]] = {}  # in the order in which they came
-        self._parked: dict[int, list[_Job[Any]]] = {}  # by the session that is being rebuilt
-        self._at_hand: list[_Job[Any]] = []  # where there is no thread
+        self._unanswered: dict[int, _Job] = {}  # in the order in which they came
+        self._parked: dict[int, list[_Job]] = {}  # by the session that is being rebuilt
+        self._at_hand: list[_Job] = []  # where there is no thread
         self.waiting = 0  # only touched by the event loop, like
         self.most_waiting = 0
         self._capacity = capacity
         self.store_works = True
         self._closed = False
-        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -89,44 +88,61 @@ class Writer:
 
         Raises Busy where `work` more would be too much to wait, unless it is `urgent` or alone.
         """
-        if self._thread is None:
-            return await self._run_here(operation)
         assert self._loop is not None
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self.submit(operation, partial(_resolve, future), work=work, urgent=urgent)
+        return await future
+
+    def submit(
+        self,
+        operation: Operation[Any],
+        answer: Callable[[Any], None],
+        *,
+        work: int = 1,
+        urgent: bool = False,
+    ) -> None:
+        """Call `answer` in the event loop once `operation` is committed, as `run` does.
+
+        It gets the result, or the exception, and must not raise any.
+        """
+        if self._thread is None:
+            self._run_soon(_Job(operation, answer, 0))
+            return
         full = self.waiting > 0 and self.waiting + work > self._capacity
         if self._closed or (full and not urgent):
             raise Busy(
                 f"{self.waiting} decisions and rewards are waiting already: try again shortly"
             )
         self.waiting += work
-        self.most_waiting = max(self.most_waiting, self.waiting)
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        job = _Job(operation, future, work)
+        if self.waiting > self.most_waiting:
+            self.most_waiting = self.waiting
+        job = _Job(operation, answer, work)
         self._unanswered[id(job)] = job
         self._jobs.put(job)
-        return await future
 
-    async def _run_here(self, operation: Operation[Answer]) -> Answer:
-        """Run an operation without a thread, on a store that needs none."""
-        while True:
-            try:
-                return await self._soon(operation)
-            except Rebuilding as rebuilding:
-                while not self._rebuild(rebuilding.key):
-                    await asyncio.sleep(0)
-
-    def _soon(self, operation: Operation[Answer]) -> asyncio.Future[Answer]:
-        """Run an operation together with all that the event loop has at hand."""
+    def _run_soon(self, job: _Job) -> None:
+        """Run a job without a thread, together with all that the event loop has at hand."""
         assert self._loop is not None
-        future: asyncio.Future[Answer] = self._loop.create_future()
         if not self._at_hand:
             self._loop.call_soon(self._run_at_hand)
-        self._at_hand.append(_Job(operation, future, 1))
-        return future
+        self._at_hand.append(job)
 
     def _run_at_hand(self) -> None:
         jobs, self._at_hand = self._at_hand, []
         answers = self._commit([job.operation for job in jobs])
-        self._answer(list(zip(jobs, answers, strict=True)))
+        for job, answer in zip(jobs, answers, strict=True):
+            if isinstance(answer, Rebuilding):
+                self._rebuild_soon(answer.key, job)
+            else:
+                job.answer(answer)
+
+    def _rebuild_soon(self, key: int, job: _Job) -> None:
+        """Go on with the replay of a long session, a part in each turn of the event loop."""
+        assert self._loop is not None
+        if self._rebuild(key):
+            self._run_soon(job)
+        else:
+            self._loop.call_soon(self._rebuild_soon, key, job)
 
     def oldest(self) -> float:
         """Return the seconds that the store has kept an operation waiting."""
@@ -143,15 +159,14 @@ class Writer:
                 begun, job.taken = job.taken, True
             del self._unanswered[id(job)]
             self.waiting -= job.work
-            if not job.future.done():
-                job.future.set_exception(
-                    OutcomeUnknown(
-                        f"the store has not answered for {self._patience:g} s: whether this was "
-                        "done is not known; ask again with the same request id"
-                    )
-                    if begun
-                    else Busy(f"not begun within {self._patience:g} s: nothing was done")
+            job.answer(
+                OutcomeUnknown(
+                    f"the store has not answered for {self._patience:g} s: whether this was "
+                    "done is not known; ask again with the same request id"
                 )
+                if begun
+                else Busy(f"not begun within {self._patience:g} s: nothing was done")
+            )
 
     async def close(self) -> None:
         """Finish what waits, then end the thread and close the store."""
@@ -177,9 +192,9 @@ class Writer:
                     self._parked[key] = jobs  # at the end: sessions take turns
                     time.sleep(_PAUSE_SECONDS)  # lets the event loop have the interpreter
 
-    def _gather(self) -> tuple[list[_Job[Any]], bool]:
+    def _gather(self) -> tuple[list[_Job], bool]:
         """Return the jobs that wait, and whether more may come; waits for one if none does."""
-        batch: list[_Job[Any]] = []
+        batch: list[_Job] = []
         try:
             job = self._jobs.get(block=not self._parked)
             while job is not None:
@@ -191,7 +206,7 @@ class Writer:
             return batch, True
         return batch, job is not None
 
-    def _carry_out(self, batch: list[_Job[Any]]) -> None:
+    def _carry_out(self, batch: list[_Job]) -> None:
         """Run and answer these jobs."""
         assert self._loop is not None
         with self._taking:
@@ -255,16 +270,20 @@ class Writer:
                 break
         return answers
 
-    def _answer(self, answered: list[tuple[_Job[Any], Any]]) -> None:
+    def _answer(self, answered: list[tuple[_Job, Any]]) -> None:
         for job, answer in answered:
             if self._unanswered.pop(id(job), None) is not None:  # else it was given up
                 self.waiting -= job.work
-            if job.future.done():  # its client has gone
-                continue
-            if isinstance(answer, BaseException):
-                job.future.set_exception(answer)
-            else:
-                job.future.set_result(answer)
+                job.answer(answer)
+
+
+def _resolve(future: asyncio.Future[Any], answer: Any) -> None:
+    if future.done():  # nobody waits for it any more
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
 
 
 def _attempt(operation: Operation[Any], engine: Engine) -> Any:

@@ -39,6 +39,7 @@ class Audit:
                 _log.error("the audit log cannot be written: %s", error.strerror)
 
     def close(self) -> None:
+        """Close the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -19,7 +19,7 @@ import httptools
 import uvicorn
 from uvicorn.server import ServerState
 
-from latentbandits.serving.http.exchange import Exchange, Responder, simple_answer
+from latentbandits.serving.http.exchange import Exchange, Head, Responder, simple_answer
 from latentbandits.serving.settings import Settings
 
 _MAX_HEADER_BYTES = 32 * 1024
@@ -72,6 +72,8 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None  # the one that is being answered
         self._arriving: Exchange | None = None  # the one whose body is being read
         self._queue: deque[Exchange] = deque()  # pipelined ones
+        self._new = False  # whether the exchange has yet to be started
+        self._common: tuple[object, bytes] = (None, b"")
         self._holding = 0  # bytes of bodies
         self._head_bytes = 0  # of the request that is arriving: before its body,
         self._body_bytes = 0  # and after, with all framing and trailers
@@ -93,6 +95,7 @@ class Connection(asyncio.Protocol):
     # asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to read; refuse the connection if there are too many."""
         self._transport = transport
         self._server.connections.add(self)  # type: ignore[arg-type]
         sent = transport.get_extra_info("socket")
@@ -106,10 +109,12 @@ class Connection(asyncio.Protocol):
             self.refuse(503, "busy", "too many connections: try again shortly")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the requests under way, and give back the bytes that were held."""
         self._server.connections.discard(self)
         for exchange in (self._exchange, self._arriving, *self._queue):
             if exchange is not None and not exchange.finished:
                 exchange.disconnect()
+                self._server.tasks.discard(exchange)
         self._queue.clear()
         self.held.bytes -= self._holding
         self._holding = 0
@@ -121,16 +126,19 @@ class Connection(asyncio.Protocol):
         return self._exchange is not None and self._arriving is None
 
     def pause_writing(self) -> None:
+        """Set the time by which the client must read: too much is unread."""
         self._write_by = time.monotonic() + self.settings.send_timeout
         self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
+        """Go on writing: the client has read enough."""
         self._write_by = _FOREVER
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
             drained.set_result(None)
 
     def data_received(self, data: bytes) -> None:
+        """Parse what has come, within the bounds, and start a request that is new."""
         if self._discarding or self._transport.is_closing():
             return
         if self._idle_by != _FOREVER:
@@ -155,6 +163,8 @@ class Connection(asyncio.Protocol):
         else:
             if self._in_headers and self._head_bytes > _MAX_HEADER_BYTES:
                 self._too_many_headers()
+        if self._new and self._exchange is not None:
+            self._start(self._exchange)
 
     def _ignore_upgrade(self, rest: bytes) -> None:
         """Read the request again without its wish for another protocol (RFC 9110, 7.8).
@@ -196,6 +206,7 @@ class Connection(asyncio.Protocol):
     # httptools
 
     def on_message_begin(self) -> None:
+        """Begin to read a request."""
         if self._discarding:
             return
         self._url, self._headers = b"", []
@@ -203,9 +214,11 @@ class Connection(asyncio.Protocol):
         self._read_by = time.monotonic() + self.settings.header_timeout
 
     def on_url(self, url: bytes) -> None:
+        """Keep a part of the address."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; trailers are dropped."""
         if self._in_headers:  # trailers are read and dropped
             if len(self._headers) == _MAX_HEADERS:
                 self._too_many_headers()
@@ -213,6 +226,7 @@ class Connection(asyncio.Protocol):
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        """Check the head of a request and make its exchange."""
         if self._discarding or self._transport.is_closing():
             return
         if self._head_bytes > _MAX_HEADER_BYTES:  # of one read: how many are headers?
@@ -225,57 +239,60 @@ class Connection(asyncio.Protocol):
         self._in_headers = False
         self._head_bytes = self._body_bytes = 0
         self._read_by = time.monotonic() + self.settings.body_timeout
-        hosts = [value for name, value in self._headers if name == b"host"]
-        if len(hosts) != 1 or not hosts[0].strip():
-            self.refuse(400, "host", f"a request needs one Host header; this has {len(hosts)}"
-                        + (", empty" if len(hosts) == 1 else ""))  # fmt: skip
-            return
+        fields = dict(self._headers)
+        host = fields.get(b"host", b"")
+        if not host or host.isspace() or len(fields) != len(self._headers):
+            hosts = [value for name, value in self._headers if name == b"host"]
+            if len(hosts) != 1 or not host.strip():
+                self.refuse(400, "host", f"a request needs one Host header; this has {len(hosts)}"
+                            + (", empty" if len(hosts) == 1 else ""))  # fmt: skip
+                return
         try:
-            scope = self._scope()
+            raw_path, path, query = _parse_url(self._url)
+            method = self._parser.get_method().decode("ascii")
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
             self.refuse(400, "malformed", "this is not the address of anything here")
             return
+        version = self._parser.get_http_version()
         exchange = Exchange(
             self,
-            scope,
-            keep_alive=scope["http_version"] != "1.0" and self._parser.should_keep_alive(),
-            wants_continue=any(
-                name == b"expect" and value.lower() == b"100-continue"
-                for name, value in self._headers
-            ),
+            Head(method, path, raw_path, query, version, self._headers),
+            keep_alive=version != "1.0" and self._parser.should_keep_alive(),
+            wants_continue=fields.get(b"expect", b"").lower() == b"100-continue",
         )
         self._arriving = exchange
         if self._exchange is None and not self._queue:
-            self._start(exchange)
+            self._exchange, self._new, self._fields = exchange, True, fields
             return
         self._queue.append(exchange)
         self.pause_reading()
         if len(self._queue) > _MAX_PIPELINED:
             self.refuse(429, "pipelined", f"at most {_MAX_PIPELINED} requests may wait for answers")
 
-    def _scope(self) -> dict[str, Any]:
-        raw, path, query = _parse_url(self._url)
+    def _scope(self, head: Head) -> dict[str, Any]:
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": self._parser.get_http_version(),
+            "http_version": head.version,
             "server": self._own,
             "client": self._peer,
             "scheme": "http",
-            "method": self._parser.get_method().decode("ascii"),
+            "method": head.method,
             "root_path": self._root_path,
-            "path": self._root_path + path,
-            "raw_path": self._root_path.encode() + raw,
-            "query_string": query,
-            "headers": self._headers,
+            "path": self._root_path + head.path,
+            "raw_path": self._root_path.encode() + head.raw_path,
+            "query_string": head.query,
+            "headers": head.headers,
             "state": self._app_state.copy(),
         }
 
     def on_body(self, body: bytes) -> None:
+        """Give a part of the body to the exchange."""
         if self._arriving is not None and not self._discarding:
             self._arriving.take(body)
 
     def on_message_complete(self) -> None:
+        """Tell the exchange that its request is there whole."""
         if self._discarding or self._in_headers:  # an upgrade: see _ignore_upgrade
             return
         arrived, self._arriving = self._arriving, None
@@ -288,7 +305,15 @@ class Connection(asyncio.Protocol):
 
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of every answer."""
         return self._server.default_headers
+
+    def common_lines(self) -> bytes:
+        """Return the lines of `default_headers`, which the server replaces once a second."""
+        headers = self._server.default_headers
+        if self._common[0] is not headers:
+            self._common = headers, b"".join([b"%s: %s\r\n" % pair for pair in headers])
+        return self._common[1]
 
     def hold(self, size: int) -> int:
         """Count bytes of a body that wait here (or no longer); the bytes of this connection."""
@@ -299,30 +324,36 @@ class Connection(asyncio.Protocol):
         return self._holding
 
     def pause_reading(self) -> None:
+        """Let the kernel keep what comes, until `resume_reading`."""
         if not self._reading_paused and not self._transport.is_closing():
             self._reading_paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
+        """Read on."""
         if self._reading_paused and not self._transport.is_closing():
             self._reading_paused = False
             self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
+        """Send bytes, unless the connection is closing."""
         if not self._transport.is_closing():
             self._transport.write(data)
 
     @property
     def is_write_paused(self) -> bool:
+        """Whether the client has too much to read."""
         return self._drained is not None
 
     async def drained(self) -> None:
+        """Wait until the client has read enough."""
         if self._drained is not None:
             await asyncio.shield(self._drained)
 
     def answered(self, exchange: Exchange) -> None:
         """Go on with the next request, if the client may send one."""
         self._server.total_requests += 1
+        self._server.tasks.discard(exchange)
         self._exchange = None
         if not exchange.arrived:
             self._linger()
@@ -344,9 +375,18 @@ class Connection(asyncio.Protocol):
             self._start(self._queue.popleft())
 
     def _start(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        direct = self.direct.get((exchange.scope["method"], exchange.scope["path"]))
-        task = self._loop.create_task(exchange.run(self._app, direct))
+        """Have a request answered: in a task of its own, unless it needs none."""
+        whole = self._new and exchange.arrived
+        self._exchange, self._new = exchange, False
+        if exchange.disconnected:
+            return
+        head = exchange.head
+        direct = self.direct.get((head.method, self._root_path + head.path))
+        if whole and direct is not None:
+            self._server.tasks.add(exchange)  # type: ignore[arg-type]
+            exchange.start(direct, self._fields)
+            return
+        task = self._loop.create_task(exchange.run(self._app, self._scope(head), direct))
         self._server.tasks.add(task)
         task.add_done_callback(self._server.tasks.discard)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from latentbandits.serving.engine.writer import Operation
 from latentbandits.serving.http import handlers
 from latentbandits.serving.http.handlers import Call
 from latentbandits.serving.http.keys import Scope
@@ -32,6 +33,8 @@ from latentbandits.serving.log import CURSOR
 
 
 class Parameter(NamedTuple):
+    """A parameter of a path or a query, with its JSON schema."""
+
     name: str
     place: str  # "path" or "query"
     schema: dict[str, Any]
@@ -39,6 +42,8 @@ class Parameter(NamedTuple):
 
 
 class Endpoint(NamedTuple):
+    """A request that can be made: its address, its scope, its types and its handler."""
+
     method: str
     path: str
     scope: Scope
@@ -51,6 +56,7 @@ class Endpoint(NamedTuple):
     errors: tuple[int, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     shared: bool = False  # whether it concerns all sessions: not for keys limited to some
+    operation: Callable[[Call], Operation[Any]] | None = None  # of `handle`, where it is only one
 
 
 _SESSION = Parameter("session", "path", {"type": "string", "minLength": 1}, "the id of a session")
@@ -75,9 +81,10 @@ _LIMIT = Parameter(
 )
 ENDPOINTS = (
     Endpoint("POST", "/v1/decide", "decide", "Decide what a session gets next, or up to 100.",
-             Decided, handlers.decide, DecideBody, 201, True, (409,)),
+             Decided, handlers.decide, DecideBody, 201, True, (409,), operation=handlers.deciding),
     Endpoint("POST", "/v1/reward", "reward", "Tell what a decision earned, or up to 100.",
-             Rewarded, handlers.reward, RewardBody, 200, True, (404, 409)),
+             Rewarded, handlers.reward, RewardBody, 200, True, (404, 409),
+             operation=handlers.rewarding),
     Endpoint("PUT", "/v1/reward", "admin", "Correct the reward of a decision.",
              Rewarded, handlers.correct, RewardRequest, errors=(404, 409)),
     Endpoint("POST", "/v1/sessions/merge", "admin", "Two sessions are one user.",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope
 
@@ -23,11 +24,31 @@ STATUS_LINES = {
 
 
 class Responder(Protocol):
-    """Answers a request: status, body and further headers."""
+    """Answers a request with a status, a body and further headers."""
 
     async def respond(
         self, scope: Scope, receive: Receive
     ) -> tuple[int, bytes, dict[bytes, bytes]]: ...
+
+    def start(
+        self,
+        headers: dict[bytes, bytes],
+        data: bytes,
+        reply: Callable[[int, bytes, dict[bytes, bytes]], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """Answer a request whose body is there whole: call `reply`, or `fail`, once."""
+
+
+class Head(NamedTuple):
+    """The head of a request."""
+
+    method: str
+    path: str  # decoded
+    raw_path: bytes
+    query: bytes
+    version: str  # of HTTP
+    headers: list[tuple[bytes, bytes]]
 
 
 def simple_answer(status: int, code: str, message: str) -> bytes:
@@ -48,22 +69,22 @@ class Exchange:
         "_chunked",
         "_connection",
         "_delivered",
-        "_head",
+        "_prepared",
         "_remaining",
         "_wants_continue",
         "arrived",
         "disconnected",
         "finished",
+        "head",
         "keep_alive",
-        "scope",
         "started",
     )
 
     def __init__(
-        self, connection: Connection, scope: Scope, *, keep_alive: bool, wants_continue: bool
+        self, connection: Connection, head: Head, *, keep_alive: bool, wants_continue: bool
     ) -> None:
         self._connection = connection
-        self.scope = scope
+        self.head = head
         self.keep_alive = keep_alive
         self.arrived = False  # the whole request
         self.started = False  # its answer
@@ -73,7 +94,7 @@ class Exchange:
         self._awaited: asyncio.Future[None] | None = None
         self._body: list[bytes] = []
         self._delivered = False  # the whole body, to the app
-        self._head: bytes = b""
+        self._prepared = b""  # the head of the answer, not yet sent
         self._chunked = False
         self._remaining = 0
 
@@ -89,10 +110,12 @@ class Exchange:
         self._wake()
 
     def complete(self) -> None:
+        """Take note that the whole request has come."""
         self.arrived = True
         self._wake()
 
     def disconnect(self) -> None:
+        """Take note that the client has gone."""
         self.disconnected = True
         self._drop_body()
         self._wake()
@@ -102,7 +125,7 @@ class Exchange:
             self._awaited.set_result(None)
 
     def _take_body(self) -> bytes:
-        body = b"".join(self._body)
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._drop_body()
         return body
 
@@ -111,29 +134,47 @@ class Exchange:
             self._connection.hold(-sum(map(len, self._body)))
             self._body.clear()
 
-    # ASGI
+    # what answers it
 
-    async def run(self, app: ASGIApp, direct: Responder | None = None) -> None:
+    def start(self, responder: Responder, headers: dict[bytes, bytes]) -> None:
+        """Have a request answered whose body is there whole, without a task of its own."""
+        try:
+            responder.start(headers, self._take_body(), self._reply, self._failed)
+        except Exception as error:
+            self._failed(error)
+
+    async def run(self, app: ASGIApp, scope: Scope, direct: Responder | None = None) -> None:
         """Let the app answer; an app that fails is logged, a client that left is not.
 
         `direct` answers in its place, without the messages of ASGI.
         """
         try:
             if direct is not None:
-                self._reply(*await direct.respond(self.scope, self.receive))
+                self._reply(*await direct.respond(scope, self.receive))
             else:
-                await app(self.scope, self.receive, self.send)
+                await app(scope, self.receive, self.send)
         except asyncio.CancelledError:
-            if not self.started:
-                self._connection.refuse(504, "unknown", "the service ended meanwhile: ask again")
-        except Exception:
-            if not self.disconnected:
-                _log.exception("the app failed on %s %s", self.scope["method"], self.scope["path"])
-            self._fail()
+            self._cancelled()
+        except Exception as error:
+            self._failed(error)
         else:
             if not self.finished and not self.disconnected:
-                _log.error("no answer to %s %s", self.scope["method"], self.scope["path"])
+                _log.error("no answer to %s %s", self.head.method, self.head.path)
                 self._fail()
+
+    def cancel(self, msg: object = None) -> None:
+        """Answer that the service ends, in the next turn of the event loop (as a task would)."""
+        asyncio.get_running_loop().call_soon(self._cancelled)
+
+    def _cancelled(self) -> None:
+        if not self.started:
+            self._connection.refuse(504, "unknown", "the service ended meanwhile: ask again")
+
+    def _failed(self, error: BaseException) -> None:
+        if not self.disconnected:
+            told = "the app failed on %s %s"
+            _log.error(told, self.head.method, self.head.path, exc_info=error)
+        self._fail()
 
     def _fail(self) -> None:
         if self.started:
@@ -142,6 +183,7 @@ class Exchange:
             self._connection.refuse(500, "fault", "the service failed; its log says how")
 
     async def receive(self) -> Message:
+        """Return the next part of the body, as ASGI has it."""
         if self._wants_continue and not self.disconnected:
             self._wants_continue = False
             self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -157,6 +199,7 @@ class Exchange:
         return {"type": "http.request", "body": self._take_body(), "more_body": not self.arrived}
 
     async def send(self, message: Message) -> None:
+        """Send a message of ASGI to the client."""
         if self._connection.is_write_paused:
             await self._connection.drained()
         if self.disconnected:
@@ -166,17 +209,17 @@ class Exchange:
             return
         body: bytes = message.get("body", b"")
         more: bool = message.get("more_body", False)
-        if self.scope["method"] == "HEAD":
-            data = self._head
+        if self.head.method == "HEAD":
+            data = self._prepared
         elif self._chunked:
-            data = self._head + (b"%x\r\n%s\r\n" % (len(body), body) if body else b"")
+            data = self._prepared + (b"%x\r\n%s\r\n" % (len(body), body) if body else b"")
             data += b"" if more else b"0\r\n\r\n"
         else:
-            data = self._head + body
+            data = self._prepared + body
             self._remaining -= len(body)
             if self._remaining < 0 or (self._remaining > 0 and not more):
                 raise RuntimeError("the answer's length is not its content-length")
-        self._head = b""
+        self._prepared = b""
         if data:
             self._connection.write(data)
         if not more:
@@ -188,18 +231,17 @@ class Exchange:
             return
         if not extra and self.arrived and self.keep_alive:
             self.started = True
-            common = b"".join([b"%s: %s\r\n" % pair for pair in self._connection.default_headers])
             self._connection.write(
                 b"%s%scontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
-                % (STATUS_LINES[status], common, len(content), content)
+                % (STATUS_LINES[status], self._connection.common_lines(), len(content), content)
             )
             self.end()
             return
         headers = [(b"content-type", b"application/json"), *extra.items()]
         headers.append((b"content-length", b"%d" % len(content)))
         self._begin({"status": status, "headers": headers})
-        self._connection.write(self._head + content)
-        self._head = b""
+        self._connection.write(self._prepared + content)
+        self._prepared = b""
         self.end()
 
     def _begin(self, message: Message) -> None:
@@ -223,11 +265,11 @@ class Exchange:
         if not self.keep_alive:
             parts.append(b"connection: close\r\n")
         self._remaining = length or 0
-        if length is None and self.scope["method"] != "HEAD" and status not in _BODYLESS:
+        if length is None and self.head.method != "HEAD" and status not in _BODYLESS:
             self._chunked = True
             parts.append(b"transfer-encoding: chunked\r\n")
         parts.append(b"\r\n")
-        self._head = b"".join(parts)
+        self._prepared = b"".join(parts)
 
     def end(self) -> None:
         """The answer has left."""

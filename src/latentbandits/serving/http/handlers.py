@@ -18,6 +18,7 @@ from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.engine.once import once
 from latentbandits.serving.engine.rewards import Told
+from latentbandits.serving.engine.writer import Operation
 from latentbandits.serving.errors import (
     Conflict,
     Forbidden,
@@ -87,7 +88,8 @@ def each(call: Callable[[One], Any], requests: One | list[One]) -> Any:
     return answers
 
 
-def _work(body: object) -> int:
+def work_of(body: object) -> int:
+    """Return how many decisions or rewards a body asks for."""
     return len(body) if isinstance(body, list) else 1
 
 
@@ -103,8 +105,9 @@ def _own_id(caller: Caller, text: str | None) -> str | None:
     return f"{caller.sessions}{_SEPARATOR}{text}"
 
 
-async def decide(call: Call) -> Any:
-    caller = call.caller
+def deciding(call: Call) -> Operation[Any]:
+    """Return the operation of a request to decide; `made` makes the answer of what it returns."""
+    caller, body = call.caller, call.body
 
     def one(engine: Engine, request: DecideRequest) -> Any:
         if caller.sessions:
@@ -113,21 +116,12 @@ async def decide(call: Call) -> Any:
             request = msgspec.structs.replace(request, request_id=own)
         return engine.ask(request)
 
-    answer = await call.service.writer.run(
-        lambda engine: each(partial(one, engine), call.body), work=_work(call.body)
-    )
-    return each(_made, answer)
+    return lambda engine: each(partial(one, engine), body)
 
 
-def _made(answer: Any) -> Any:
-    """Return the answer that was waited for; the writer has settled and committed it."""
-    if isinstance(answer, Told):
-        return answer.result()
-    return answer.answer if isinstance(answer, Waiting) else answer
-
-
-async def reward(call: Call) -> Any:
-    caller = call.caller
+def rewarding(call: Call) -> Operation[Any]:
+    """Return the operation of a request to reward, for `made` too."""
+    caller, body = call.caller, call.body
 
     def one(engine: Engine, request: RewardRequest) -> Any:
         if caller.sessions:
@@ -136,13 +130,32 @@ async def reward(call: Call) -> Any:
             request = msgspec.structs.replace(request, event_id=own)
         return engine.tell(request, caller.name)
 
-    answer = await call.service.writer.run(
-        lambda engine: each(partial(one, engine), call.body), work=_work(call.body)
-    )
+    return lambda engine: each(partial(one, engine), body)
+
+
+def made(answer: Any) -> Any:
+    """Return the answers that were waited for; the writer has settled and committed them."""
     return each(_made, answer)
 
 
+def _made(answer: Any) -> Any:
+    if isinstance(answer, Told):
+        return answer.result()
+    return answer.answer if isinstance(answer, Waiting) else answer
+
+
+async def decide(call: Call) -> Any:
+    """Decide for one session, or for each of a list."""
+    return made(await call.service.writer.run(deciding(call), work=work_of(call.body)))
+
+
+async def reward(call: Call) -> Any:
+    """Learn one reward, or each of a list."""
+    return made(await call.service.writer.run(rewarding(call), work=work_of(call.body)))
+
+
 async def correct(call: Call) -> Rewarded:
+    """Replace the reward of a decision."""
     caller, body = call.caller, call.body
 
     def one(engine: Engine) -> Rewarded:
@@ -164,11 +177,13 @@ def _check_decision(engine: Engine, caller: Caller, decision_id: str) -> None:
 
 
 async def show_session(call: Call) -> SessionView:
+    """Return what is known of a session."""
     name = _session(call)
     return await call.service.writer.run(lambda engine: session_view(engine.session(name)))
 
 
 async def delete_session(call: Call) -> Forgotten:
+    """Forget a session, once for each request id."""
     name = _session(call)
     request_id = _request_id(call)
 
@@ -195,6 +210,7 @@ def _request_id(call: Call) -> str | None:
 
 
 async def merge(call: Call) -> SessionView:
+    """Make two sessions one, and return it."""
     into, other = call.body.into, call.body.other
     for name in (into, other):
         _check_owner(call.caller, name)
@@ -204,14 +220,17 @@ async def merge(call: Call) -> SessionView:
 
 
 async def show_models(call: Call) -> Models:
+    """Return all models and their activations."""
     return await call.service.writer.run(models)
 
 
 async def show_catalogue(call: Call) -> CatalogueView:
+    """Return the actions of the active model."""
     return await call.service.writer.run(catalogue)
 
 
 async def add_actions(call: Call) -> CatalogueChange:
+    """Add one or several actions to the active catalogue."""
     added = call.body if isinstance(call.body, list) else [call.body]
     digest = hashlib.blake2b(msgspec.json.encode(added), digest_size=16).hexdigest()
     return await _change(
@@ -223,6 +242,7 @@ async def add_actions(call: Call) -> CatalogueChange:
 
 
 async def retire_action(call: Call) -> CatalogueChange:
+    """Retire an action of the active catalogue."""
     action = call.given["action"]
     return await _change(
         call,
@@ -250,6 +270,7 @@ async def _change(
 
 
 async def activate(call: Call) -> Models:
+    """Activate a model of the models folder, or one that the store has."""
     body, service = call.body, call.service
     if (body.path is None) == (body.model is None):
         raise Invalid("give either `path`, a folder with a saved model, or `model`, an id")
@@ -295,6 +316,7 @@ def _below(folder: Path | None, path: str) -> Path:
 
 
 async def read_log(call: Call) -> Log:
+    """Return a page of the log, without the sessions of other keys."""
     since = call.given.get("since", "")
     limit = call.given.get("limit", "100")
     if re.fullmatch("[1-9][0-9]{0,3}", limit) is None or int(limit) > MAX_PAGE:
@@ -313,10 +335,12 @@ async def read_log(call: Call) -> Log:
 
 
 async def find_forgotten(call: Call) -> ForgottenDecisions:
+    """Return which decisions the store no longer has."""
     return ForgottenDecisions(await call.service.forgotten(call.body.decisions))
 
 
 async def show_overview(call: Call) -> Overview:
+    """Return the totals that the page shows."""
     shown: Overview = await call.service.writer.run(overview, urgent=True)
     runs = relearnings(call.service.settings.relearn)
     return msgspec.structs.replace(shown, relearnings=runs)

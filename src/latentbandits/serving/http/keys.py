@@ -62,9 +62,11 @@ class Caller:
         return math.inf if self._rate is None else max(1.0, self._rate * _BURST_SECONDS)
 
     def may(self, scope: str) -> bool:
+        """Return whether the key has this scope."""
         return scope in self.scopes or "admin" in self.scopes
 
     def owns(self, session: str) -> bool:
+        """Return whether the key may ask about this session."""
         return session.startswith(self.sessions)
 
     def wait(self) -> float:
@@ -140,6 +142,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def digest(key: str) -> str:
+    """Return the SHA-256 of a key, in hexadecimal digits."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -36,6 +36,7 @@ class Snapshot(NamedTuple):
 
 
 def snapshot(engine: Engine) -> Snapshot:
+    """Return the totals that the metrics show; called inside a transaction."""
     totals: Statistics = overview.statistics(engine)
     groups = [
         overview.group_view(engine, group, totals)
@@ -91,6 +92,7 @@ class Metrics:
         known.total += seconds
 
     def exposition(self, totals: Snapshot | None) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
         text: bytes = generate_latest(self.registry)
         if totals is not None:
             registry = CollectorRegistry()
@@ -135,6 +137,8 @@ class _Requests(Collector):
 
 
 class Totals(Collector):
+    """The totals of the store as metrics."""
+
     def __init__(self, totals: Snapshot) -> None:
         self._totals = totals
 

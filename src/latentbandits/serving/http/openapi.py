@@ -17,6 +17,7 @@ _WITH_BODY = (415, 422)
 
 
 def document() -> dict[str, Any]:
+    """Return the document that `/openapi.json` gives."""
     types = [ErrorBody, Health]
     for endpoint in ENDPOINTS:
         types.append(endpoint.answer)

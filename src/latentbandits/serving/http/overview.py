@@ -110,6 +110,7 @@ def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
 
 
 def counts(totals: Statistics) -> dict[str, int]:
+    """Return the counts of sessions, decisions and rewards."""
     names = ("started", "expired", "restarted", "merged", "deleted", "decisions", "applied",
              "duplicate", "late", "replaced")  # fmt: skip
     known = {name: totals.counts.get(name, 0) for name in names}
@@ -118,6 +119,7 @@ def counts(totals: Statistics) -> dict[str, int]:
 
 
 def group_view(engine: Engine, group: str, totals: Statistics) -> GroupView:
+    """Return a group of sessions as the page shows it."""
     total, settings = totals.group(group), engine.settings
     served = engine.library.served(engine.library.active.model)
     return GroupView(
@@ -162,6 +164,7 @@ def state_name(names: str, state: int) -> str:
 
 
 def models(engine: Engine) -> Models:
+    """Return all models of the store and their activations."""
     library = engine.library
     active = library.active.model
     return Models(

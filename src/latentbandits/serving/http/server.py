@@ -15,8 +15,10 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from threadpoolctl import threadpool_limits
 
-from latentbandits.serving.http.app import Background, create_app, direct_handlers
+from latentbandits.serving.http.answering import direct_handlers
+from latentbandits.serving.http.app import Background, create_app
 from latentbandits.serving.http.connection import Connection, Held
 from latentbandits.serving.http.service import Service
 
@@ -95,4 +97,6 @@ def serve(service: Service, beside: Background | None = None) -> None:
         timeout_graceful_shutdown=_GRACE_SECONDS,
         backlog=2048,
     )
-    Server(config, service).run()
+    # The arrays of a decision are small: threads of BLAS would cost more than they save.
+    with threadpool_limits(1, user_api="blas"):
+        Server(config, service).run()

@@ -140,6 +140,7 @@ class Service:
         )
 
     async def in_thread(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
+        """Call a function in another thread, and wait for it."""
         return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
     async def _watch(self) -> None:

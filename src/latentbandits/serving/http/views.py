@@ -50,6 +50,7 @@ def _finite(values: Any) -> Any:
 
 
 def session_view(details: SessionDetails) -> SessionView:
+    """Return a session as `GET /v1/sessions/{id}` answers."""
     live, row = details.live, details.live.row
     return SessionView(
         session=row.name,
@@ -72,4 +73,5 @@ def session_view(details: SessionDetails) -> SessionView:
 
 
 def model_view(model_id: str, name: str, summary: ModelSummary, *, active: bool) -> ModelView:
+    """Return a model from the summary that its row has."""
     return ModelView(id=model_id, name=name, active=active, **msgspec.structs.asdict(summary))

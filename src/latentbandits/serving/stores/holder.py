@@ -39,6 +39,7 @@ class FileHolder:
             raise
 
     def release(self) -> None:
+        """Let another process hold the file."""
         os.close(self._descriptor)
 
 

@@ -32,9 +32,11 @@ class Mark:
         return 0
 
     def write(self, position: int) -> None:
+        """Write the position of the last commit."""
         data = position.to_bytes(8, "little")
         with suppress(OSError):  # the commit is done: a mark that lags is better than an error
             os.pwrite(self._descriptor, data + zlib.crc32(data).to_bytes(4, "little"), 0)
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self._descriptor)

@@ -73,6 +73,8 @@ def connect(url: str) -> DeadlineConnection:
 
 
 class PostgresqlStore(SqlStore):
+    """Sessions in a PostgreSQL database, which several processes share."""
+
     durable = True
     shared = True
     lock_rows = " FOR UPDATE"
@@ -297,6 +299,7 @@ def _is_certain(cause: BaseException | None) -> bool:
 
 @lru_cache
 def translated(statement: str) -> bytes:
+    """Return a statement with the placeholders of psycopg."""
     return statement.replace("?", "%s").encode()
 
 
@@ -310,6 +313,7 @@ def _version(connection: psycopg.Connection[Row]) -> int:
 
 
 def check_version(connection: psycopg.Connection[Row]) -> int:
+    """Return the version of the tables; StoreError if it is newer than this program."""
     version = _version(connection)
     if version > SCHEMA_VERSION:
         connection.close()

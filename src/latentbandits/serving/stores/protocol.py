@@ -40,9 +40,11 @@ class LogReader(Protocol):
     def store_id(self) -> bytes | None:
         """Return the random id of this store, which its cursors carry."""
 
-    def model(self, model_id: str) -> ModelRow | None: ...
+    def model(self, model_id: str) -> ModelRow | None:
+        """Return a model of the store."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection."""
 
 
 class Store(Protocol):
@@ -71,15 +73,20 @@ class Store(Protocol):
     def warnings(self) -> list[str]:
         """Problems that were found when the store was opened, and do not stop it."""
 
-    def begin(self) -> None: ...
+    def begin(self) -> None:
+        """Begin a transaction."""
 
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        """Commit it; OutcomeUnknown where the store did not say whether it did."""
 
-    def rollback(self) -> None: ...
+    def rollback(self) -> None:
+        """Undo it."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the store; an open transaction is undone."""
 
-    def log_reader(self) -> LogReader: ...
+    def log_reader(self) -> LogReader:
+        """Return a reader of the log, on a connection of its own."""
 
     def reserve(self, floor: int) -> range:
         """Return orders that nobody else gets, above `floor` and all that were reserved before.
@@ -88,7 +95,8 @@ class Store(Protocol):
         """
 
     # sessions
-    def session(self, key: int) -> SessionRow | None: ...
+    def session(self, key: int) -> SessionRow | None:
+        """Return the session of this key."""
 
     def session_named(self, name: str) -> SessionRow | None:
         """Return the latest session of this name, open or not."""
@@ -123,18 +131,23 @@ class Store(Protocol):
         """Forget these sessions, their decisions, rewards and snapshots."""
 
     # decisions and rewards
-    def add_decision(self, row: DecisionRow) -> None: ...
+    def add_decision(self, row: DecisionRow) -> None:
+        """Insert a decision."""
 
-    def decision(self, order: int) -> DecisionRow | None: ...
+    def decision(self, order: int) -> DecisionRow | None:
+        """Return the decision of this order."""
 
-    def decision_by_request(self, request_id: str) -> DecisionRow | None: ...
+    def decision_by_request(self, request_id: str) -> DecisionRow | None:
+        """Return the decision of this request id."""
 
-    def add_reward(self, row: RewardRow) -> None: ...
+    def add_reward(self, row: RewardRow) -> None:
+        """Insert a reward, a correction or a default."""
 
     def reward_of(self, decision: int) -> RewardRow | None:
         """Return the latest reward of a decision."""
 
-    def reward_by_event(self, event_id: str) -> RewardRow | None: ...
+    def reward_by_event(self, event_id: str) -> RewardRow | None:
+        """Return the reward of this event id."""
 
     def applied(
         self,
@@ -164,34 +177,43 @@ class Store(Protocol):
         """
 
     # snapshots
-    def snapshot(self, session: int) -> SnapshotRow | None: ...
+    def snapshot(self, session: int) -> SnapshotRow | None:
+        """Return the snapshot of a session."""
 
     def put_snapshot(self, row: SnapshotRow) -> None:
         """Keep a snapshot in place of the session's earlier one."""
 
-    def drop_snapshot(self, session: int) -> None: ...
+    def drop_snapshot(self, session: int) -> None:
+        """Delete the snapshot of a session."""
 
     # models
     def put_model(self, row: ModelRow) -> None:
         """Keep a model; the same id again changes nothing."""
 
-    def model(self, model_id: str) -> ModelRow | None: ...
+    def model(self, model_id: str) -> ModelRow | None:
+        """Return the model of this id."""
 
     def model_summaries(self) -> dict[str, tuple[str, bytes]]:
         """Return name and summary of every model, by id."""
 
-    def add_activation(self, row: ActivationRow) -> None: ...
+    def add_activation(self, row: ActivationRow) -> None:
+        """Insert an activation."""
 
-    def activations(self, after: int = -1) -> list[ActivationRow]: ...
+    def activations(self, after: int = -1) -> list[ActivationRow]:
+        """Return the activations with a larger order, in order."""
 
     # everything else
-    def add_audit(self, row: AuditRow) -> None: ...
+    def add_audit(self, row: AuditRow) -> None:
+        """Insert a line of the audit log."""
 
-    def audit(self, after: int, limit: int) -> list[AuditRow]: ...
+    def audit(self, after: int, limit: int) -> list[AuditRow]:
+        """Return up to `limit` lines of the audit log with a larger order."""
 
     def note(self, name: str) -> bytes | None:
         """Return a small value kept under a name."""
 
-    def put_note(self, name: str, value: bytes) -> None: ...
+    def put_note(self, name: str, value: bytes) -> None:
+        """Write a note, in place of the one of this name."""
 
-    def notes(self, prefix: str) -> dict[str, bytes]: ...
+    def notes(self, prefix: str) -> dict[str, bytes]:
+        """Return the notes whose names begin so."""

@@ -53,6 +53,7 @@ class Table(Generic[Record]):
         return ", ".join(f"{prefix}{column}" for column in self.columns)
 
     def values(self, row: Record) -> list[Any]:
+        """Return the columns of a row, its checksum last."""
         values = list(msgspec.structs.astuple(row))
         if self._open is not None:
             values[self._open] = int(values[self._open])
@@ -60,6 +61,7 @@ class Table(Generic[Record]):
         return values
 
     def row(self, values: Sequence[Any]) -> Record:
+        """Return the row of these columns; Damaged if their checksum is another."""
         content = list(verified(self.name, values))
         if self._open is not None:
             content[self._open] = bool(content[self._open])
@@ -392,13 +394,16 @@ class SqlStore(SqlQueries):
     """A store of its own: with transactions, and sequences that can be continued."""
 
     @abstractmethod
-    def begin(self) -> None: ...
+    def begin(self) -> None:
+        """Begin a transaction."""
 
     @abstractmethod
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        """Commit it."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the store."""
 
     @abstractmethod
     def continue_sequences(self) -> None:

@@ -377,6 +377,7 @@ def describe(error: BaseException) -> str:
 
 
 def read_version(connection: apsw.Connection) -> tuple[int, int]:
+    """Return the application id and the schema version of a file."""
     application = connection.execute("PRAGMA application_id").get
     version = connection.execute("PRAGMA user_version").get
     return int(application), int(version)

@@ -22,7 +22,8 @@ class Tables(Protocol):
     """A consistent view of a store's tables, beside whoever writes them."""
 
     @property
-    def place(self) -> str: ...
+    def place(self) -> str:
+        """The name of the store, for messages."""
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Row]:
         """Run one SELECT with ? for its values."""
@@ -76,6 +77,7 @@ class SqliteTables:
 
 @contextmanager
 def sqlite_tables(path: str) -> Iterator[SqliteTables]:
+    """Open a SQLite file for reading, as of one moment."""
     if not Path(path).is_file():
         raise StoreError(f"there is no store at {path}")
     connection = None
@@ -95,6 +97,7 @@ def sqlite_tables(path: str) -> Iterator[SqliteTables]:
 
 
 def check_current(path: str, application: int, version: int) -> None:
+    """StoreError unless the store has the present schema."""
     check_version(path, application, version)
     if version < SCHEMA_VERSION:
         raise StoreError(

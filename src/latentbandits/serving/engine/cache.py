@@ -1,0 +1,103 @@
+"""The beliefs of the sessions that were last used, bounded in number and bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from latentbandits.serving.engine.live import Live
+
+_OVERHEAD = 600  # bytes of a session in the cache, beside its belief
+
+
+class Cache:
+    """Sessions by key and by name; a transaction that is rolled back can be undone.
+
+    Args:
+        capacity: sessions that are kept at most.
+        capacity_bytes: bytes that they may take, about.
+    """
+
+    def __init__(self, capacity: int, capacity_bytes: int) -> None:
+        self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self._bytes = 0
+        self._sessions: OrderedDict[int, Live] = OrderedDict()
+        self._keys: dict[str, int] = {}
+        self._before: dict[int, Live | None] = {}  # sessions that this transaction has changed
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def clear(self) -> None:
+        """Forget all sessions."""
+        self._sessions.clear()
+        self._keys.clear()
+        self._before.clear()
+        self._bytes = 0
+
+    def get(self, key: int) -> Live | None:
+        """Return a session, if it is here."""
+        return self._sessions.get(key)
+
+    def key_of(self, name: str) -> int | None:
+        """Return the key of the open session of this name, if it is known."""
+        return self._keys.get(name)
+
+    def name(self, name: str, key: int) -> None:
+        """Remember that the open session of this name, or of this other name, has this key."""
+        if len(self._keys) > 4 * self._capacity:
+            self._keys.clear()
+        self._keys[name] = key
+
+    def put(self, live: Live) -> None:
+        """Keep a session as the one that was used last; those used longest ago may leave."""
+        key = live.row.key
+        if self._sessions.get(key) is live:
+            self._sessions.move_to_end(key)
+            return
+        self.remove(key)
+        self._insert(key, live)
+        while self._sessions and (
+            len(self._sessions) > self._capacity or self._bytes > self._capacity_bytes
+        ):
+            old_key, old = next(iter(self._sessions.items()))
+            self._pop(old_key)
+            self._keys.pop(old.row.name, None)
+
+    def remove(self, key: int) -> None:
+        """Take a session out, in this transaction."""
+        self._before.setdefault(key, self._sessions.get(key))
+        self._pop(key)
+
+    def forget_name(self, name: str) -> None:
+        """Have the name looked up in the store the next time."""
+        self._keys.pop(name, None)
+
+    def committed(self) -> None:
+        """Keep all changes of the transaction."""
+        self._before.clear()
+
+    def rolled_back(self, *, certain: bool) -> None:
+        """Put back the sessions that the transaction changed, and no others.
+
+        Where it is not `certain` that nothing was committed, the store is read for them.
+        """
+        for key, live in self._before.items():
+            self._pop(key)
+            if live is not None and certain:
+                self._insert(key, live)
+        self._before.clear()
+        self._keys.clear()
+
+    def _insert(self, key: int, live: Live) -> None:
+        self._sessions[key] = live
+        self._bytes += _size(live)
+
+    def _pop(self, key: int) -> None:
+        old = self._sessions.pop(key, None)
+        if old is not None:
+            self._bytes -= _size(old)
+
+
+def _size(live: Live) -> int:
+    return _OVERHEAD + live.group.belief_bytes

@@ -1,0 +1,37 @@
+"""The tool behind `make mutate`: its lists name what there is, and an interrupted run goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.mutation.__main__ import Results, equivalents
+from tools.mutation.covering import test_files as covered_files
+from tools.mutation.mutants import mutants
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_equivalent_mutant_is_one_of_the_source():
+    reasons = equivalents()
+    paths = {name.partition("::")[0] for name in reasons}
+    found = {mutant.name for path in paths for mutant in mutants(str(ROOT / path))}
+    here = {name.replace(f"{ROOT}/", "") for name in found}
+    assert [name for name in reasons if name not in here] == []
+    assert all(reasons.values())
+
+
+def test_the_tests_that_mutants_meet_exist():
+    assert [path for path in covered_files() if not (ROOT / path).exists()] == []
+
+
+def test_an_interrupted_run_knows_its_outcomes(tmp_path):
+    first, second, third = mutants(str(ROOT / "src/latentbandits/policies/ucb.py"))[:3]
+    results = Results(tmp_path / "results.jsonl")
+    results.add(first, "killed", "tests/a.py::test", [])
+    results.add(second, "survived", "", ["tests/a.py::test 1"])
+    again = Results(tmp_path / "results.jsonl")
+    assert again.find(first, ["tests/a.py::test"]) == "killed"
+    assert again.find(first, ["tests/b.py::test"]) is None  # the test that noticed it has gone
+    assert again.find(second, ["tests/a.py::test"]) is None
+    assert again.passed(second) == ["tests/a.py::test 1"]
+    assert again.outcome(third) is None
