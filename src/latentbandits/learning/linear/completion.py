@@ -217,8 +217,8 @@ def complete(
         left = 1.0
         if likelihood is None:
             # Of the noise that is in the ratings, the fits of each side leave about this much.
-            left -= by_user.degrees_of_freedom(action_side, pool.map) / total
-            left *= 1 - by_action.degrees_of_freedom(user_side, pool.map) / total
+            left -= float(by_user.freedom(action_side, pool.map).sum()) / total
+            left *= 1 - float(by_action.freedom(user_side, pool.map).sum()) / total
     return Completion(
         users=user_side.vectors,
         actions=action_side.vectors,

@@ -18,15 +18,9 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.engines.engine import Engine
 from latentbandits.learning.linear.balance import balanced
 from latentbandits.learning.linear.completion import Link, Sweep, level_of
-from latentbandits.learning.linear.logistic_bound import half_slope
-from latentbandits.learning.linear.normal_equations import (
-    Equations,
-    Solved,
-    equations,
-    solve,
-)
+from latentbandits.learning.linear.logistic_bound import LogisticBound
 from latentbandits.learning.linear.pairs import sum_pairs
-from latentbandits.learning.linear.ridge_rows import Weighting
+from latentbandits.learning.linear.ridge_rows import Equations, Factors, Rows, Weighting, joined
 from latentbandits.learning.logs import Log
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import FloatArray, IntArray
@@ -42,14 +36,14 @@ class Items(NamedTuple):
     mean: float
 
     @property
-    def features(self) -> FloatArray:
-        """Return the factors of a user's coefficients: vectors, and with biases a one."""
-        return self.vectors if self.biases is None else _with_one(self.vectors)
+    def factors(self) -> Factors:
+        """Return the vectors and biases of the actions."""
+        return Factors(self.vectors, self.biases)
 
     @property
-    def offsets(self) -> FloatArray | None:
-        """Return the part of rewards that is known without the user; None: nothing."""
-        return None if self.biases is None else self.biases + self.mean
+    def known(self) -> Factors:
+        """Return the side that users are solved against; its biases have the mean in them."""
+        return Factors(self.vectors, None if self.biases is None else self.biases + self.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,33 +53,29 @@ class Ratings:
     users: IntArray  # (n,), ascending
     actions: IntArray  # (n,)
     means: FloatArray  # (n,)
-    counts: FloatArray  # (n,)
+    counts: FloatArray | None  # (n,); None: one each
     shape: tuple[int, int]
     scatter: float
     keys: Keys
 
-    def sparse(self, values: FloatArray) -> Any:
-        """Return `values` of all entries as a matrix, users x actions."""
-        from scipy.sparse import csr_array
-
-        return csr_array((values, self.actions, self._starts), shape=self.shape)
+    @cached_property
+    def by_user(self) -> Rows:
+        return Rows.of(self.users, self.actions, self.means, self.shape, 1.0, "plain", self.counts)
 
     @cached_property
-    def weights(self) -> Any:
-        return self.sparse(self.counts)
-
-    @cached_property
-    def weighted(self) -> Any:
-        return self.sparse(self.counts * self.means)
+    def by_action(self) -> Rows:
+        shape = self.shape[::-1]
+        return Rows.of(self.actions, self.users, self.means, shape, 1.0, "plain", self.counts)
 
     @cached_property
     def totals(self) -> FloatArray:
         """Rewards of every user, `(n_users,)`."""
         return np.bincount(self.users, self.counts, minlength=self.shape[0]).astype(np.float64)
 
-    @cached_property
-    def _starts(self) -> IntArray:
-        return np.searchsorted(self.users, np.arange(self.shape[0] + 1))
+    def weights(self, weigh: FloatArray) -> FloatArray:
+        """How often each entry counts where users count `weigh` times, `(n,)`."""
+        own: FloatArray = weigh[self.users]
+        return own if self.counts is None else own * self.counts
 
 
 class PrepareRatings:
@@ -93,11 +83,10 @@ class PrepareRatings:
 
     def __call__(self, log: Log) -> Ratings:
         pairs = sum_pairs(log)
-        counts = np.ones(len(pairs.means)) if pairs.counts is None else pairs.counts
         shape = (log.n_users, log.n_actions)
         return Ratings(
-            pairs.users, pairs.actions, np.asarray(pairs.means), counts, shape, pairs.scatter,
-            log.keys,
+            pairs.users, pairs.actions, np.asarray(pairs.means), pairs.counts, shape,
+            pairs.scatter, log.keys,
         )  # fmt: skip
 
 
@@ -112,6 +101,11 @@ class Settings:
     link: Link
     seed: int
     replicate: int | None = None
+
+    @property
+    def bound(self) -> LogisticBound | None:
+        """Return the bound on the likelihood of clicks; the mean is part of what is known."""
+        return LogisticBound(0.0) if self.link == "logit" else None
 
     def weigh(self, keys: Keys) -> FloatArray | None:
         """Return the weight of each user."""
@@ -129,7 +123,6 @@ class Totals(NamedTuple):
 
     counts: FloatArray  # (n_actions,): rewards
     rewards: float
-    squares: float
     scatter: float
     n_users: float
 
@@ -138,7 +131,7 @@ class SweepSums(NamedTuple):
     """The sums of a pass."""
 
     items: Equations
-    squares: float  # weighted squares of the ratings; of clicks the deviance
+    deviance: float  # of clicks
     user_gram: FloatArray  # (rank, rank): vectors of users, weighted by their ridges
     penalty: float
     vectors: FloatArray  # (rank,): of users with ratings
@@ -155,11 +148,10 @@ class TotalsPass:
     def summarise(self, part: Ratings, parameters: None) -> Totals:
         weigh = self.settings.weigh(part.keys)
         weigh = np.ones(part.shape[0]) if weigh is None else weigh
-        own = part.counts * weigh[part.users]
+        own = part.weights(weigh)
         return Totals(
             np.bincount(part.actions, own, minlength=part.shape[1]).astype(np.float64),
             float(own @ part.means),
-            float(own @ part.means**2),
             part.scatter,
             float(weigh.sum()),
         )
@@ -175,18 +167,29 @@ class SweepPass:
 
     def summarise(self, part: Ratings, items: Items) -> SweepSums:
         settings = self.settings
-        found = users_of(part, items, settings)
+        users = users_of(part, items, settings)
         weigh = settings.weigh(part.keys)
-        ridge = settings.ridge(part.totals)
-        own = ridge if weigh is None else ridge * weigh
-        rank = settings.rank
-        gram = found.z[:, :rank].T @ (own[:, None] * found.z[:, :rank])
-        penalty = float(own @ np.einsum("nd,nd->n", found.z, found.z))
-        sums, squares = item_equations(part, items, found.z, settings, weigh)
+        own = settings.ridge(part.totals)
+        own = own if weigh is None else own * weigh
+        gram = users.vectors.T @ (own[:, None] * users.vectors)
+        penalty = float(own @ np.einsum("nd,nd->n", users.vectors, users.vectors))
+        if users.biases is not None:
+            penalty += float(own @ users.biases**2)
+        known = users if users.biases is None else users._replace(biases=users.biases + items.mean)
+        bound = settings.bound
+        deviance = 0.0
+        if bound is not None:
+            entries = None if weigh is None and part.counts is None else part.weights(
+                np.ones(part.shape[0]) if weigh is None else weigh
+            )  # fmt: skip
+            deviance = bound.deviance(
+                part.users, part.actions, part.means, entries, known, items.factors
+            )
+        sums = part.by_action.equations(known, bound, items.factors, weigh)
         rated = (part.totals > 0).astype(np.float64)
         rated = rated if weigh is None else rated * weigh
-        total = rated @ found.z[:, :rank]
-        return SweepSums(sums, squares, gram, penalty, total, float(rated.sum()))
+        total = rated @ users.vectors
+        return SweepSums(sums, deviance, gram, penalty, total, float(rated.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,10 +201,10 @@ class FreedomPass:
     threaded: bool = True
 
     def summarise(self, part: Ratings, items: Items) -> float:
-        trace = users_of(part, items, self.settings, freedom=True).trace
-        assert trace is not None
+        rows = part.by_user.with_ridge(self.settings.ridge(part.totals))
+        freedom = rows.freedom(items.known)
         weigh = self.settings.weigh(part.keys)
-        return float(trace.sum() if weigh is None else weigh @ trace)
+        return float(freedom.sum() if weigh is None else weigh @ freedom)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,14 +262,14 @@ def complete_fold(
     history: list[Sweep] = []
     while True:
         sums = engine.fold(SweepPass(settings, prepare), current)
-        solved = solve(sums.items, ridge, offset=settings.biases)
-        items = _items(solved.z, settings, mean)
+        z, squares = sums.items.solve(ridge)
+        items = _items(z, settings, mean)
         if settings.link == "identity":
-            squares = totals.squares + totals.scatter + float(solved.squares.sum())
-            penalty = float(ridge @ np.einsum("nd,nd->n", solved.z, solved.z))
+            squares += totals.scatter
+            penalty = float(ridge @ np.einsum("nd,nd->n", z, z))
         else:
-            squares = sums.squares
-            own = _joined(current)
+            squares = sums.deviance
+            own = joined(current.factors)
             penalty = float(ridge @ np.einsum("nd,nd->n", own, own))
         objective = squares + penalty + sums.penalty
         rmse = math.sqrt(max(squares, 0.0) / total)
@@ -281,9 +284,7 @@ def complete_fold(
     if settings.link == "identity":
         # Of the noise that is in the ratings, the fits of each side leave about this much.
         left -= engine.fold(FreedomPass(settings, prepare), items) / total
-        trace = solve(sums.items, ridge, offset=settings.biases, freedom=True).trace
-        assert trace is not None
-        left *= 1 - float(trace[~empty].sum()) / total
+        left *= 1 - float(sums.items.freedom(ridge)[~empty].sum()) / total
     return Folded(
         engine,
         prepare,
@@ -297,50 +298,18 @@ def complete_fold(
     )
 
 
-def users_of(part: Ratings, items: Items, settings: Settings, *, freedom: bool = False) -> Solved:
-    """Solve the users of a partition against the actions: vectors and, behind them, biases."""
-    totals = part.totals
-    ridge = np.where(totals > 0, settings.ridge(totals), 1.0)
-    x, offsets = items.features, items.offsets
-    if settings.link == "identity":
-        sums = equations(part.weights, part.weighted, x, offsets)
-        return solve(sums, ridge, offset=settings.biases, freedom=freedom)
-    # Clicks: each step bounds the likelihood at the last log-odds (`logistic_bound`), from zero.
-    halves = part.sparse(part.counts * (part.means - 0.5))
-    z = np.zeros((part.shape[0], x.shape[1]))
-    rows = x[part.actions]
-    along = 0.0 if offsets is None else offsets[part.actions]
-    solved = Solved(z, np.zeros(len(z)), None)
+def users_of(part: Ratings, items: Items, settings: Settings) -> Factors:
+    """Solve the users of a partition against the actions."""
+    rows = part.by_user.with_ridge(settings.ridge(part.totals))
+    bound = settings.bound
+    if bound is None:
+        return rows.solve(items.known).factors
+    # Each step bounds the likelihood of clicks at the last log-odds (`logistic_bound`), from zero.
+    n = part.shape[0]
+    users = Factors(np.zeros((n, settings.rank)), np.zeros(n) if settings.biases else None)
     for _ in range(_BOUNDS):
-        odds = np.einsum("nd,nd->n", solved.z[part.users], rows) + along
-        weights = part.sparse(2 * part.counts * half_slope(np.abs(odds)))
-        sums = equations(weights, halves, x, offsets)
-        solved = solve(sums, ridge, offset=settings.biases)
-    return solved
-
-
-def item_equations(
-    part: Ratings, items: Items, z: FloatArray, settings: Settings, weigh: FloatArray | None
-) -> tuple[Equations, float]:
-    """The actions' equations against users `z`, and the users' squares; of clicks the deviance."""
-    rank = settings.rank
-    x = z[:, :rank] if items.biases is None else _with_one(z[:, :rank])
-    offsets = None if items.biases is None else z[:, rank] + items.mean
-    weights, weighted, squares = part.weights, part.weighted, 0.0
-    if settings.link == "logit":
-        odds = np.einsum("nd,nd->n", z[part.users], items.features[part.actions])
-        if items.offsets is not None:
-            odds += items.offsets[part.actions]
-        weights = part.sparse(2 * part.counts * half_slope(np.abs(odds)))
-        weighted = part.sparse(part.counts * (part.means - 0.5))
-        terms = part.counts * (np.logaddexp(0.0, odds) - part.means * odds)
-        squares = 2 * float(terms.sum() if weigh is None else terms @ weigh[part.users])
-    if weigh is not None:
-        from scipy.sparse import diags_array
-
-        scale = diags_array(weigh)
-        weights, weighted = scale @ weights, scale @ weighted
-    return equations(weights.T, weighted.T, x, offsets), squares
+        users = rows.solve(items.known, likelihood=bound, current=users).factors
+    return users
 
 
 def first_items(n_actions: int, settings: Settings, mean: float) -> Items:
@@ -354,14 +323,3 @@ def _items(z: FloatArray, settings: Settings, mean: float) -> Items:
     if not settings.biases:
         return Items(z, None, mean)
     return Items(z[:, :-1], z[:, -1], mean)
-
-
-def _joined(items: Items) -> FloatArray:
-    """Vectors and, behind them, biases."""
-    if items.biases is None:
-        return items.vectors
-    return np.column_stack([items.vectors, items.biases])
-
-
-def _with_one(values: FloatArray) -> FloatArray:
-    return np.column_stack([values, np.ones(len(values))])

@@ -6,8 +6,10 @@ entries of a zero vector. The Gram matrices of a block are then one batched prod
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -56,9 +58,35 @@ class _Equations(NamedTuple):
     """(X'WX + ridge I) z = X'Wy for the rows of a block, W the weights of its entries."""
 
     rows: IntArray
-    ridged: FloatArray  # (n, d, d): X'WX + ridge I
+    gram: FloatArray  # (n, d, d): X'WX
     target: FloatArray  # (n, d): X'Wy
     squares: float  # y'Wy
+
+
+class Equations(NamedTuple):
+    """The equations of all rows; those of disjoint entries add."""
+
+    products: FloatArray  # (n_rows, d (d + 1) / 2): X'WX on and above the diagonal
+    targets: FloatArray  # (n_rows, d): X'Wy
+    squares: float  # y'Wy, of all rows
+
+    def gram(self) -> FloatArray:
+        """Return X'WX of every row, `(n_rows, d, d)`."""
+        n, d = self.targets.shape
+        place = np.zeros((d, d), np.int64)
+        place[np.triu_indices(d)] = np.arange(self.products.shape[1])
+        both = np.maximum(place, place.T)
+        return self.products.take(both.ravel(), axis=1).reshape(n, d, d)
+
+    def solve(self, ridge: FloatArray) -> tuple[FloatArray, float]:
+        """Return the minimum of every row, `(n_rows, d)`, and the squares that it leaves."""
+        z = minimum(self.gram(), self.targets, ridge)
+        penalty = float(ridge @ np.einsum("nd,nd->n", z, z))
+        return z, self.squares - float(np.einsum("nd,nd->", z, self.targets)) - penalty
+
+    def freedom(self, ridge: FloatArray) -> FloatArray:
+        """Return the degrees of freedom of every row, `(n_rows,)`."""
+        return degrees_of_freedom(self.gram(), ridge)
 
 
 Likelihood: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], Weighted]
@@ -109,10 +137,11 @@ class Rows:
         ratings has its penalty's minimum, zero. With a `likelihood`, targets and weights follow
         from the predictions of the `current` factors of these rows.
         """
-        z = np.zeros((len(self.ridge), others.vectors.shape[1] + (others.biases is not None)))
+        z = np.zeros((len(self.ridge), _width(others)))
 
         def work(equations: _Equations) -> float:
-            block = np.linalg.solve(equations.ridged, equations.target[..., None])[..., 0]
+            ridge = self.ridge[equations.rows]
+            block = minimum(equations.gram, equations.target, ridge)
             z[equations.rows] = block
             return equations.squares - float(np.einsum("nd,nd->", block, equations.target))
 
@@ -121,17 +150,46 @@ class Rows:
         factors = Factors(z, None) if others.biases is None else Factors(z[:, :-1], z[:, -1])
         return Fit(factors, squares - penalty, penalty)
 
-    def degrees_of_freedom(self, others: Factors, each: Each = map) -> float:
-        """The trace of the hat matrices of all rows: how much of the noise they have fitted.
-
-        That of a row is the trace of (X'WX + ridge I)^-1 X'WX = I - ridge (X'WX + ridge I)^-1.
-        """
+    def freedom(self, others: Factors, each: Each = map) -> FloatArray:
+        """The degrees of freedom of every row, `(n_rows,)`: none without ratings."""
+        found = np.zeros(len(self.ridge))
 
         def work(equations: _Equations) -> float:
-            traces = np.trace(np.linalg.inv(equations.ridged), axis1=1, axis2=2)
-            return equations.target.size - float(self.ridge[equations.rows] @ traces)
+            ridge = self.ridge[equations.rows]
+            found[equations.rows] = degrees_of_freedom(equations.gram, ridge)
+            return 0.0
 
-        return sum(self._map(others, work, each))
+        sum(self._map(others, work, each))
+        return found
+
+    def equations(
+        self,
+        others: Factors,
+        likelihood: Likelihood | None = None,
+        current: Factors | None = None,
+        column_weights: FloatArray | None = None,
+    ) -> Equations:
+        """The equations that `solve` would solve, for sums over several parts of the ratings.
+
+        `column_weights` (n_columns,) say how often each of the other side counts.
+        """
+        d = _width(others)
+        above = np.flatnonzero(np.triu(np.ones((d, d))))
+        products = np.zeros((len(self.ridge), len(above)))
+        targets = np.zeros((len(self.ridge), d))
+
+        def work(equations: _Equations) -> float:
+            n = len(equations.rows)
+            products[equations.rows] = equations.gram.reshape(n, d * d).take(above, axis=1)
+            targets[equations.rows] = equations.target
+            return equations.squares
+
+        squares = sum(self._map(others, work, map, likelihood, current, column_weights))
+        return Equations(products, targets, squares)
+
+    def with_ridge(self, ridge: FloatArray) -> Rows:
+        """Return the same rows with other penalties, `(n_rows,)`."""
+        return replace(self, ridge=ridge)
 
     def _map(
         self,
@@ -140,23 +198,29 @@ class Rows:
         each: Each,
         likelihood: Likelihood | None = None,
         current: Factors | None = None,
+        column_weights: FloatArray | None = None,
     ) -> Iterable[float]:
         """`work` on the equations of every block, summed by task."""
         n, rank = others.vectors.shape
-        features = np.zeros((n + 1, rank + (others.biases is not None)))  # the last: zero vector
+        features = np.zeros((n + 1, _width(others)))  # the last: zero vector
         features[:n, :rank] = others.vectors
         offsets = None
         if others.biases is not None:
             features[:n, rank] = 1.0  # the intercept: these rows' own biases
             offsets = np.append(others.biases, 0.0)
-        own = None if current is None else _joined(current)
+        own = None if current is None else joined(current)
+        often = None if column_weights is None else np.append(column_weights, 0.0)
 
         def equations(block: _Block) -> _Equations:
-            x = features.take(block.columns, axis=0)
+            x = _gather(features, block.columns)
             y, squares, weights = block.ratings, block.squares, block.weights
+            if often is not None:
+                counted = often.take(block.columns)
+                weights = counted if weights is None else counted * weights
             if likelihood is not None:
                 assert own is not None
-                assert weights is not None
+                if weights is None:
+                    weights = (block.columns < n).astype(np.float64)
                 predicted = (x @ own[block.rows][:, :, None])[:, :, 0]
                 if offsets is not None:
                     predicted += offsets.take(block.columns)
@@ -168,15 +232,59 @@ class Rows:
                     squares = float(np.einsum("nl,nl->", y, y))
                 weighed = x
             else:
-                if offsets is not None or likelihood is not None:
+                if offsets is not None or likelihood is not None or often is not None:
                     squares = float(np.einsum("nl,nl,nl->", weights, y, y))
                 weighed = x * weights[..., None]
-            ridged = weighed.transpose(0, 2, 1) @ x
-            np.einsum("nii->ni", ridged)[...] += self.ridge[block.rows, None]
+            gram = weighed.transpose(0, 2, 1) @ x
             target = (y[:, None, :] @ weighed)[:, 0]
-            return _Equations(block.rows, ridged, target, squares)
+            return _Equations(block.rows, gram, target, squares)
 
         return each(lambda task: sum(work(equations(block)) for block in task), self.tasks)
+
+
+class _Scratch(threading.local):
+    """Memory of a thread that is used again for every block: new pages cost more than the copy."""
+
+    numbers: FloatArray = np.empty(0)
+
+
+_scratch = _Scratch()
+
+
+def _gather(features: FloatArray, columns: IntArray) -> FloatArray:
+    """Return `features[columns]`, valid until the thread gathers again."""
+    shape = (*columns.shape, features.shape[1])
+    size = math.prod(shape)
+    if _scratch.numbers.size < size:
+        _scratch.numbers = np.empty(size)
+    held = _scratch.numbers[:size].reshape(shape)
+    return features.take(columns, axis=0, out=held, mode="clip")
+
+
+def minimum(gram: FloatArray, target: FloatArray, ridge: FloatArray) -> FloatArray:
+    """Return (X'WX + ridge I)^-1 X'Wy of every row, `(n, d)`; `gram` is overwritten."""
+    np.einsum("nii->ni", gram)[...] += ridge[:, None]
+    solved: FloatArray = np.linalg.solve(gram, target[..., None])[..., 0].astype(
+        np.float64, copy=False
+    )
+    return solved
+
+
+def degrees_of_freedom(gram: FloatArray, ridge: FloatArray) -> FloatArray:
+    """Return the trace of every row's hat matrix: how much of the noise it has fitted, `(n,)`.
+
+    That of a row is the trace of (X'WX + ridge I)^-1 X'WX = I - ridge (X'WX + ridge I)^-1; `gram`
+    is overwritten.
+    """
+    np.einsum("nii->ni", gram)[...] += ridge[:, None]
+    traces = np.trace(np.linalg.inv(gram), axis1=1, axis2=2)
+    freedom: FloatArray = gram.shape[1] - ridge * traces
+    return freedom
+
+
+def _width(others: Factors) -> int:
+    """The number of coefficients of a row: with biases, one more than the rank."""
+    return int(others.vectors.shape[1]) + (others.biases is not None)
 
 
 def _by_row(rows: IntArray, n_rows: int) -> IntArray:
@@ -190,7 +298,7 @@ def _by_row(rows: IntArray, n_rows: int) -> IntArray:
     return order.astype(np.int64)
 
 
-def _joined(factors: Factors) -> FloatArray:
+def joined(factors: Factors) -> FloatArray:
     """Vectors and, behind them, biases: the order of the features of the other side."""
     if factors.biases is None:
         return factors.vectors

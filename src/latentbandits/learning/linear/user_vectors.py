@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.learning.linear.folded import Items, PrepareRatings, Settings, users_of
+from latentbandits.learning.linear.ridge_rows import joined
 from latentbandits.learning.logs import Log
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import BoolArray, FloatArray
@@ -40,7 +41,7 @@ class PrepareVectors:
     def __call__(self, log: Log) -> Vectors:
         settings = self.settings
         part = self.prepare(log)
-        z = users_of(part, self.start, settings).z
+        z = joined(users_of(part, self.start, settings))
         weigh = settings.weigh(part.keys)
         weigh = np.ones(len(z)) if weigh is None else weigh
         there = (part.totals > 0) & (weigh > 0)
