@@ -51,7 +51,7 @@ class Mixture(NamedTuple):
 class Broadcast(NamedTuple):
     """The parameters that a pass needs: small, and the same for every partition."""
 
-    log_shares: FloatArray  # (R, S): E[log pi]
+    log_shares: FloatArray  # (R, S): E[log pi]; (n_users, R, S): with a gate, of each user
     coefficients: FloatArray  # (K * A, R * S): E[eta], in the order of a partition's columns
 
 
@@ -77,9 +77,8 @@ def broadcast(family: Family, mixture: Mixture) -> Broadcast:
 
 def responsibilities(partition: Partition, current: Broadcast) -> tuple[FloatArray, FloatArray]:
     """P(s | the user's rewards), `(n_users, R, S)`, and log normalisers `(n_users, R)`."""
-    n_starts, n_states = current.log_shares.shape
     weights = partition.statistics @ current.coefficients
-    weights = weights.reshape(-1, n_starts, n_states)
+    weights = weights.reshape(partition.n_users, *current.log_shares.shape[-2:])
     weights += current.log_shares
     top = weights.max(axis=2, keepdims=True)
     weights -= top
@@ -92,17 +91,20 @@ def responsibilities(partition: Partition, current: Broadcast) -> tuple[FloatArr
 
 def summarise(partition: Partition, current: Broadcast) -> Sums:
     """Sum the statistics of a partition's users by their responsibilities: the E step."""
-    taken, log_normaliser = responsibilities(partition, current)
+    return weighted_sums(partition, *responsibilities(partition, current))
+
+
+def weighted_sums(partition: Partition, taken: FloatArray, log_normaliser: FloatArray) -> Sums:
+    """Sum the statistics of a partition's users by responsibilities `taken` (n_users, R, S)."""
     if partition.weights is not None:
         taken *= partition.weights[:, :, None]
         log_normaliser = log_normaliser * partition.weights
-    n_starts, n_states = current.log_shares.shape
     flat = taken.reshape(len(taken), -1)
     if isinstance(partition.statistics, np.ndarray):
         summed = flat.T @ partition.statistics
     else:
         summed = (partition.statistics.T @ flat).T
-    summed = summed.reshape(n_starts, n_states, -1, partition.n_actions).swapaxes(2, 3)
+    summed = summed.reshape(*taken.shape[1:], -1, partition.n_actions).swapaxes(2, 3)
     return Sums(np.ascontiguousarray(summed), taken.sum(axis=0), log_normaliser.sum(axis=0))
 
 
@@ -131,11 +133,19 @@ def elbo(
     family: Family, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
 ) -> FloatArray:
     """The evidence lower bound of a mixture, `(R,)`; `sums` are those of a pass over it."""
+    bound = bound_of_arms(family, mixture, sums, totals, centre)
+    return bound - _dirichlet_divergence(mixture.shares)
+
+
+def bound_of_arms(
+    family: Family, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
+) -> FloatArray:
+    """The ELBO without the divergence of the shares, `(R,)`."""
     counts = totals.statistics @ family.counts_and_sums[0]
     bound = sums.log_normaliser + totals.log_base
     bound = bound + family.log_constant(counts, totals.squares, mixture.noise)
     bound -= family.divergence(mixture.phi, family.prior(centre, mixture.strength))
-    return bound - _dirichlet_divergence(mixture.shares)
+    return bound
 
 
 def _update_strength(

@@ -66,6 +66,12 @@ class GatePartition(NamedTuple):
     log_evidence: FloatArray  # (n_users, n_states)
 
 
+def with_ones(log: Log) -> FloatArray:
+    """Return the users' attributes, `(n_users, 1 + n_attributes)`, ones first."""
+    assert log.attributes is not None
+    return np.concatenate([np.ones((log.n_users, 1)), log.attributes], axis=1)
+
+
 @dataclass(frozen=True, eq=False)
 class PrepareGate:
     """Prepares a partition once for all passes: the evidence does not depend on the gate."""
@@ -73,10 +79,7 @@ class PrepareGate:
     learned: Learned
 
     def __call__(self, log: Log) -> GatePartition:
-        assert log.attributes is not None
-        ones = np.ones((log.n_users, 1))
-        evidence = state_evidence(self.learned, log)
-        return GatePartition(np.concatenate([ones, log.attributes], axis=1), evidence)
+        return GatePartition(with_ones(log), state_evidence(self.learned, log))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +96,7 @@ class GateLearner:
         top = weights.max(axis=1, keepdims=True)
         total = np.exp(weights - top).sum(axis=1, keepdims=True)
         taken = np.exp(weights - top) / total
-        gram = z.T @ z if parameters.gram is None else np.zeros((0, 0))
-        gradient = (taken - np.exp(log_prior)).T @ z
-        return GateSums(gradient, gram, float((top + np.log(total)).sum()), len(z))
+        return gate_sums(z, taken, log_prior, top + np.log(total), parameters)
 
     def step(self, sums: GateSums, parameters: GateParameters) -> GateParameters:
         weights = parameters.weights
@@ -109,6 +110,19 @@ class GateLearner:
     def objective(self, sums: GateSums, parameters: GateParameters) -> float:
         """The penalised evidence that a step never lowers."""
         return sums.log_evidence - self.ridge / 2 * float((parameters.weights[:, 1:] ** 2).sum())
+
+
+def gate_sums(
+    z: FloatArray,
+    taken: FloatArray,
+    log_prior: FloatArray,
+    log_evidence: FloatArray,
+    parameters: GateParameters,
+) -> GateSums:
+    """Return the sums over users with responsibilities `taken` and the gate's `log_prior`."""
+    gram = z.T @ z if parameters.gram is None else np.zeros((0, 0))
+    gradient = (taken - np.exp(log_prior)).T @ z
+    return GateSums(gradient, gram, float(log_evidence.sum()), len(z))
 
 
 def fit_gate(learner: GateLearner, log: Engine, start: GateParameters) -> GateParameters:
@@ -156,13 +170,15 @@ def choose_ridge(learned: Learned, kept: AnyLog, held_out: Log) -> tuple[float, 
     return chosen, rows
 
 
-def learn_weights(learned: Learned, log: AnyLog, n_attributes: int, ridge: float) -> FloatArray:
+def learn_weights(
+    learned: Learned, log: AnyLog, n_attributes: int, ridge: float, start: FloatArray | None = None
+) -> FloatArray:
     """Return the gate's weights `(n_states, 1 + n_attributes)` from all users of `log`."""
-    start = no_effect(learned, n_attributes)
+    begin = no_effect(learned, n_attributes) if start is None else GateParameters(start)
     if ridge == np.inf:
-        return start.weights
+        return begin.weights
     learner = GateLearner(PrepareGate(learned), ridge)
-    return fit_gate(learner, engine_of(log), start).weights
+    return fit_gate(learner, engine_of(log), begin).weights
 
 
 def user_evidence(part: GatePartition, weights: FloatArray) -> FloatArray:

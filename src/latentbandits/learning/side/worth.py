@@ -15,11 +15,14 @@ from latentbandits.learning.side.encoding import UserAttributes
 from latentbandits.learning.side.evidence import state_evidence
 from latentbandits.learning.side.gate import (
     GatePartition,
+    PrepareGate,
     choose_ridge,
     learn_weights,
     no_effect,
     user_evidence,
+    with_ones,
 )
+from latentbandits.learning.side.gated_arms import can_refine, refine
 from latentbandits.learning.side.rows import rows_as_actions
 from latentbandits.models.attributes.gate import Gate
 from latentbandits.models.attributes.parts import with_parts
@@ -73,6 +76,8 @@ def learn_gate(
 ) -> LearnedGate:
     """Choose the ridge on held-out users, learn the gate from all, and state its worth.
 
+    States of arms and the gate are refined together where that raises the held-out evidence.
+
     Args:
         attributes: of all users of the log.
         selected: the model of the users kept, which the choice is made with.
@@ -86,7 +91,19 @@ def learn_gate(
     n = len(attributes.encoder)
     ridge, rows = choose_ridge(selected, kept, held_out)
     weights = learn_weights(selected, kept, n, ridge)
-    gate = Gate(attributes.encoder, learn_weights(learned, log, n, ridge), attributes.sample)
+    of_all = learn_weights(learned, log, n, ridge)
+    together = False
+    if can_refine(learned) and ridge < np.inf:
+        refined, own = refine(selected, kept, weights, ridge)
+        before, after = (
+            user_evidence(PrepareGate(model)(held_out), gate).mean()
+            for model, gate in ((selected, weights), (refined, own))
+        )
+        together = bool(after > before)
+        if together:
+            selected, weights = refined, own
+            learned, of_all = refine(learned, log, of_all, ridge)
+    gate = Gate(attributes.encoder, of_all, attributes.sample)
     report = {
         "columns": list(attributes.encoder.names),
         "labels": list(attributes.encoder.labels),
@@ -95,6 +112,7 @@ def learn_gate(
         "taken": "the first value by time of each user",
         "ridge": None if ridge == np.inf else ridge,
         "ridges": [row._asdict() for row in rows],
+        "states_refined_with_the_gate": together,
         "weights": gate.weights.tolist(),
         "worth": worth(selected, weights, held_out, policy, seed),
         "policy": policy,
@@ -121,9 +139,8 @@ def _first_rows(log: Log, n_rows: int) -> Log:
 
 
 def _nats(learned: Learned, weights: FloatArray, log: Log) -> dict[int, dict[str, Any]]:
-    assert log.attributes is not None
-    z = np.concatenate([np.ones((log.n_users, 1)), log.attributes], axis=1)
-    average = no_effect(learned, log.attributes.shape[1]).weights
+    z = with_ones(log)
+    average = no_effect(learned, z.shape[1] - 1).weights
     lengths = np.diff(log.starts)
 
     def gain(n_rows: int) -> FloatArray:
@@ -153,9 +170,7 @@ def _rewards(
     log = log.of_users(np.arange(min(most, log.n_users)))
     if not playable_rounds(log).any():
         return dict.fromkeys(ROUNDS, nothing)
-    assert log.attributes is not None
-    z = np.concatenate([np.ones((log.n_users, 1)), log.attributes], axis=1)
-    scores = z @ weights.T
+    scores = with_ones(log) @ weights.T
     if log.features is not None:
         learned, log = rows_as_actions(learned, log)
     built = build(policy, Inputs(learned.model, horizon=max(ROUNDS), items=learned.features))
