@@ -29,15 +29,15 @@ TRUTH = np.array([[0.9, 0.5, 0.4, 0.1], [0.1, 0.9, 0.4, 0.5], [0.5, 0.1, 0.9, 0.
 NOISE = 0.5
 
 # %% [markdown]
-# The first model: a fit to 40 users of 8 rounds each.
+# The first model: a fit to 15 users of 8 rounds each.
 
 
 # %%
 def write_first_model() -> None:
     rng = np.random.default_rng(0)
-    state, action = np.repeat(rng.integers(3, size=40), 8), rng.integers(4, size=320)
-    reward = TRUTH[state, action] + NOISE * rng.standard_normal(320)
-    table = {"user": np.repeat(np.arange(40), 8), "action": action, "reward": reward}
+    state, action = np.repeat(rng.integers(3, size=15), 8), rng.integers(4, size=120)
+    reward = TRUTH[state, action] + NOISE * rng.standard_normal(120)
+    table = {"user": np.repeat(np.arange(15), 8), "action": action, "reward": reward}
     save_fit(fit(table, states=3, rewards="gaussian", bootstrap=0), "models/first")
 
 

@@ -167,7 +167,7 @@ def _error(row: Mapping[str, Any] | None) -> str:
 def _states(states: Sequence[Mapping[str, Any]]) -> Table:
     body = [
         (
-            str(state["state"]),
+            str(state["state"] + 1),  # people count from 1
             f"{state['share']:.1%}",
             f"{state['mean_reward']:.3f}",
             *(_names(state[key]) for key in ("best", "worst", "more_than_others")),

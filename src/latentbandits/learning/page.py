@@ -147,7 +147,7 @@ def _state(state: Mapping[str, Any]) -> str:
             continue
         rows = ((a["name"], f"{a['reward']:.3g}", f"{a['lift']:+.2g}") for a in state[key])
         lists.append(_table((title, "reward", "lift"), rows))
-    title = f"State {state['state']}: {state['share']:.1%} of users"
+    title = f"State {state['state'] + 1}: {state['share']:.1%} of users"
     mean = f"Mean reward {state['mean_reward']:.3g}"
     return f"<div class='state'><h3>{title}</h3><p>{mean}</p>{''.join(lists)}</div>"
 
