@@ -169,6 +169,7 @@ def test_the_reference_page(http: httpx.Client) -> None:
     for path in http.get("/openapi.json").json()["paths"]:
         assert path in page.text
     assert "curl -s http://127.0.0.1:8000/v1/decide" in page.text
+    assert "may answer" in page.text
     assert "<script" not in page.text
     assert not re.search("(src|href)=[\"']?(https?:)?//", page.text)
 

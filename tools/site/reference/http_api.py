@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from latentbandits.serving.http.openapi import document
-from latentbandits.serving.http.reference import command
+from latentbandits.serving.http.reference import ANSWERS, command
 from tools.site.reference.docstrings import escaped
 
 
@@ -58,6 +58,9 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> list[str]:
     if body is not None:
         parts.append(f"Body: {_type(body['content']['application/json']['schema'])}.")
     parts.append(f"```sh\n{command(method, path, operation['operationId'])}\n```")
+    if operation["operationId"] in ANSWERS:
+        example = json.dumps(ANSWERS[operation["operationId"]], indent=2)
+        parts.append(f"may answer\n\n```json\n{example}\n```")
     answers = [
         f"{status} ({_type(answer['content']['application/json']['schema'])})"
         for status, answer in operation["responses"].items()

@@ -17,6 +17,61 @@ EXAMPLES = {
 }
 """A body for every endpoint that takes one, by operation."""
 
+_DECISION = "343c1db679600000051193f670094651"
+_EVENT = {
+    "decision_id": _DECISION, "round": 1, "time": 1794843951.158, "model": "a3628c42ec49",
+    "group": "policy", "policy": "Exploring(policy='mmTS', e=0.2)", "action": "red", "index": 0,
+    "propensity": 0.6, "propensity_kind": "explored", "state_probabilities": [0.5, 0.5],
+    "reward": 1.0, "reward_status": "applied", "reward_kind": "reward",
+    "reward_time": 1794843951.259, "fallback": False,
+}  # fmt: skip
+_MODELS = {
+    "active": "a3628c42ec49",
+    "models": [
+        {"id": "a3628c42ec49", "name": "model-1", "kind": "GaussianArms", "active": True,
+         "n_states": 2, "n_actions": 2, "n_features": None}
+    ],
+    "swaps": [{"time": 1794843942.329, "model": "a3628c42ec49", "mode": "pinned"}],
+}  # fmt: skip
+_SESSION = {
+    "session": "ann", "group": "policy", "policy": "Exploring(mmTS)", "model": "a3628c42ec49",
+    "round": 1, "rewards": 1, "mean_reward": 1.0, "started": 1794843951.158,
+    "seen": 1794843951.259, "state_probabilities": [0.91, 0.09],
+    "belief": {"log_weights": [-0.8, -3.1]}, "history": [_EVENT],
+}  # fmt: skip
+_CHANGE = {"model": "5d9f1fd82f05", "actions": ["green"], "n_actions": 3}
+ANSWERS: dict[str, Any] = {
+    "decide": {
+        "decision_id": _DECISION, "action": "red", "index": 0, "propensity": 0.6,
+        "propensity_kind": "explored", "state_probabilities": [0.5, 0.5], "model": "a3628c42ec49",
+        "policy": "Exploring(policy='mmTS', e=0.2)", "round": 1, "fallback": False,
+    },
+    "reward": {"decision_id": _DECISION, "status": "applied"},
+    "correct": {"decision_id": _DECISION, "status": "applied"},
+    "merge": _SESSION | {"session": "laptop"},
+    "show_session": _SESSION,
+    "delete_session": {"session": "ann", "sessions": 1},
+    "show_models": _MODELS,
+    "show_catalogue": {
+        "model": "a3628c42ec49", "states": ["State 1", "State 2"], "prior": [0.5, 0.5], "low": 0.1,
+        "high": 0.9, "favours": [["red"], ["blue"]],
+        "items": [{"action": "red", "name": "red", "expected": [0.9, 0.1]},
+                  {"action": "blue", "name": "blue", "expected": [0.2, 0.8]}],
+    },
+    "add_actions": _CHANGE,
+    "retire_action": _CHANGE | {"n_actions": 2},
+    "activate": _MODELS,
+    "read_log": {
+        "decisions": [_EVENT | {"session": "ann", "eligible": ["red", "blue"], "features": None,
+                                "cursor": "9278a425-0000000000000002"}],
+        "rewards": [], "next": "9278a425-0000000000000002",
+    },
+    "find_forgotten": {"forgotten": [_DECISION]},
+    "healthz": {"status": "up"},
+    "readyz": {"status": "ready"},
+}  # fmt: skip
+"""An answer of every endpoint but the overview, whose fields are listed below it."""
+
 
 def page(document: dict[str, Any]) -> str:
     """Return the reference as HTML that needs nothing but the service's style sheet."""
@@ -52,26 +107,37 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     name = operation["operationId"]
     parts = [
         f"<section id='{escape(name)}'><h2>{method} {escape(path)}</h2>",
-        f"<p>{escape(operation['summary'])} {escape(operation.get('description', ''))}</p>",
+        f"<p>{_words(operation['summary'])} {_words(operation.get('description', ''))}</p>",
     ]
     parts += [
         f"<p><code>{escape(one['name'])}</code> ({escape(one['in'])}): "
-        f"{escape(one['description'])}</p>"
+        f"{_words(one['description'])}</p>"
         for one in operation.get("parameters", ())
     ]
     body = operation.get("requestBody")
     if body is not None:
         schema = body["content"]["application/json"]["schema"]
         parts.append(f"<p>Body: {_type(schema)}</p>")
-    parts.append(f"<pre>{escape(command(method, path, name))}</pre><ul>")
+    parts.append(f"<pre>{escape(command(method, path, name))}</pre>")
+    if name in ANSWERS:
+        parts.append(f"<p>may answer</p><pre>{escape(json.dumps(ANSWERS[name], indent=2))}</pre>")
     for status, answer in operation["responses"].items():
-        kind = _type(answer["content"]["application/json"]["schema"])
-        parts.append(f"<li>{status} {escape(answer['description'])}: {kind}</li>")
-    return "".join([*parts, "</ul></section>"])
+        if status < "300":
+            kind = _type(answer["content"]["application/json"]["schema"])
+            parts.append(f"<p>{status} {escape(answer['description'])}: {kind}</p>")
+    errors = ", ".join(status for status in operation["responses"] if status >= "300")
+    parts.append(f"<p>Errors, as <a href='#type-ErrorBody'>ErrorBody</a>: {errors}.</p>")
+    return "".join([*parts, "</section>"])
+
+
+def _words(text: str) -> str:
+    """Return text as HTML, with `code` between back quotes."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
 
 
 def command(method: str, path: str, name: str) -> str:
-    """A call of the endpoint with curl."""
+    """Return a call of the endpoint with curl."""
     where = path.replace("{session}", "ann")
     words = ["curl", "-s", f"http://127.0.0.1:8000{where}"]
     if name in EXAMPLES:
@@ -86,7 +152,7 @@ def command(method: str, path: str, name: str) -> str:
 def _schema(name: str, schema: dict[str, Any]) -> str:
     parts = [f"<section id='type-{escape(name)}'><h3>{escape(name)}</h3>"]
     if "description" in schema:
-        parts.append(f"<p>{escape(schema['description'])}</p>")
+        parts.append(f"<p>{_words(schema['description'])}</p>")
     required = set(schema.get("required", ()))
     rows = [
         f"<tr><td><code>{escape(field)}</code>{'' if field in required else ' (optional)'}</td>"
@@ -99,7 +165,7 @@ def _schema(name: str, schema: dict[str, Any]) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """A schema in a few words, with links to those that have a name."""
+    """Return a schema in a few words, with links to those that have a name."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f"<a href='#type-{name}'>{name}</a>"
