@@ -320,7 +320,7 @@ def _features(features: Sequence[Any] | Mapping[str, Any]) -> Any:
 
 
 def _session_path(session: str) -> str:
-    """The path of a session: dots too are quoted, for "." and ".." would name folders."""
+    """Return the path of a session: dots too are quoted, for "." and ".." would name folders."""
     return f"/v1/sessions/{_quoted(session)}"
 
 
@@ -365,5 +365,5 @@ def _problem(reply: Reply) -> ServiceError:
 
 
 def _passing(error: ServiceError) -> bool:
-    """Whether the service could not answer, rather than would not."""
+    """Return whether the service could not answer, rather than would not."""
     return error.status == 0 or error.status in _TRY_AGAIN

@@ -11,7 +11,7 @@ from latentbandits.processors import cores
 
 
 def positive(text: str) -> int:
-    """An argparse type: a whole number of at least one."""
+    """Parse a whole number of at least one, as a type of argparse."""
     try:
         number = int(text)
     except ValueError:
@@ -22,7 +22,7 @@ def positive(text: str) -> int:
 
 
 def above_zero(text: str) -> float:
-    """An argparse type: a finite number above zero."""
+    """Parse a finite number above zero, as a type of argparse."""
     try:
         number = float(text)
     except ValueError:
@@ -33,7 +33,7 @@ def above_zero(text: str) -> float:
 
 
 def seed(text: str) -> int:
-    """An argparse type: a whole number of at least zero."""
+    """Parse a whole number of at least zero, as a type of argparse."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
@@ -65,12 +65,12 @@ LAST_ROUNDS = 100
 
 
 def windows(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The windows of a command's arguments, as keyword arguments of `simulate`."""
+    """Return the windows of a command's arguments, as keyword arguments of `simulate`."""
     return {"first_rounds": arguments.first_rounds, "last_rounds": arguments.last_rounds}
 
 
 def choose(kind: str, names: Sequence[str] | None, known: Iterable[str]) -> list[str]:
-    """The known names that `names` asks for, in their order; all if none are given.
+    """Return the known names that `names` asks for, in their order; all if none are given.
 
     >>> choose("policy", ["mTS"], ["mTS", "mmTS"])
     ['mTS']

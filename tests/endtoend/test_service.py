@@ -211,7 +211,8 @@ def test_the_log_comes_in_pages_and_as_a_table(
     assert {one["decision_id"] for one in rewards} <= set(ids)
     assert len({one["cursor"] for one in [*seen, *rewards]}) == len(seen) + len(rewards)
     assert seen[-1]["eligible"] == ["1", "2"]
-    for wrong in ({"limit": "0"}, {"limit": "x"}, {"limit": "1001"}, {"since": "zz"}):
+    twice, other = {"limit": ["1", "2"]}, {"limt": "1"}
+    for wrong in ({"limit": "0"}, {"limit": "x"}, {"limit": "1001"}, {"since": "zz"}, twice, other):
         assert http.get("/v1/log", params=wrong).status_code == 422
     out = tmp_path / "log.parquet"
     store = f"sqlite:{folder / 's.sqlite'}"

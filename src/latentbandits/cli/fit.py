@@ -133,7 +133,7 @@ def _names(arguments: argparse.Namespace) -> dict[str, str] | None:
 
 
 def _auto(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    """An argparse type: the word auto, or what `kind` takes."""
+    """Return a type of argparse: the word auto, or a value that `kind` takes."""
 
     def parse(text: str) -> Any:
         return text if text == "auto" else kind(text)

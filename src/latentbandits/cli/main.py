@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = words[0] if words else ""
         extra = extras.COMMANDS.get(command, "learning")
         return _fail(str(extras.missing(error, f"`latentbandits {command}`", extra)))
-    except BrokenPipeError:  # whoever read the output has enough of it
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, OSError) as error:

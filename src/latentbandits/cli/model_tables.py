@@ -131,7 +131,9 @@ def _families(found: Mapping[str, Any] | None) -> list[Table]:
 
 
 def _selection(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """One row per rank, one column per number of states, evidence over error; * is chosen."""
+    """Return one row per rank and one column per number of states: evidence over error; * is
+    chosen.
+    """
     states = sorted({row["states"] for row in rows})
     body: list[tuple[str, ...]] = []
     for rank in dict.fromkeys(row["rank"] for row in rows):

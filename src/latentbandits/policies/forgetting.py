@@ -130,7 +130,7 @@ class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
 
     @abstractmethod
     def _add(self, belief: ForgettingT, contribution: Any) -> ForgettingT:
-        """The belief after one more round, which adds `contribution` to its sums."""
+        """Return the belief after one more round, which adds `contribution` to its sums."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ class Estimate(NamedTuple):
         return format(self)
 
     def __format__(self, sign: str) -> str:
-        """Two digits of the error, and as many of the mean; "too few runs" where there is none.
+        """Show two digits of the error and as many of the mean; "too few runs" if there is none.
 
         `sign` "+" shows that of the mean.
 

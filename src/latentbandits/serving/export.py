@@ -120,7 +120,7 @@ class _Pages:
 
 
 def _is_row(event: LoggedEvent, begin: int) -> bool:
-    """Whether an event makes a row: every new decision, and the last reward of an older one."""
+    """Return whether an event is a row: a new decision, or the last reward of an older one."""
     if event.reward is None:
         return True
     is_last = event.current is not None and event.current.order == event.reward.order

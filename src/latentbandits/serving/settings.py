@@ -141,7 +141,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ] = "info"
 
     def engine(self) -> EngineSettings:
-        """The settings that the engine needs."""
+        """Return the settings that the engine needs."""
         names = EngineSettings.__struct_fields__
         return EngineSettings(**{name: getattr(self, name) for name in names})
 
@@ -161,7 +161,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`.
+    """Return whether only this machine can reach `host`.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, True, False)

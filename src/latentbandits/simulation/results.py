@@ -113,7 +113,7 @@ class PolicyResult:
 
 
 def lower_tail_terms(values: FloatArray, share: float = WORST_SHARE) -> FloatArray:
-    """One term per value; their mean is the mean of the lowest `share` of the values.
+    """Return one term per value; their mean is the mean of the lowest `share` of the values.
 
     The terms are the jackknife's pseudo-values (Efron & Stein 1981), moved so that their mean is
     the plain tail mean. So the standard error of the mean counts that the tail is chosen by its
@@ -177,7 +177,7 @@ class Results(Mapping[str, PolicyResult]):
         return Estimate.of(mine.per_run(metric) - others.per_run(metric), mine.n_groups)
 
     def curves(self) -> polars.DataFrame:
-        """One row per policy and round: mean, stderr, worst_decile_mean."""
+        """Return one row per policy and round: mean, stderr, worst_decile_mean."""
         import polars
 
         return polars.concat(
@@ -194,7 +194,7 @@ class Results(Mapping[str, PolicyResult]):
         )
 
     def frame(self) -> polars.DataFrame:
-        """One row per policy: every metric and its standard error."""
+        """Return one row per policy: every metric and its standard error."""
         import polars
 
         return polars.DataFrame([result.row() for result in self.values()])

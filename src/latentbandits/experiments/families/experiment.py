@@ -25,7 +25,7 @@ RUNS = 400
 
 
 def without_latent_model(model: Extendable) -> mmTS:
-    """One state, whose prior is as wide as all states and actions together."""
+    """Return one state, whose prior is as wide as all states and actions together."""
     return mmTS(model.vague())
 
 

@@ -194,7 +194,9 @@ def _learning_table(outcome: _Outcome) -> Table:
 
 
 def _sweep_table(sweep: dict[float, _Outcome]) -> Table:
-    """One row per claim, one column per regularisation: what was measured, and whether it holds."""
+    """Return one row per claim and one column per regularisation: the measurement, and whether the
+    claim holds.
+    """
     verdicts = {True: "yes", False: "no", None: "too few"}
     ordered = sorted(sweep)
     claims = {reg: {claim.id: claim for claim in sweep[reg].claims} for reg in ordered}

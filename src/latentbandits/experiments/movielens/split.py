@@ -26,7 +26,7 @@ class Split:
 
 
 def halves(n_ratings: int, seed: int, number: int) -> tuple[IntArray, IntArray]:
-    """Two random halves of the ratings' positions, train first."""
+    """Return two random halves of the ratings' positions, train first."""
     order = np.random.default_rng([seed, number]).permutation(n_ratings)
     return order[: n_ratings // 2], order[n_ratings // 2 :]
 

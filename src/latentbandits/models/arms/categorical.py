@@ -85,7 +85,7 @@ class CategoricalArms(ConjugateArms):
         return ("values",)
 
     def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
-        """The average action's probabilities, tilted by exp(t value) to have these means."""
+        """Return the average action's probabilities, tilted by exp(t value) to have these means."""
         average = self.point(self.concentration).mean(axis=1)  # (n_states, n_categories)
         low, high = self._means.min(), self._means.max()
         tilt = np.zeros_like(means)

@@ -73,7 +73,7 @@ class Asked(NamedTuple):
     visitor: int | None = None  # the user's row, where the policy learns across users
 
     def answer(self, action: int) -> tuple[str, int]:
-        """The id of the policy's action, and where it stands among those asked about."""
+        """Return the id of the policy's action, and where it stands among those asked about."""
         index = action if self.places is None else self.places.index(action)
         return (str(index) if self.names is None else self.names[index]), index
 

@@ -427,7 +427,7 @@ class Engine:
         return len(expired) + len(gone) + self._give_defaults(now, limit)
 
     def _ended(self, row: SessionRow, oldest: int) -> bool:
-        """Whether it can be deleted: a merged session stays as long as the one it is part of."""
+        """Return whether a session can be deleted; a merged one stays as long as the whole."""
         if row.merged_into is None:
             return True
         parent = self.store.session(self.store.root(row.key))

@@ -310,7 +310,7 @@ def named(served: ServedModel) -> Catalogue:
 
 
 def read_artefact(path: Path, name: str | None = None) -> ModelRow:
-    """The files of a saved model, as a row; Invalid if they cannot be read."""
+    """Return the files of a saved model, as a row; Invalid if they cannot be read."""
     try:
         files = [path / name for name in (MANIFEST_FILE, ARRAYS_FILE)]
         if sum(file.stat().st_size for file in files) > _MAX_BYTES:

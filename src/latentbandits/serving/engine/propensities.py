@@ -15,7 +15,7 @@ PropensityMode = Literal["counted", "policy", "none"]
 
 
 def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPolicy:
-    """The policy of this text on `model`; ValueError where they do not go together.
+    """Return the policy of this text on `model`; ValueError where they do not go together.
 
     `items` are the features of the catalogue's actions, `(n_items, n_features)`.
     """

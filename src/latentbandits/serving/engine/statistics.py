@@ -11,7 +11,7 @@ ROUNDS = 50  # rounds of a session that are counted one by one
 
 
 class RoundTotals(msgspec.Struct, array_like=True):
-    """One round of all sessions of an group; each session is in it once, so its terms are
+    """One round of all sessions of a group; each session is in it once, so its terms are
     independent.
     """
 
@@ -56,7 +56,7 @@ class GroupTotals(msgspec.Struct, array_like=True):
         return self.rounds[number - 1]
 
     def mean(self) -> tuple[float, float] | None:
-        """The mean reward and its standard error over sessions; None before any reward."""
+        """Return the mean reward and its standard error over sessions; None before any reward."""
         if self.rewards == 0:
             return None
         mean = self.reward_sum / self.rewards
@@ -193,7 +193,7 @@ def entropy(probabilities: Iterable[float]) -> float:
 
 
 def combined(parts: Sequence[Statistics]) -> Statistics:
-    """The totals of several processes that share a store."""
+    """Return the totals of several processes that share a store."""
     if len(parts) == 1:
         return parts[0]
     total = Statistics()

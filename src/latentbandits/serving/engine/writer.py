@@ -234,7 +234,7 @@ class Writer:
             return True  # they will find out
 
     def _commit(self, batch: list[Operation[Any]]) -> list[Any]:
-        """An answer or an exception for each, after one commit for all of them."""
+        """Return an answer or an exception for each, after one commit for all of them."""
         place = 0
         try:
             with self.engine.transaction():
@@ -287,7 +287,7 @@ def _resolve(future: asyncio.Future[Any], answer: Any) -> None:
 
 
 def _attempt(operation: Operation[Any], engine: Engine) -> Any:
-    """The answer, or why it was refused: that undoes nothing of the others in the batch."""
+    """Return the answer or the refusal, which undoes nothing of the others in the batch."""
     try:
         return operation(engine)
     except StoreUnavailable:

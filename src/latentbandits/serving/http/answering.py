@@ -82,7 +82,7 @@ class Handler:
         try:
             headers: RawHeaders = dict(scope["headers"])
             caller = self._admitted(headers)
-            given = _parameters(scope) if endpoint.parameters else {}
+            given = _parameters(endpoint, scope) if endpoint.parameters else {}
             if self._decoder is not None:
                 check_head(service, headers)
                 data = await read(service, receive)
@@ -183,9 +183,21 @@ async def _send(send: Send, status: int, content: bytes, extra: RawHeaders) -> N
     await send({"type": "http.response.body", "body": content})
 
 
-def _parameters(scope: Scope) -> dict[str, str]:
-    """Return the parameters of the query and, where a path has any, of the path."""
-    return {**QueryParams(scope["query_string"]), **scope.get("path_params", {})}
+def _parameters(endpoint: Endpoint, scope: Scope) -> dict[str, str]:
+    """Return the parameters of the query and of the path.
+
+    A parameter that the endpoint does not have is refused, for it is likely a slip.
+    """
+    known = [one.name for one in endpoint.parameters if one.place == "query"]
+    given: dict[str, str] = {}
+    for name, value in QueryParams(scope["query_string"]).multi_items():
+        if name not in known:
+            taken = " and ".join(f"`{one}`" for one in known) or "none"
+            raise Invalid(f"there is no parameter {name[:50]!r} here; this request takes {taken}")
+        if name in given:
+            raise Invalid(f"the parameter `{name}` is given more than once: give it once")
+        given[name] = value
+    return {**given, **scope.get("path_params", {})}
 
 
 def problem_answer(status: int, problem: Problem, retry_after: float = 1.0) -> Answered:

@@ -306,7 +306,7 @@ async def activate(call: Call) -> Models:
 
 
 def _below(folder: Path | None, path: str) -> Path:
-    """A path inside the models folder: nothing else on this machine can be named."""
+    """Return a path inside the models folder: nothing else on this machine can be named."""
     if folder is None:
         raise Conflict("this service has no models folder: start it with --models")
     target = (folder / path).resolve()

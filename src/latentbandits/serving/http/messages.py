@@ -219,7 +219,7 @@ class Band(msgspec.Struct, frozen=True):
 
 
 class RoundView(msgspec.Struct, frozen=True):
-    """A round over all sessions of an group. `entropy` is in bits, of the states, on average."""
+    """A round over all sessions of a group. `entropy` is in bits, of the states, on average."""
 
     round: int
     decisions: int

@@ -64,7 +64,7 @@ def overview(engine: Engine) -> Overview:
 
 
 def statistics(engine: Engine) -> Statistics:
-    """The totals of this process, and of those that share its store."""
+    """Return the totals of this process, and of those that share its store."""
     if not engine.store.shared:
         return engine.statistics
     own = f"{STATISTICS}{engine.store.node}"
@@ -135,7 +135,7 @@ def group_view(engine: Engine, group: str, totals: Statistics) -> GroupView:
 
 
 def states(engine: Engine, totals: Statistics) -> list[StateView]:
-    """The states of the active model."""
+    """Return the states of the active model."""
     served = engine.library.served(engine.library.active.model)
     shares = totals.shares.get(served.id, [0.0] * served.model.n_states)
     total = sum(shares)

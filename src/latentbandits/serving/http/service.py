@@ -74,8 +74,8 @@ class Service:
         self.audit.close()
 
     async def ready(self) -> bool:
-        """Whether requests will be answered: an empty transaction, or a small write if the last
-        one failed, must succeed within a second.
+        """Return whether requests will be answered: an empty transaction, or a small write if the
+        last one failed, must succeed within a second.
         """
         if self.draining or self._loop is None or self.writer.oldest() > _PROBE_SECONDS:
             return False

@@ -17,7 +17,7 @@ _FORMS = "memory, sqlite:PATH, or postgresql://USER@HOST/DATABASE"
 
 
 def open_store(url: str, synchronous: str = "FULL", checkpoint_pages: int = 1000) -> Store:
-    """The store that `url` names: memory, sqlite:PATH or postgresql://...
+    """Return the store that `url` names: memory, sqlite:PATH or postgresql://...
 
     >>> open_store("memory").durable
     False
@@ -42,7 +42,7 @@ def open_store(url: str, synchronous: str = "FULL", checkpoint_pages: int = 1000
 
 
 def open_log(url: str) -> LogReader:
-    """The decisions of a store, to be read while a service may be writing them."""
+    """Return the decisions of a store, to be read while a service may be writing them."""
     kind, _, rest = url.partition(":")
     if kind == "sqlite" and rest:
         from latentbandits.serving.stores.sqlite import SqliteLog
@@ -57,7 +57,7 @@ def open_log(url: str) -> LogReader:
 
 
 def open_tables(url: str) -> AbstractContextManager[Tables]:
-    """All tables of a store as of one moment, beside a service that may be writing them."""
+    """Return all tables of a store as of one moment, beside a service that may be writing them."""
     kind, _, rest = url.partition(":")
     if kind == "sqlite" and rest:
         from latentbandits.serving.stores.tables import sqlite_tables

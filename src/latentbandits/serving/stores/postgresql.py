@@ -291,7 +291,7 @@ def reason(error: BaseException) -> str:
 
 
 def _is_certain(cause: BaseException | None) -> bool:
-    """Whether the server itself said that it did not commit, and goes on."""
+    """Return whether the server itself said that it did not commit, and goes on."""
     if not isinstance(cause, psycopg.Error) or cause.sqlstate is None:
         return False
     return cause.diag.severity_nonlocalized == "ERROR"
