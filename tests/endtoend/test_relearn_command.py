@@ -161,7 +161,7 @@ def test_a_model_that_the_live_groups_speak_against_is_rolled_back(tmp_path):
     rng = np.random.default_rng(0)
     with served(models / "first", tmp_path, *options) as url, Client(url, timeout=20.0) as client:
         first = client.models().active
-        visit(client, "before", 600, 3, rng)
+        visit(client, "before", 1400, 3, rng)
         anything = Settings(tmp_path / "work", models, policy="mTS", margin=-100.0, held_out=0.5)
         run = Relearner(anything, client, ServiceSource(client), learn_inverted).run()
         assert (run.decision, run.outcome) == ("activate", "done"), run.why

@@ -188,7 +188,7 @@ def test_near_ties_go_to_the_policy_that_explores_least():
         return _least_exploring({text: np.full(4, mean) for text, mean in values.items()})
 
     assert chosen() == names[0.95]
-    assert chosen(mmGreedy=10.5) == "mmGreedy"
+    assert chosen(mmGreedy=10.35) == "mmGreedy"
     assert chosen(mmIDS=9.9) == "mmIDS"
     assert (
         _least_exploring({names[0.9]: np.full(4, 1.0), names[0.97]: np.full(4, 2.0)}) == names[0.9]

@@ -37,7 +37,7 @@ from latentbandits.report.progress import ProgressBar
 from latentbandits.simulation.simulate import simulate
 
 QUANTILES = (0.6, 0.7, 0.8, 0.9, 0.95, 0.97)
-FLAT = 0.06
+FLAT = 0.04
 """Share of the least regret by which a policy that explores less may be behind, and win."""
 _FIRST_ROUNDS = 40_000  # rounds that every candidate plays in the first stage: users x horizon
 _FEWEST, _MOST = 40, 400  # users of the first stage

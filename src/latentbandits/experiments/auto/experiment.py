@@ -27,7 +27,7 @@ from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.tune import Tuning, default_candidates, tune_in
 
-RUNS = 400
+RUNS = 1000
 _SHARE = 0.05  # of the best candidate's regret that auto may be behind
 _ERRORS = 2.0  # or as many paired standard errors
 _REPLAY = ("log", "policy", "rounds 1-10", "rounds 1-20", "rounds 1-50")
