@@ -18,7 +18,8 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
     loggers = list(dict.fromkeys(row["setting"] for row in results["policies"]))
     truth = results["settings"]["true_value"]
     figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
-    for axes, logger in zip(figure.subplots(1, len(loggers), sharey=True), loggers, strict=True):
+    panels = figure.subplots(1, len(loggers), sharex=True, sharey=True)
+    for axes, logger in zip(panels, loggers, strict=True):
         rows = [row for row in results["policies"] if row["setting"] == logger]
         values, spreads = ([row[key] for row in rows] for key in ("bias", "deviation"))
         places = range(len(rows))
@@ -31,7 +32,7 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
         axes.annotate(" true value", (truth, -0.8), color=ORANGE, fontsize=SMALL, va="top")
         axes.set_title(f"{logger} log", fontsize=10)
         axes.set_xlabel("estimated reward of a session", fontsize=SMALL)
-    sessions = results["settings"]["sessions"]
-    figure.suptitle(f"Estimates over logs of {sessions:,} sessions: mean and one deviation",
+    logs, sessions = (results["settings"][key] for key in ("logs", "sessions"))
+    figure.suptitle(f"{logs:,} logs of {sessions:,} sessions: mean and deviation of each estimator",
                     fontsize=11)  # fmt: skip
     return {"evaluation": figure}
