@@ -6,7 +6,7 @@ import argparse
 from concurrent.futures import Executor
 from typing import Protocol
 
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Report
 
 
@@ -28,6 +28,6 @@ class Experiment(Protocol):
         """ValueError for options that cannot be run, before any work."""
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         """Run the experiment and return its report; `executor` runs its parts elsewhere."""

@@ -11,7 +11,7 @@ from typing import Any
 from latentbandits.environments.protocol import Environment
 from latentbandits.options import windows
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Table
 from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.results import Metric
@@ -35,7 +35,7 @@ def play(
     chosen: list[str],
     arguments: argparse.Namespace,
     executor: Executor | None,
-    progress: ProgressBar,
+    progress: Progress,
 ) -> dict[str, Results]:
     """Play the chosen policies in every setting that has any of them."""
     results = {}

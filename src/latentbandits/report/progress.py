@@ -15,9 +15,6 @@ class Progress(Protocol):
         """Note that `steps` more are done."""
 
 
-ProgressBar = Progress
-
-
 class Silent:
     """Shows nothing."""
 

@@ -33,7 +33,7 @@ from latentbandits.models.protocol import KnownModel
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.report.estimate import Estimate
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.simulation.simulate import simulate
 
 QUANTILES = (0.6, 0.7, 0.8, 0.9, 0.95, 0.97)
@@ -156,7 +156,7 @@ def tune(
     effort: float = 1.0,
     seconds: float | None = None,
     executor: Executor | None = None,
-    progress: ProgressBar | None = None,
+    progress: Progress | None = None,
 ) -> Tuning:
     """Return the candidate of the least regret on users drawn from the model's prior.
 
@@ -203,7 +203,7 @@ def tune_in(
     effort: float = 1.0,
     seconds: float | None = None,
     executor: Executor | None = None,
-    progress: ProgressBar | None = None,
+    progress: Progress | None = None,
 ) -> Tuning:
     """Return the candidate of the least regret in an environment; `tune` explains the rest."""
     texts = list(dict.fromkeys(str(parse(text)) for text in candidates))

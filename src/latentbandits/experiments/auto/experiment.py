@@ -22,7 +22,7 @@ from latentbandits.experiments.auto.real_users import (
 from latentbandits.options import above_zero, choose, positive
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.tune import Tuning, default_candidates, tune_in
@@ -54,7 +54,7 @@ class AutoExperiment:
         choose("problem", arguments.problems, known)
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         started = time.perf_counter()
         makers = problems(arguments.data)
@@ -108,7 +108,7 @@ def _tune(
     problem: Problem,
     arguments: argparse.Namespace,
     executor: Executor | None,
-    progress: ProgressBar,
+    progress: Progress,
 ) -> Tuning:
     texts = default_candidates(problem.model, problem.horizon, problem.n_actions)
     return tune_in(
@@ -128,7 +128,7 @@ def _play(
     runs: int,
     seed: int,
     executor: Executor | None,
-    progress: ProgressBar,
+    progress: Progress,
 ) -> Results:
     return simulate(
         {text: partial(_make, text, problem.horizon) for text in dict.fromkeys(texts)},

@@ -23,7 +23,7 @@ from latentbandits.experiments.clicks.problem import (
 )
 from latentbandits.models.checks import FloatArray
 from latentbandits.report.estimate import Estimate
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 
 POLICIES = ("mIDS", "mmIDS", "mmBayesUCB", "mmGreedy", "mmTS")
@@ -51,7 +51,7 @@ class ClicksExperiment:
             parse(policy)
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         started = time.perf_counter()
         progress.start("clicks", 1 + arguments.problems)

@@ -22,7 +22,7 @@ from latentbandits.experiments.drift.settings import (
 )
 from latentbandits.experiments.sweep import metric_table, play, rows
 from latentbandits.options import add_simulation_options, choose
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Report
 
 
@@ -42,7 +42,7 @@ class DriftExperiment:
         return choose("policy", arguments.policies, policies(PROBLEM, 0.0, arguments.horizon))
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         from latentbandits.experiments.drift.figure import draw
 

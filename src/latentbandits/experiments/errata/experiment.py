@@ -15,7 +15,7 @@ from latentbandits.experiments.movielens.settings import SETTING as MOVIELENS
 from latentbandits.experiments.synthetic.settings import HORIZON, RUNS, SETTINGS
 from latentbandits.options import positive
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Report, Table
 from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.simulate import PolicyMaker
@@ -48,7 +48,7 @@ class ErrataExperiment:
             given_folder(arguments.data)
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         started = time.perf_counter()
 

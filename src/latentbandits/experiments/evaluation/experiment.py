@@ -18,7 +18,7 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.options import positive
 from latentbandits.policies import mTS
 from latentbandits.report.estimate import Estimate
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 
 LOGS = 1000
@@ -58,7 +58,7 @@ class EvaluationExperiment:
             raise ValueError("give at least 2 --logs: a spread needs them")
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         from latentbandits.experiments.evaluation.figure import draw
 

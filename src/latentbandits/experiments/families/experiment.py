@@ -16,7 +16,7 @@ from latentbandits.experiments.theory.bounds import regret_bound
 from latentbandits.models.protocol import Extendable
 from latentbandits.options import add_simulation_options, choose
 from latentbandits.policies import mmTS, mTS
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results
 
@@ -77,7 +77,7 @@ class FamiliesExperiment:
         choose("policy", arguments.policies, POLICIES)
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         from latentbandits.experiments.families.figure import draw
 

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 
 from latentbandits.experiments.movielens.data import given_folder
 from latentbandits.options import positive
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Report
 
 PHASES, TRIES, HTTP_TRIES = 4, 200, 5
@@ -37,7 +37,7 @@ class LoopExperiment:
             given_folder(arguments.data)
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         from latentbandits.experiments.loop.measure import measure  # needs the serving extra
 

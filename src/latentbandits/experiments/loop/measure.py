@@ -24,7 +24,7 @@ from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies import Exploring, mTS
 from latentbandits.report.estimate import Estimate
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 
 GATE_ROUNDS = 4  # of a session in process
@@ -44,7 +44,7 @@ class Measured:
     better: list[dict[str, float]]
 
 
-def measure(name: str, arguments: argparse.Namespace, progress: ProgressBar) -> Report:
+def measure(name: str, arguments: argparse.Namespace, progress: Progress) -> Report:
     """Run the phases beside a real service, then judge broken and better candidates."""
     from latentbandits.experiments.loop.figure import draw
 
@@ -68,7 +68,7 @@ def measure(name: str, arguments: argparse.Namespace, progress: ProgressBar) -> 
     ).drawn_by(draw)
 
 
-def _measured(case: Case, arguments: argparse.Namespace, progress: ProgressBar) -> Measured:
+def _measured(case: Case, arguments: argparse.Namespace, progress: Progress) -> Measured:
     rng = np.random.default_rng(arguments.seed)
     with tempfile.TemporaryDirectory(prefix="latentbandits-loop-") as scratch:
         regrets, runs, kept_out = _serve_and_relearn(case, arguments, Path(scratch), rng, progress)
@@ -95,7 +95,7 @@ def _serve_and_relearn(
     arguments: argparse.Namespace,
     folder: Path,
     rng: np.random.Generator,
-    progress: ProgressBar,
+    progress: Progress,
 ) -> tuple[list[FloatArray], list[Run], int]:
     """Return each phase's regrets, the records, and how many broken fits were kept out."""
     models, older = folder / "models", folder / "older.parquet"
@@ -158,7 +158,7 @@ def _gate(
     make: Callable[[np.random.Generator], tuple[GaussianArms, GaussianArms]],
     n_sessions: int,
     arguments: argparse.Namespace,
-    progress: ProgressBar,
+    progress: Progress,
 ) -> list[dict[str, float]]:
     """Judge candidates on fresh logs; return each verdict with the true difference."""
     found = []

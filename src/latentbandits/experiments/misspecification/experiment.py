@@ -19,7 +19,7 @@ from latentbandits.experiments.misspecification.settings import (
 )
 from latentbandits.experiments.sweep import metric_table, play, rows
 from latentbandits.options import add_simulation_options, choose
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Report
 
 
@@ -36,7 +36,7 @@ class MisspecificationExperiment:
         choose("policy", arguments.policies, policies(arguments.horizon))
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         from latentbandits.experiments.misspecification.figure import draw
 

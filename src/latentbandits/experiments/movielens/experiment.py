@@ -14,7 +14,7 @@ from latentbandits.experiments.movielens.claims import CLAIMS
 from latentbandits.experiments.movielens.data import Ratings, find_folder, given_folder, load
 from latentbandits.experiments.movielens.settings import POLICIES, SETTING, Settings, policies
 from latentbandits.options import above_zero, choose, positive
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results, pool, simulate
 
@@ -67,7 +67,7 @@ class MovieLensExperiment:
         given_folder(arguments.data)
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         from latentbandits.experiments.movielens.filtering import keep_active
         from latentbandits.report.terminal import policy_table
@@ -138,7 +138,7 @@ class _Player:
     data: Ratings
     policies: Sequence[str]
     executor: Executor | None
-    progress: ProgressBar
+    progress: Progress
 
     def play(self, settings: Settings) -> _Outcome:
         from latentbandits.experiments.movielens.settings import session_slack
@@ -229,7 +229,7 @@ def _amount(settings: Settings) -> str:
     return f"{settings.users} users played{splits}"
 
 
-def _bytes_shown_by(progress: ProgressBar) -> Callable[[str, int], Callable[[int], None]]:
+def _bytes_shown_by(progress: Progress) -> Callable[[str, int], Callable[[int], None]]:
     def start(description: str, total: int) -> Callable[[int], None]:
         progress.start(description, total)
         return progress.advance

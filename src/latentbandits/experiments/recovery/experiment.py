@@ -18,7 +18,7 @@ from latentbandits.experiments.recovery.measure import (
     count_states,
 )
 from latentbandits.options import choose, positive
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 
 FAMILIES = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
@@ -48,7 +48,7 @@ class RecoveryExperiment:
         choose("family", arguments.families, FAMILIES)
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         started = time.perf_counter()
         families = choose("family", arguments.families, FAMILIES)
@@ -76,7 +76,7 @@ class RecoveryExperiment:
 
 
 def _run(
-    work: Callable[[J], R], jobs: Sequence[J], executor: Executor | None, progress: ProgressBar
+    work: Callable[[J], R], jobs: Sequence[J], executor: Executor | None, progress: Progress
 ) -> Iterator[R]:
     for result in map(work, jobs) if executor is None else executor.map(work, jobs):
         progress.advance(1)

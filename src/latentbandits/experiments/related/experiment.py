@@ -20,7 +20,7 @@ from latentbandits.experiments.related.claims import CLAIMS, agreements, played
 from latentbandits.experiments.related.kept import KeptRows
 from latentbandits.experiments.related.table import Column, RelatedTable
 from latentbandits.options import choose
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.results import PolicyResult
@@ -75,7 +75,7 @@ class RelatedExperiment:
         }
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         from latentbandits.experiments.related.figure import draw
 
@@ -134,7 +134,7 @@ def _play(
     columns: list[Column],
     arguments: argparse.Namespace,
     executor: Executor | None,
-    progress: ProgressBar,
+    progress: Progress,
 ) -> dict[str, Results]:
     jobs = [(column, row) for column in columns for row in column.rows]
     progress.start(f"related, table {table.name}", len(jobs))

@@ -13,7 +13,7 @@ import numpy as np
 from latentbandits.experiments.spectral.measure import METHODS, Job, Outcome, measure, slope
 from latentbandits.options import positive
 from latentbandits.report.estimate import Estimate
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class SpectralExperiment:
             raise ValueError("give at least two different --sizes: a slope needs them")
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         from latentbandits.experiments.spectral.figure import draw
 

@@ -12,7 +12,7 @@ from latentbandits.experiments.claims import check_all
 from latentbandits.experiments.synthetic.claims import CLAIMS
 from latentbandits.experiments.synthetic.settings import HORIZON, RUNS, SETTINGS, policies
 from latentbandits.options import add_simulation_options, windows
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Report
 from latentbandits.simulation import Results, simulate
 
@@ -33,7 +33,7 @@ class SyntheticExperiment:
         policies(arguments.policies, arguments.horizon)
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         from latentbandits.experiments.synthetic.figure import draw
         from latentbandits.report.terminal import policy_table

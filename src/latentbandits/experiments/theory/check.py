@@ -14,7 +14,7 @@ from latentbandits.environments import Synthetic
 from latentbandits.experiments.theory.bounds import regret_bound, tightest
 from latentbandits.policies import mmTS, mmUCB, mTS, mUCB
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim
 from latentbandits.simulation import Estimate, simulate
 from latentbandits.simulation.simulate import PolicyMaker
@@ -76,7 +76,7 @@ THEOREMS: Mapping[str, tuple[str, str, float]] = {
 
 
 def check_bounds(
-    seed: int, executor: Executor | None, progress: ProgressBar, runs: int = RUNS
+    seed: int, executor: Executor | None, progress: Progress, runs: int = RUNS
 ) -> list[BoundCheck]:
     """Check every theorem in every cell of the grid."""
     grid = list(product(N_STATES, N_ACTIONS, HORIZONS, NOISES, (0.0, MODEL_NOISE)))

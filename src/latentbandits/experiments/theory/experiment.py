@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 
 from latentbandits.experiments.theory.check import RUNS, BoundCheck, check_bounds, claims
 from latentbandits.options import positive
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Report, Table
 
 
@@ -27,7 +27,7 @@ class TheoryExperiment:
         pass
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         started = time.perf_counter()
         checks = check_bounds(arguments.seed, executor, progress, arguments.runs)

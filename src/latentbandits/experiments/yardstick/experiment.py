@@ -15,7 +15,7 @@ from latentbandits.experiments.yardstick.play import Measured, measure, policies
 from latentbandits.experiments.yardstick.problems import N_RANDOM, NAMED, random_problems
 from latentbandits.options import choose, positive
 from latentbandits.policies.registry import AUTO
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 
 RUNS = 2000
@@ -46,7 +46,7 @@ class YardstickExperiment:
         choose("policy", arguments.policies, _all_policies())
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         from latentbandits.experiments.yardstick.figure import draw
 
@@ -76,7 +76,7 @@ def _all_policies() -> list[str]:
 
 
 def _run(
-    jobs: list[tuple[Any, ...]], executor: Executor | None, progress: ProgressBar
+    jobs: list[tuple[Any, ...]], executor: Executor | None, progress: Progress
 ) -> list[Measured]:
     if executor is None:
         found = []

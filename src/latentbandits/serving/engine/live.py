@@ -58,7 +58,7 @@ class Live(NamedTuple):
 
     def with_row(self, row: SessionRow) -> Live:
         """Return the session with another row and the same belief."""
-        return self._replace(row=row)
+        return Live(row, *self[1:])  # quicker than _replace
 
     def fits(self, row: SessionRow) -> bool:
         """Return whether this belief, with the rewards that came since, is that of `row`."""
