@@ -12,6 +12,7 @@ from latentbandits.experiments.misspecification import MisspecificationExperimen
 from latentbandits.experiments.movielens import MovieLensExperiment
 from latentbandits.experiments.recovery import RecoveryExperiment
 from latentbandits.experiments.related import RelatedExperiment
+from latentbandits.experiments.side import SideExperiment
 from latentbandits.experiments.spectral import SpectralExperiment
 from latentbandits.experiments.synthetic import SyntheticExperiment
 from latentbandits.experiments.theory import TheoryExperiment
@@ -28,6 +29,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     FamiliesExperiment(),
     ClicksExperiment(),
     RecoveryExperiment(),
+    SideExperiment(),
     YardstickExperiment(),
     RelatedExperiment(),
     AutoExperiment(),

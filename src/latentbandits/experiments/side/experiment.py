@@ -1,0 +1,152 @@
+"""`reproduce side`: how much of the worth of users' and items' attributes is learned?"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from typing import TypeVar
+
+import numpy as np
+
+from latentbandits.experiments.side.gates import COLUMNS, USELESS, GateJob, RoundOne, play_gate
+from latentbandits.experiments.side.new_items import ItemsJob, NewItems, play_items
+from latentbandits.options import positive
+from latentbandits.report.estimate import Estimate
+from latentbandits.report.progress import ProgressBar
+from latentbandits.report.report import Claim, Report, Table
+
+SEEDS, USERS = 20, 4_000
+ROWS = (15, 4)
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+class SideExperiment:
+    """Attributes of users and items with known effects."""
+
+    name = "side"
+    help = "attributes of users and items with known effects: how much of their worth is learned"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--seeds", type=positive, default=SEEDS, help=f"generated problems (default {SEEDS})")
+        add("--users", type=positive, default=USERS,
+            help=f"users of each generated log (default {USERS:,})")  # fmt: skip
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        """There is nothing to check beyond the options themselves."""
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+    ) -> Report:
+        started = time.perf_counter()
+        seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+        asked = [(rows, COLUMNS) for rows in ROWS] + [(ROWS[0], USELESS)]
+        gates = [GateJob(arguments.users, rows, names, i) for rows, names in asked for i in seeds]
+        items = [ItemsJob(informative, i) for informative in (True, False) for i in seeds]
+        progress.start("side", len(gates) + len(items))
+        played = list(_run(play_gate, gates, executor, progress))
+        offered = list(_run(play_items, items, executor, progress))
+        n = len(seeds)
+        by_rows = {rows: played[i * n : (i + 1) * n] for i, rows in enumerate(ROWS)}
+        useless = played[len(ROWS) * n :]
+        claims = [_recovered(rows, found) for rows, found in by_rows.items()]
+        claims += [_no_cost(useless), _reached(offered[:n]), _nothing(offered[n:])]
+        return Report(
+            experiment=self.name,
+            settings={"seeds": n, "users": arguments.users, "seed": arguments.seed},
+            seconds=time.perf_counter() - started,
+            policies=[],
+            claims=claims,
+            tables=[
+                _gate_table(by_rows | {0: useless}),
+                _item_table({"informative": offered[:n], "not informative": offered[n:]}),
+            ],
+        )
+
+
+def _run(
+    work: Callable[[J], R], jobs: Sequence[J], executor: Executor | None, progress: ProgressBar
+) -> Iterator[R]:
+    for result in map(work, jobs) if executor is None else executor.map(work, jobs):
+        progress.advance(1)
+        yield result
+
+
+def share_of_gain(found: Sequence[RoundOne]) -> float:
+    """Return the gain of the gates over the achievable gain, both summed over the problems."""
+    without, gated, best = np.array(found).T
+    return float((gated - without).sum() / (best - without).sum())
+
+
+def _recovered(rows: int, found: Sequence[RoundOne]) -> Claim:
+    share = share_of_gain(found)
+    worst = min(share_of_gain([one]) for one in found)
+    return Claim(
+        f"gate-{rows}", f"a gate learned from {rows} rows a user brings what attributes can bring",
+        "at least 90% of the achievable gain in round 1",
+        f"{share:.1%} (worst problem {worst:.0%})", share >= 0.9,
+    )  # fmt: skip
+
+
+def _no_cost(found: Sequence[RoundOne]) -> Claim:
+    lead = Estimate.of(np.array([one.gated - one.without for one in found]))
+    return Claim(
+        "gate-useless", "an attribute that says nothing costs nothing",
+        "reward of round 1 with less without it not below zero by more than a standard error",
+        f"{lead:+}", lead.mean >= -lead.stderr,
+    )  # fmt: skip
+
+
+def _reached(found: Sequence[NewItems]) -> Claim:
+    learned, predicted, average = (
+        float(np.mean([np.mean(getattr(one, name)) for one in found]))
+        for name in ("learned", "predicted", "average")
+    )
+    gain = (predicted - average) / (learned - average)
+    return Claim(
+        "items", "new items with informative attributes earn almost what learned vectors earn",
+        "at least 80% of the reward of learned vectors in rounds 1-20",
+        f"{predicted / learned:.1%} ({gain:.0%} of what is gained over average vectors)",
+        predicted >= 0.8 * learned,
+    )  # fmt: skip
+
+
+def _nothing(found: Sequence[NewItems]) -> Claim:
+    lead = Estimate.of(
+        np.concatenate([one.predicted - one.average for one in found]), n_groups=len(found)
+    )
+    return Claim(
+        "items-useless", "attributes of items that say nothing cost nothing",
+        "reward with predicted less with average vectors not below zero by more than a standard "
+        "error", f"{lead:+}", lead.mean >= -lead.stderr,
+    )  # fmt: skip
+
+
+def _gate_table(found: dict[int, list[RoundOne]]) -> Table:
+    rows = []
+    for n_rows, own in found.items():
+        without, gated, best = np.mean(np.array(own), axis=0)
+        name = f"{n_rows} rows a user" if n_rows else f"{ROWS[0]} rows a user, a useless attribute"
+        share = f"{share_of_gain(own):.1%}" if n_rows else ""
+        rows.append((name, f"{without:.3f}", f"{gated:.3f}", f"{best:.3f}", share))
+    title = "Mean reward of new users in round 1"
+    columns = ("log", "without attributes", "with the gate", "achievable", "share of the gain")
+    return Table(title, columns, rows)
+
+
+def _item_table(found: dict[str, list[NewItems]]) -> Table:
+    rows = []
+    for name, own in found.items():
+        means = [
+            Estimate.of(np.array([getattr(one, what).mean() for one in own]))
+            for what in ("learned", "predicted", "average")
+        ]
+        explained = float(np.mean([one.explained for one in own]))
+        rows.append((name, *map(str, means), f"{explained:.0%}"))
+    title = "Mean reward of rounds 1-20 on new items, ten offered a round"
+    columns = ("attributes", "learned vectors", "predicted", "average item", "explained")
+    return Table(title, columns, rows)

@@ -1,0 +1,41 @@
+"""The worth of users' attributes in round 1, on generated logs whose effects are known."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+COLUMNS = ("country", "age", "device")
+USELESS = ("device",)
+"""Attributes of `generate_attributed`; the device says nothing about a user."""
+
+_NEW_USERS = 5_000
+
+
+class GateJob(NamedTuple):
+    """Learn a gate from a log of users with so many rows each."""
+
+    n_users: int
+    n_rows: int
+    columns: tuple[str, ...]
+    seed: int
+
+
+class RoundOne(NamedTuple):
+    """Mean true reward of new users in round 1, each played the action that seems best."""
+
+    without: float  # the best action for everybody
+    gated: float  # with the learned model and gate
+    best: float  # with the true means and the true P(s | z)
+
+
+def play_gate(job: GateJob) -> RoundOne:
+    """Fit a log with user attributes, and play round 1 with new users."""
+    from latentbandits.learning import fit
+    from latentbandits.learning.side.generate import generate_attributed, round_one
+
+    truth = generate_attributed(job.n_users, job.n_rows, seed=job.seed)
+    model = fit(truth.table, user_features=job.columns, states=4, bootstrap=0).model
+    users = truth.users(_NEW_USERS, seed=job.seed + 1_000_003)
+    known = [{name: user[name] for name in job.columns} for user in users]
+    prior = model.gate.log_prior(known, model.log_state_prior)
+    return RoundOne(*round_one(truth, prior, model.expected_rewards(None)[0], users))
