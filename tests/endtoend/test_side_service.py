@@ -77,3 +77,21 @@ def test_features_by_name(tmp_path: Path) -> None:
             client.decide("ann", features=[{"prize": 3}])
         with refused(422, "has 3 numbers; this model takes 2"):
             client.decide("ann", features=[[1.0, 0.5, 2.0]])
+
+
+@pytest.mark.slow
+def test_processes_of_one_store_see_an_action_that_one_of_them_added(
+    tmp_path: Path, postgresql_url: str
+) -> None:
+    save(ARMS, tmp_path / "model", Catalogue(["red", "blue"]))
+    options = ("--store", postgresql_url, "--policy", "mmTS")
+    one, other = (RunningService(tmp_path / "model", *options, folder=tmp_path) for _ in range(2))
+    with one, other, Client(one.url) as first, Client(other.url) as second:
+        second.decide("ann")
+        first.add_action("green", vector=[0.3, 0.4])
+        assert second.decide("ann", ["green"]).action == "green"
+        assert second.decide("new", ["green"]).action == "green"
+        second.retire_action("red")
+        with refused(422, "'red' was retired"):
+            first.decide("ann", ["red"])
+        assert {first.decide(f"u{i}").action for i in range(10)} <= {"blue", "green"}

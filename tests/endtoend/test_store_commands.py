@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import polars
+import psycopg
 import pytest
 
 from latentbandits.serving.backup import backup
@@ -113,6 +114,26 @@ def test_a_backup_is_a_store(driver: Driver, tmp_path: Path) -> None:
     store.close()
     with open_tables(url(tmp_path)) as tables, pytest.raises(StoreError, match="exists already"):
         backup(tables, url(tmp_path, "copy.sqlite"), open_sql_store)
+
+
+def test_a_postgresql_store_of_version_3_is_migrated(
+    driver: Driver, tmp_path: Path, postgresql_url: str
+) -> None:
+    """Its sessions have no attributes of users; all rows and their checksums stay."""
+    views = [driver.session(name) for name in ("ann", "eve", "kim")]
+    with open_tables(url(tmp_path)) as tables:
+        backup(tables, postgresql_url, open_sql_store)
+    driver.store.close()
+    with psycopg.connect(postgresql_url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE sessions DROP COLUMN user_features")
+        connection.execute("UPDATE schema_version SET version = 3")
+    moved = Driver(ARMS, PostgresqlStore(postgresql_url), snapshot_rounds=5)
+    assert [moved.session(name) for name in ("ann", "eve", "kim")] == views
+    assert moved.tell(moved.ask("kim"), 0.5) == "applied"
+    moved.store.close()
+    with psycopg.connect(postgresql_url) as connection:
+        assert connection.execute("SELECT version FROM schema_version").fetchone() == (4,)
+    assert [p for p in problems(postgresql_url) if not p.startswith("note: ")] == []
 
 
 def test_a_store_moves_to_postgresql_and_back(

@@ -79,6 +79,10 @@ def test_a_key_sees_only_its_sessions(tenants: Tenants) -> None:
         assert tenants.ask("root", "GET", path).status_code == 200
     swap = {"path": "next"}
     assert tenants.ask("shop", "POST", "/v1/models/activate", json=swap).status_code == 403
+    for key in ("shop", "slow"):  # a key of some sessions, and one that may decide only
+        added = tenants.ask(key, "POST", "/v1/actions", json={"action": "new"})
+        assert added.status_code == 403
+        assert tenants.ask(key, "DELETE", "/v1/actions/0").status_code == 403
     batch = [{"session": "shop/a"}, {"session": "news/b"}]
     answers = tenants.ask("shop", "POST", "/v1/decide", json=batch).json()
     assert [a.get("error", {}).get("code") for a in answers] == [None, "forbidden"]

@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from latentbandits.learning import fit
+from latentbandits.learning import fit, fitting
+from latentbandits.learning.arms import learner as arms_learner
 from latentbandits.learning.engines import opening, partition_files, scratch
 from latentbandits.learning.engines.memory import MemoryEngine
 from latentbandits.learning.formats import LogError, TextFormat, read_file
@@ -292,6 +293,29 @@ def test_side_information_is_the_same_out_of_core(tmp_path, which, n_users):
     if "user_features" in options:
         assert ours.model.gate.encoder == theirs.model.gate.encoder
         assert ours.report["user_features"]["users_whose_attributes_change"] > 0
+
+
+@pytest.mark.parametrize("kind", ["arms", pytest.param("features", marks=pytest.mark.slow)])
+def test_a_large_log_is_chosen_on_a_sample_and_learned_from_all(tmp_path, monkeypatch, kind):
+    """With 10,000,000 rewards made 3,000: choices, bootstrap and replay see a sample of users."""
+    monkeypatch.setattr(fitting, "LARGE", 3_000)
+    monkeypatch.setattr(fitting, "CHOSEN_ON", 1_600)
+    monkeypatch.setattr(arms_learner, "LARGE", 3_000)
+    if kind == "arms":
+        frame, options = table_of(arms_log("gaussian", n_users=600)), {"rewards": "gaussian"}
+    else:
+        frame, options = side_log(600), {"features": ["price"], "user_features": ["age"]}
+    source = folder_of(frame, tmp_path / "log")
+    options |= {"states": 2, "bootstrap": 2}
+    ours, theirs = (fit(source, **options, engine=name) for name in ("memory", "out_of_core"))
+    same_model(ours.model, theirs.model, tmp_path)
+    seen = ours.report["engine"]["users_chosen_on"]
+    assert 150 < seen < 350
+    assert ours.report["log"]["users"] == 600
+    assert ours.report["judgement"]["recommended_policy"]
+    # The model is that of all users, not of the sample: its counts are those of the whole log.
+    whole = fit(source, **options | {"bootstrap": 0}, engine="memory")
+    np.testing.assert_allclose(ours.model.state_prior, whole.model.state_prior, atol=1e-9)
 
 
 def test_further_columns_of_files_must_be_of_one_type(tmp_path):

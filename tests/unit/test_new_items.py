@@ -14,7 +14,7 @@ from latentbandits.learning.formats import LogError
 from latentbandits.learning.save import save_fit
 from latentbandits.learning.side.items import read_items
 from latentbandits.models.attributes.items import add_items
-from latentbandits.report.progress import NoProgress
+from latentbandits.report.progress import Silent
 
 
 def test_informative_attributes_reach_most_of_the_reward_of_learned_vectors():
@@ -37,8 +37,8 @@ def test_uninformative_attributes_cost_nothing():
 
 
 def test_the_experiment_states_its_claims():
-    options = argparse.Namespace(seeds=1, users=600, seed=0)
-    report = SideExperiment().run(options, None, NoProgress())
+    options = argparse.Namespace(seeds=1, users=150, seed=0)
+    report = SideExperiment().run(options, None, Silent())
     assert [claim.id for claim in report.claims] == [
         "gate-15", "gate-4", "gate-useless", "items", "items-useless",
     ]  # fmt: skip

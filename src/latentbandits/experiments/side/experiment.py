@@ -127,7 +127,7 @@ def _nothing(found: Sequence[NewItems]) -> Claim:
 
 
 def _gate_table(found: dict[int, list[RoundOne]]) -> Table:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for n_rows, own in found.items():
         without, gated, best = np.mean(np.array(own), axis=0)
         name = f"{n_rows} rows a user" if n_rows else f"{ROWS[0]} rows a user, a useless attribute"
@@ -139,7 +139,7 @@ def _gate_table(found: dict[int, list[RoundOne]]) -> Table:
 
 
 def _item_table(found: dict[str, list[NewItems]]) -> Table:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, own in found.items():
         means = [
             Estimate.of(np.array([getattr(one, what).mean() for one in own]))

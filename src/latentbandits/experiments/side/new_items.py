@@ -51,9 +51,8 @@ def item_problem(seed: int, informative: bool = True) -> ItemProblem:
     """A genre and a year say most of an item's vector, or nothing (those of other items)."""
     rng = np.random.default_rng(seed)
     n = KNOWN + NEW
-    model = LinearGaussian(
-        1.5 * rng.standard_normal((3, 4)), NOISE, np.stack([0.1 * np.eye(4)] * 3)
-    )
+    covariances = np.stack([0.1 * np.eye(4)] * 3)
+    model = LinearGaussian(1.5 * rng.standard_normal((3, 4)), NOISE, covariances)
     genre, year = rng.integers(4, size=n), rng.normal(size=n)
     effect = rng.standard_normal((4, 4)), rng.standard_normal(4)
     signal = effect[0][genre] + np.outer(year, effect[1])
@@ -72,16 +71,18 @@ def play_items(job: ItemsJob) -> NewItems:
     known, new = table["id"][:KNOWN], table["id"][KNOWN:]
     catalogue = Catalogue(known, features=vectors[:KNOWN])
     read = read_items(table, "id", known)
-    learned = Learned(model, vectors[:KNOWN], np.full(KNOWN, 200))
-    found = fit_items(learned, read, np.ones(KNOWN, np.bool_))
+    items = Learned(model, vectors[:KNOWN], np.full(KNOWN, 200))
+    found = fit_items(items, read, np.ones(KNOWN, np.bool_))
     rows = [{"genre": g, "year": y} for g, y in zip(table["genre"], table["year"], strict=True)]
     grown = (
         (model, Catalogue(table["id"], features=vectors)),
         add_items(with_parts(model, items=found.items), catalogue, new, rows[KNOWN:]),
         add_average(model, catalogue, new),
     )
-    rewards = [_earned(own, longer, new, vectors, job, model) for own, longer in grown]
-    return NewItems(*rewards, found.explained)
+    learned, predicted, average = (
+        _earned(own, longer, new, vectors, job, model) for own, longer in grown
+    )
+    return NewItems(learned, predicted, average, found.explained)
 
 
 def _earned(
