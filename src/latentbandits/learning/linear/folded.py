@@ -73,7 +73,7 @@ class Ratings:
         return np.bincount(self.users, self.counts, minlength=self.shape[0]).astype(np.float64)
 
     def weights(self, weigh: FloatArray) -> FloatArray:
-        """How often each entry counts where users count `weigh` times, `(n,)`."""
+        """Return the weight of each entry where users count `weigh` times, `(n,)`."""
         own: FloatArray = weigh[self.users]
         return own if self.counts is None else own * self.counts
 
