@@ -14,7 +14,7 @@ from latentbandits.experiments.side.gates import COLUMNS, USELESS, GateJob, Roun
 from latentbandits.experiments.side.new_items import ItemsJob, NewItems, play_items
 from latentbandits.options import positive
 from latentbandits.report.estimate import Estimate
-from latentbandits.report.progress import ProgressBar
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 
 SEEDS, USERS = 20, 4_000
@@ -40,7 +40,7 @@ class SideExperiment:
         """There is nothing to check beyond the options themselves."""
 
     def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: ProgressBar
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         started = time.perf_counter()
         seeds = range(arguments.seed, arguments.seed + arguments.seeds)
@@ -69,7 +69,7 @@ class SideExperiment:
 
 
 def _run(
-    work: Callable[[J], R], jobs: Sequence[J], executor: Executor | None, progress: ProgressBar
+    work: Callable[[J], R], jobs: Sequence[J], executor: Executor | None, progress: Progress
 ) -> Iterator[R]:
     for result in map(work, jobs) if executor is None else executor.map(work, jobs):
         progress.advance(1)
