@@ -26,12 +26,17 @@ COMMANDS: Mapping[str, str] = {
 }
 """The extra that each command needs; the others need `learning`."""
 
-_OWN = {"psycopg": "postgresql", "pyspark": "spark", "sklearn": "learning"}
+_OWN = {"psycopg": "postgresql", "pyspark": "spark", "pyarrow": "spark"}
 """Packages that one extra alone installs, whoever asks for them."""
 
+_SERVICE = ("apsw", "httptools", "prometheus_client", "starlette", "uvicorn", "uvloop")
+"""Packages of the service."""
 
-_SERVICE = ("apsw", "httpx", "msgspec", "starlette", "uvicorn")
+_CLIENT = ("httpx", "msgspec")
 """Packages of the service and its client."""
+
+_LEARNING = ("matplotlib", "rich", "sklearn", "zstandard")
+"""Packages that the service does not have."""
 
 
 class MissingExtraError(ModuleNotFoundError):
@@ -46,8 +51,10 @@ def missing(error: ModuleNotFoundError, what: str, extra: str) -> MissingExtraEr
     """
     package = (error.name or "?").partition(".")[0]
     extra = _OWN.get(package, extra)
-    if package in _SERVICE and extra not in ("client", "serving"):
+    if package in _SERVICE or (package in _CLIENT and extra != "client"):
         extra = "serving"
+    if package in _LEARNING and extra != "experiments":
+        extra = "learning"
     sentence = f"{what} needs the package {package!r}: pip install 'latentbandits[{extra}]'"
     return MissingExtraError(sentence, name=error.name)
 

@@ -1,7 +1,10 @@
 """Mistakes of the first hour end in one clear sentence, and fixed defects stay fixed."""
 
+import re
 import stat
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from latentbandits import (
     GaussianArms,
     LinearGaussian,
     Markov,
+    extras,
     mIDS,
     mmGreedy,
     mmIDS,
@@ -21,7 +25,7 @@ from latentbandits import (
     mTS,
     mUCB,
 )
-from latentbandits.cli.main import main
+from latentbandits.cli.main import COMMANDS, main
 from latentbandits.policies import Popularity, Uniform
 
 ARMS = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1)
@@ -131,3 +135,34 @@ def test_a_new_key_leaves_the_file_s_permissions_alone(tmp_path, mode):
     keys.chmod(mode)
     assert main(["key", "two", "--keys", str(keys)]) == 0
     assert stat.S_IMODE(keys.stat().st_mode) == mode
+
+
+EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+    "optional-dependencies"
+]
+IMPORTED_AS = {"scikit_learn": "sklearn"}
+
+
+def installed_by(extra):
+    """The packages of an extra, by the names that they are imported as."""
+    found = set()
+    for requirement in EXTRAS[extra]:
+        name, brackets = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", requirement).groups()
+        if name == "latentbandits":
+            found |= set().union(*(installed_by(one) for one in brackets.split(",")))
+        else:
+            name = name.replace("-", "_")
+            found.add(IMPORTED_AS.get(name, name))
+    return found
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_extra_that_is_named_has_the_package_that_is_missing(command):
+    """Also with another extra installed: relearn needs rich, which the service does not."""
+    packages = set().union(*(installed_by(extra) for extra in EXTRAS))
+    asked = extras.COMMANDS.get(command, "learning")
+    for package in packages:
+        error = ModuleNotFoundError(name=package)
+        sentence = str(extras.missing(error, f"`latentbandits {command}`", asked))
+        extra = re.search(r"latentbandits\[(\w+)\]", sentence)[1]
+        assert package in installed_by(extra), sentence
