@@ -64,7 +64,7 @@ def test_intercepts_are_left_out_where_they_do_harm():
     rewards = np.einsum("nd,nd->n", u[users], v[actions]) + 0.1 * rng.normal(size=2400)
     ids = tuple(map(str, range(300))), tuple(map(str, range(60)))
     kept, held_out = split_users(Log(users, actions, rewards, *ids), 0)
-    selection = LinearLearner(rank=2).select(kept, held_out, (1,), 0, Silent())
+    selection = LinearLearner(rank=2, weighting="plain").select(kept, held_out, (1,), 0, Silent())
     assert not selection.learner.intercepts
 
 

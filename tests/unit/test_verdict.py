@@ -16,7 +16,6 @@ from latentbandits.learning.verdict import (
     paired_regrets,
     unjudged,
     value_of_state,
-    weighed,
 )
 from latentbandits.policies.registry import parse
 from latentbandits.report.estimate import Estimate
@@ -64,20 +63,14 @@ def test_a_policy_that_was_dropped_early_does_not_win_by_easy_users():
     assert judged(replay, won=won.regret.mean, out=out.regret.mean).recommended == "out"
 
 
-def test_precision_weighs_simulation_and_replay_where_simulation_does_not_tell_them_apart():
-    replay = replayed(good=0.1, better=0.11)
-    lead = replay.difference("better", "good", 20)
-    assert lead.mean > 0
-    assert judged(replay, error=100 * lead.stderr, good=1.0, better=1.1).recommended == "better"
-    assert judged(replay, error=0.1, good=1.0, better=1.1).recommended == "good"  # sure of it
-    assert judged(replay, error=0.01, good=1.0, better=1.1).recommended == "good"  # told apart
-
-
-def test_two_estimates_of_one_number():
-    assert weighed(Estimate(1.0, 0.1), Estimate(2.0, 0.1)) == pytest.approx(1.5)
-    assert weighed(Estimate(1.0, 0.1), Estimate(2.0, 0.2)) == pytest.approx(1.2)
-    assert weighed(Estimate(1.0, 0.1), Estimate(2.0, 0.0)) == 2.0
-    assert weighed(Estimate(1.0, 0.0), Estimate(2.0, 0.1)) == 1.0
+def test_of_policies_that_are_almost_alike_the_better_start_wins():
+    replay = replayed(good=0.1, calm=0.1)
+    lost = {"good": 0.04, "calm": -0.02}
+    assert judged(replay, lost=lost, good=1.0, calm=1.05).recommended == "calm"
+    assert judged(replay, lost=lost, good=1.0, calm=1.1).recommended == "good"
+    alike = {"good": 0.004, "calm": -0.004}  # to a percent
+    assert judged(replay, lost=alike, good=1.0, calm=1.05).recommended == "good"
+    assert judged(replay, good=1.0, calm=1.05).recommended == "good"
 
 
 def test_first_rounds_that_cost_too_much_are_avoided_where_there_is_a_choice():

@@ -3,9 +3,10 @@
 Replay (`replay.py`) is honest but noisy: it can tell a bad policy from a good one, not two good
 ones. Simulation from the model has little noise, but believes the model. So the policy that is
 recommended is the best under simulation among those that are not more than two paired standard
-errors below the best in replay. Of policies that simulation does not tell apart, both kinds of
-evidence are weighed by their precision. A policy that pays for what it learns with its first
-rounds is left out where there is another one.
+errors below the best in replay. Of policies that are almost as good as that, the one whose first
+rounds earn most is taken: that is sure, where users may leave early and the model may be wrong
+about the gain that comes later. A policy that pays for what it learns with its first rounds is
+left out where there is another one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.estimate import Estimate
 from latentbandits.simulation.simulate import simulate
-from latentbandits.simulation.tune import Candidate, tune
+from latentbandits.simulation.tune import FLAT, Candidate, tune
 
 Verdict = Literal["helps", "no difference", "harms"]
 
@@ -66,8 +67,7 @@ SIMULATED_ROUNDS = 100
 
 FIRST_ROUNDS, MOST_LOST = 10, 0.06
 """A policy that under simulation loses a larger share of popularity's reward in the first rounds
-is not recommended where there is another one. New users may lose 8%; on click problems of other
-seeds than those of `reproduce clicks`, simulation was too hopeful by .7 points at most."""
+is not recommended where there is another one."""
 
 _FIRST_USERS = 1_000  # users of the model that play the first rounds
 
@@ -130,9 +130,8 @@ class Judgement:
         """The least regret under simulation among those that replay does not veto.
 
         Where there is a choice, policies that start clearly below popularity, in replay or under
-        simulation, are left out. Simulation and replay both estimate the difference from the best;
-        of those that simulation does not tell from it, the largest mean of the two estimates,
-        weighted by their precision, wins.
+        simulation, are left out. Of those whose regret is within `FLAT` of the least, the one that
+        loses least in its first rounds, to a percent of popularity's reward.
         """
         if not self.admitted:
             return POPULARITY
@@ -148,22 +147,14 @@ class Judgement:
         )
 
     def _best_of(self, names: Sequence[str]) -> str:
-        behind = self.simulated.behind
+        behind, lost = self.simulated.behind, self.simulated.lost
         known = [name for name in names if name in behind]
         if not known:
             return max(names, key=lambda name: self.replay.reward(name, self.horizon).mean)
         first = min(known, key=lambda name: behind[name].mean)
-        least = behind[first].mean
-        close = [n for n in known if behind[n].mean - least <= CLEAR * behind[n].stderr]
-
-        def lead(name: str) -> float:
-            lost = behind[name]
-            simulated = Estimate(
-                (least - lost.mean) / SIMULATED_ROUNDS, lost.stderr / SIMULATED_ROUNDS
-            )
-            return weighed(simulated, self.replay.difference(name, first, self.horizon))
-
-        return max(close, key=lambda name: 0.0 if name == first else lead(name))
+        most = behind[first].mean + FLAT * self.simulated.regret[first].mean
+        close = [name for name in known if behind[name].mean <= most]
+        return min(close, key=lambda name: (round(lost.get(name, 0.0), 2), behind[name].mean))
 
     @property
     def judged(self) -> str:
@@ -352,18 +343,6 @@ def _lost_first(
     if level <= 0:
         return {}
     return {name: 1 - played[name].reward.mean / level for name in policies}
-
-
-def weighed(one: Estimate, other: Estimate) -> float:
-    """Return the mean of two estimates of one number, weighted by their precision.
-
-    >>> weighed(Estimate(1.0, 0.1), Estimate(2.0, 0.2))
-    1.2
-    """
-    if one.stderr == 0 or other.stderr == 0:  # the same in every run: known without error
-        return one.mean if one.stderr == 0 else other.mean
-    share = other.stderr**2 / (one.stderr**2 + other.stderr**2)
-    return share * one.mean + (1 - share) * other.mean
 
 
 def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:

@@ -37,7 +37,9 @@ class ClicksExperiment:
     help = "learning from clicks: the recommended policy on new users, beside popularity"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        problems = "other problems to learn from and play on (default 20; 0: none)"
+        problems = (
+            "other problems to learn from and play on, from number SEED on (default 20; 0: none)"
+        )
         parser.add_argument("--problems", type=_count, default=20, help=problems)
         parser.add_argument(
             "--policies", nargs="+", metavar="POLICY", default=list(POLICIES),
@@ -131,7 +133,7 @@ def _learn_other(job: tuple[int, int]) -> Outcome:
 
 
 def _others(n: int, seed: int, executor: Executor | None) -> Iterator[Outcome]:
-    jobs = [(i, seed) for i in range(n)]
+    jobs = [(seed + i, seed) for i in range(n)]
     return map(_learn_other, jobs) if executor is None else executor.map(_learn_other, jobs)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from latentbandits.learning.linear.ridge_rows import Equations, Factors, Rows, W
 from latentbandits.learning.logs import Log
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from latentbandits.learning.linear.variational import Uncertain
 
 _BOUNDS = 8  # steps of the bound that a user's clicks are solved by, from zero
 
@@ -220,6 +223,8 @@ class Folded:
     action_counts: IntArray  # (n_actions,)
     noise: float
     history: tuple[Sweep, ...]
+    uncertain: Uncertain | None = None  # of a variational factorisation
+    bounds: tuple[float, ...] = ()  # on its log evidence, pass by pass
 
     @cached_property
     def vectors(self) -> Any:
@@ -227,7 +232,9 @@ class Folded:
         from latentbandits.learning.linear.user_vectors import PrepareVectors, metric_root
 
         root = metric_root(self.items.vectors, self.action_counts.astype(np.float64))
-        return PrepareVectors(self.prepare, self.settings, self.start, self.centre, root)
+        return PrepareVectors(
+            self.prepare, self.settings, self.start, self.centre, root, self.uncertain
+        )
 
     @property
     def features(self) -> FloatArray:

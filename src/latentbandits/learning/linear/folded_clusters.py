@@ -61,6 +61,8 @@ class ClusterPass:
             tastes[s] = weights @ part.tastes[own]
             sums[s] = weights @ moved[own]
             outer[s] = moved[own].T @ (weights[:, None] * moved[own])
+            if part.covariances is not None:  # users' vectors are uncertain
+                outer[s] += np.tensordot(weights, part.covariances[own], axes=1)
         return Found(counts, tastes, sums, outer)
 
 

@@ -16,6 +16,7 @@ from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER
 from latentbandits.learning.linear.folded import Folded, Settings, complete_fold
 from latentbandits.learning.linear.folded_clusters import cluster_fold
 from latentbandits.learning.linear.ridge_rows import Weighting
+from latentbandits.learning.linear.variational import factorise
 from latentbandits.learning.logs import Log
 from latentbandits.learning.progress import Progress
 from latentbandits.learning.selection import (
@@ -52,9 +53,12 @@ _CLEAR = 2.0  # paired standard errors by which the second choice must be better
 class LinearLearner:
     """Clusters of the users' vectors in the completed user x action matrix (Section 5.2).
 
-    `rewards` "bernoulli" completes log-odds of clicks. `rank`, `reg`, `weighting` of the penalty
-    and `intercepts` (levels of users and popularity of actions, r = c + b_a + d_u + u'v), where
-    None, are chosen by held-out evidence. A `reg` without a `weighting` is of plain rows.
+    Without a `reg`, vectors are uncertain and their priors are learned with them (`variational`);
+    with one the completion is by regularised least squares. `rewards` "bernoulli" completes
+    log-odds of clicks, by regularised least squares always. `rank`, `intercepts` (levels of users
+    and popularity of actions, r = c + b_a + d_u + u'v) and, for clicks, `reg` and `weighting` of
+    the penalty, where None, are chosen by held-out evidence. A `reg` without a `weighting` is of
+    plain rows.
     """
 
     reg: float | None = None
@@ -64,6 +68,11 @@ class LinearLearner:
     sweeps: int = 20
     noise: float | None = None
     rewards: Literal["gaussian", "bernoulli"] = "gaussian"
+
+    @property
+    def variational(self) -> bool:
+        """Whether vectors are uncertain, and the regularisation is learned."""
+        return self.rewards == "gaussian" and self.reg is None and self.weighting is None
 
     def select(
         self,
@@ -118,13 +127,15 @@ class LinearLearner:
         weightings: tuple[Weighting, ...] = ("counts", "plain")
         if self.weighting is not None or self.reg is not None:
             weightings = (self.weighting or "plain",)
-        grid = [
+        grid: list[tuple[Weighting | None, float | None]] = [
             (weighting, reg)
             for weighting in weightings
             for reg in (
                 [one * scale for one in REGS[weighting]] if self.reg is None else [self.reg]
             )
         ]
+        if self.variational:
+            grid = [(None, None)]
         kinds = (True, False) if self.intercepts is None else (self.intercepts,)
         learners = [
             replace(self, weighting=weighting, reg=reg, intercepts=kinds[0])
@@ -146,7 +157,7 @@ class LinearLearner:
                 best = other
         warnings: tuple[str, ...] = ()
         own = [reg for weighting, reg in grid if weighting == best.weighting]
-        if len(own) > 1 and best.reg in (own[0], own[-1]):
+        if best.reg is not None and len(own) > 1 and best.reg in (own[0], own[-1]):
             warnings = (
                 f"the chosen regularisation, {best.reg:.3g}, is at the end of those that were "
                 "tried: a better one may lie beyond (--reg)",
@@ -181,16 +192,16 @@ class LinearLearner:
         """
         log = engine_of(log)
         assert isinstance(learned.fitted, Folded)
-        settings, start = learned.fitted.settings, learned.fitted.start
+        fitted = learned.fitted
         done = 0
         for i in range(n_fits + _ATTEMPTS):
-            again = complete_fold(
-                log,
-                replace(settings, replicate=i),
-                sweeps=self.sweeps,
-                tolerance=_SETTLED,
-                start=start,
-            )
+            own = replace(fitted.settings, replicate=i)
+            if fitted.uncertain is not None:
+                again = factorise(log, own, start=fitted.uncertain)
+            else:
+                again = complete_fold(
+                    log, own, sweeps=self.sweeps, tolerance=_SETTLED, start=fitted.start
+                )
             try:
                 found = self.clustered(again, chosen.n_states, seed + i, smallest=2)
             except ValueError:
@@ -227,15 +238,17 @@ class LinearLearner:
 
         Several rewards of a pair count as many times.
         """
-        assert self.reg is not None
         settings = Settings(
             rank=rank,
-            reg=self.reg,
+            reg=self.reg or 0.0,
             weighting=self.weighting or "plain",
             biases=self.intercepts is not False,
             link="logit" if self.rewards == "bernoulli" else "identity",
             seed=seed,
         )
+        if self.variational:
+            return factorise(log, settings)
+        assert self.reg is not None
         return complete_fold(log, settings, sweeps=self.sweeps)
 
     def clustered(

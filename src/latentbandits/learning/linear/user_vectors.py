@@ -9,6 +9,7 @@ import numpy as np
 
 from latentbandits.learning.linear.folded import Items, PrepareRatings, Settings, users_of
 from latentbandits.learning.linear.ridge_rows import joined
+from latentbandits.learning.linear.variational import Uncertain, posterior_of_users
 from latentbandits.learning.logs import Log
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import BoolArray, FloatArray
@@ -21,11 +22,13 @@ class Vectors(NamedTuple):
     tastes: FloatArray  # (n, rank): whose distances say how much their rewards differ
     weights: FloatArray  # (n,): how often each user counts
     keys: Keys
+    covariances: FloatArray | None = None  # (n, d, d): of uncertain vectors
 
     def of(self, chosen: BoolArray) -> Vectors:
         """The vectors of the users who are marked."""
-        keys = self.keys[chosen]
-        return Vectors(self.vectors[chosen], self.tastes[chosen], self.weights[chosen], keys)
+        covariances = None if self.covariances is None else self.covariances[chosen]
+        vectors, tastes = self.vectors[chosen], self.tastes[chosen]
+        return Vectors(vectors, tastes, self.weights[chosen], self.keys[chosen], covariances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +40,29 @@ class PrepareVectors:
     start: Items  # the actions that users are solved against
     centre: FloatArray  # (rank,)
     root: FloatArray  # (rank, rank): the metric of the actions
+    uncertain: Uncertain | None = None  # of a variational factorisation
 
     def __call__(self, log: Log) -> Vectors:
         settings = self.settings
         part = self.prepare(log)
-        z = joined(users_of(part, self.start, settings))
+        spread = None
+        if self.uncertain is None:
+            z = joined(users_of(part, self.start, settings))
+        else:
+            z, spread = posterior_of_users(part, self.uncertain)
         weigh = settings.weigh(part.keys)
         weigh = np.ones(len(z)) if weigh is None else weigh
         there = (part.totals > 0) & (weigh > 0)
         z, weigh, keys = z[there], weigh[there], part.keys[there]
+        spread = None if spread is None else spread[there]
         if not settings.biases:
-            return Vectors(z, z, weigh, keys)
+            return Vectors(z, z, weigh, keys, spread)
         centred = z[:, :-1] - self.centre
         level = self.start.mean + z[:, -1]
         vectors = np.column_stack([centred, level, np.ones(len(z))])
-        return Vectors(vectors, centred @ self.root, weigh, keys)
+        if spread is not None:  # the coefficient of an action's popularity is known
+            spread = np.pad(spread, ((0, 0), (0, 1), (0, 1)))
+        return Vectors(vectors, centred @ self.root, weigh, keys, spread)
 
 
 def metric_root(actions: FloatArray, counts: FloatArray) -> FloatArray:

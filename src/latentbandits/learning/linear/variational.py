@@ -1,0 +1,319 @@
+"""Matrix factorisation whose vectors are uncertain (variational Bayes; Lim & Teh 2007).
+
+    r = mean + b_a + d_u + v_a'u_u + noise,    (v_a, b_a) ~ N(0, diag Q),    (u_u, d_u) ~ N(m, C),
+
+with b and d left out where there are no intercepts. q(vectors) is a Gaussian for each user and each
+action; m, C, Q and the noise maximise the bound. So nothing is left to choose but the rank: Q and C
+are the regularisation, and an action with few rewards counts as one. A user's vector solves
+
+    (C^-1 + sum E[x x'] / s^2) w = C^-1 m + sum E[x (r - o)] / s^2,    x = (v, 1), o = mean + b,
+
+where E[x x'] and E[x o] hold the covariance of the action's vector; an action's vector likewise.
+These are ridge regressions with expected products in place of products of features. A pass solves
+the users of every partition and returns the actions' equations; the bound never falls:
+
+    -N/2 (log 2 pi s^2 + 1) - 1/2 (n log |C| - sum log |V_u|) - 1/2 sum (log |Q| - log |V_a|).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from latentbandits.learning.engines.engine import Engine
+from latentbandits.learning.linear.folded import (
+    Folded,
+    Items,
+    PrepareRatings,
+    Ratings,
+    Settings,
+    complete_fold,
+)
+from latentbandits.learning.linear.ridge_rows import joined
+from latentbandits.models.checks import FloatArray
+
+SWEEPS = 5
+"""Sweeps of regularised least squares that the factorisation begins with."""
+
+PASSES = 30
+TOLERANCE = 1e-4
+"""Nats per reward: a pass that raises the bound by less is the last one."""
+
+_FIRST_REG = 0.05  # of the first sweeps, for each reward, in standard deviations of rewards
+_LEAST = 1e-8  # share of the rewards' variance below which no variance falls
+
+
+class Uncertain(NamedTuple):
+    """The parameters of a pass: q of the actions, the users' prior and the noise."""
+
+    items: Items
+    spread: FloatArray  # (n_actions, d, d): covariances of (v_a, b_a)
+    mean: FloatArray  # (d,): m
+    covariance: FloatArray  # (d, d): C
+    variance: float  # s^2
+
+
+class Equations(NamedTuple):
+    """Sums over the entries of every row; those of disjoint entries add."""
+
+    products: FloatArray  # (n, p): E[x x'] above the diagonal, then, with offsets, E[x o], E[o o]
+    targets: FloatArray  # (n, d) or (n, d + 1): r x, then r o
+
+
+class Moments(NamedTuple):
+    """Sums of the first pass."""
+
+    counts: FloatArray  # (n_actions,): rewards
+    rewards: float
+    squares: float  # of the means of pairs, as often as they occur
+    scatter: float  # of rewards within pairs
+
+
+class UserSums(NamedTuple):
+    """The sums of a pass."""
+
+    items: Equations
+    n_users: float
+    total: FloatArray  # (d,)
+    outer: FloatArray  # (d, d): E[w w']
+    log_volume: float  # sum of log |V_u|
+
+
+class Posterior(NamedTuple):
+    """Gaussians of many rows."""
+
+    means: FloatArray  # (n, d)
+    covariances: FloatArray  # (n, d, d)
+
+
+@dataclass(frozen=True, eq=False)
+class MomentsPass:
+    """The first pass of a factorisation."""
+
+    settings: Settings
+    prepare: PrepareRatings
+
+    def summarise(self, part: Ratings, parameters: None) -> Moments:
+        own = entry_weights(part, self.settings)
+        return Moments(
+            np.bincount(part.actions, own, minlength=part.shape[1]).astype(np.float64),
+            float(own @ part.means),
+            float(own @ part.means**2),
+            part.scatter,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class VariationalPass:
+    """A pass: q of the users against q of the actions, and the equations of the actions."""
+
+    settings: Settings
+    prepare: PrepareRatings
+    threaded: bool = True
+
+    def summarise(self, part: Ratings, current: Uncertain) -> UserSums:
+        users = posterior_of_users(part, current)
+        rated = (part.totals > 0).astype(np.float64)
+        weigh = self.settings.weigh(part.keys)
+        if weigh is not None:
+            rated = rated * weigh
+        weights, weighted = _matrices(part, entry_weights(part, self.settings))
+        own, mean = users.means, current.items.mean
+        biases = current.items.biases is not None
+        sums = Equations(
+            weights.T @ expected_products(users, mean, biases),
+            weighted.T @ _features(own, mean, biases),
+        )
+        outer = own.T @ (rated[:, None] * own) + np.tensordot(rated, users.covariances, axes=1)
+        volumes = np.linalg.slogdet(users.covariances)[1]
+        return UserSums(sums, float(rated.sum()), rated @ own, outer, float(rated @ volumes))
+
+
+def factorise(
+    engine: Engine, settings: Settings, *, passes: int = PASSES, start: Uncertain | None = None
+) -> Folded:
+    """Factorise the matrix of a log on any engine.
+
+    The result has users with vectors of unit covariance and, in `uncertain`, what their posterior
+    needs. `start` is that of another factorisation of the same rank.
+    """
+    prepare = PrepareRatings()
+    totals = engine.fold(MomentsPass(settings, prepare), None)
+    current = _first(engine, settings, totals) if start is None else start
+    bounds: list[float] = []
+    n = float(totals.counts.sum())
+    for _ in range(passes):
+        sums = engine.fold(VariationalPass(settings, prepare), current)
+        current, bound = step(sums, current, totals)
+        bounds.append(bound)
+        if len(bounds) > 1 and bound - bounds[-2] < TOLERANCE * n:
+            break
+    white = whitened(current)
+    return Folded(
+        engine,
+        prepare,
+        settings,
+        white.items,
+        white.items,
+        white.mean[: settings.rank],
+        totals.counts.round().astype(np.int64),
+        math.sqrt(white.variance),
+        (),
+        white,
+        tuple(bounds),
+    )
+
+
+def step(sums: UserSums, current: Uncertain, totals: Moments) -> tuple[Uncertain, float]:
+    """Return the parameters that raise the bound given the sums of a pass, and the bound."""
+    d = len(current.mean)
+    biases = current.items.biases is not None
+    rated = totals.counts > 0
+    n, least = float(totals.counts.sum()), _least(totals)
+    mean = sums.total / sums.n_users
+    covariance = sums.outer / sums.n_users - np.outer(mean, mean)
+    before = joined(current.items.factors)
+    second = before**2 + np.einsum("nii->ni", current.spread)
+    prior = np.maximum(second[rated].mean(axis=0), least)
+    gram, target = _system(sums.items, d, biases)
+    precision = gram / current.variance
+    precision[:, np.arange(d), np.arange(d)] += 1 / prior
+    spread = np.linalg.inv(precision).astype(np.float64, copy=False)
+    z = np.einsum("nij,nj->ni", spread, target) / current.variance
+    quadratic = np.einsum("nij,nij->", gram, z[:, :, None] * z[:, None, :] + spread)
+    squares = totals.squares + totals.scatter + float(quadratic - 2 * (z * target).sum())
+    if biases:
+        squares += float((sums.items.products[:, -1] - 2 * sums.items.targets[:, -1]).sum())
+    variance = max(squares / n, least)
+    items = Items(z[:, :-1] if biases else z, z[:, -1] if biases else None, current.items.mean)
+    found = Uncertain(items, spread, mean, covariance, variance)
+    # The bound at q of these users and actions, with the m, C, Q and noise that maximise it.
+    own = np.maximum((z**2 + np.einsum("nii->ni", spread))[rated].mean(axis=0), least)
+    bound = -0.5 * n * (math.log(2 * math.pi * variance) + 1)
+    bound -= 0.5 * (sums.n_users * float(np.linalg.slogdet(covariance)[1]) - sums.log_volume)
+    volumes = float(np.linalg.slogdet(spread[rated])[1].sum())
+    bound -= 0.5 * (int(rated.sum()) * float(np.log(own).sum()) - volumes)
+    return found, bound
+
+
+def posterior_of_users(part: Ratings, current: Uncertain) -> Posterior:
+    """Return q of the users of a partition."""
+    items, biases = current.items, current.items.biases is not None
+    means = joined(items.factors)
+    actions = Posterior(means, current.spread)
+    weights, weighted = _matrices(part, entry_weights(part, None))
+    sums = Equations(
+        weights @ expected_products(actions, items.mean, biases),
+        weighted @ _features(means, items.mean, biases),
+    )
+    gram, target = _system(sums, len(current.mean), biases)
+    prior = np.linalg.inv(current.covariance)
+    covariances = np.linalg.inv(gram / current.variance + prior)
+    right = target / current.variance + prior @ current.mean
+    return Posterior(np.einsum("nij,nj->ni", covariances, right), covariances)
+
+
+def expected_products(rows: Posterior, mean: float, biases: bool) -> FloatArray:
+    """E of `products` of the other side's features (vector, 1) and offsets mean + intercept."""
+    x, spread = rows.means, rows.covariances
+    if not biases:
+        above = np.triu_indices(x.shape[1])
+        plain: FloatArray = x[:, above[0]] * x[:, above[1]] + spread[:, above[0], above[1]]
+        return plain
+    rank = x.shape[1] - 1
+    own, offset = _with_one(x[:, :rank]), x[:, rank:] + mean
+    row, column = np.triu_indices(rank + 1)
+    found = np.concatenate([own[:, row] * own[:, column], own * offset, offset**2], axis=1)
+    inner = (row < rank) & (column < rank)
+    found[:, np.flatnonzero(inner)] += spread[:, row[inner], column[inner]]
+    found[:, len(row) : len(row) + rank] += spread[:, :rank, rank]
+    found[:, -1] += spread[:, rank, rank]
+    return found
+
+
+def whitened(current: Uncertain) -> Uncertain:
+    """The same factorisation in coordinates in which the users' vectors have unit covariance."""
+    rank = current.items.vectors.shape[1]
+    values, axes = np.linalg.eigh(current.covariance[:rank, :rank])
+    root = axes * np.sqrt(values) @ axes.T
+    shrink = np.eye(len(current.mean))
+    shrink[:rank, :rank] = axes / np.sqrt(values) @ axes.T
+    grow = np.eye(len(current.mean))
+    grow[:rank, :rank] = root
+    return Uncertain(
+        current.items._replace(vectors=current.items.vectors @ root),
+        grow @ current.spread @ grow,
+        shrink @ current.mean,
+        shrink @ current.covariance @ shrink,
+        current.variance,
+    )
+
+
+def _first(engine: Engine, settings: Settings, totals: Moments) -> Uncertain:
+    """The end of a few sweeps of regularised least squares, as if its vectors were certain."""
+    n = float(totals.counts.sum())
+    deviation = math.sqrt(_variance(totals))
+    plain = Settings(
+        settings.rank, _FIRST_REG * (deviation or 1.0), "counts", settings.biases, "identity",
+        settings.seed, settings.replicate,
+    )  # fmt: skip
+    folded = complete_fold(engine, plain, sweeps=SWEEPS)
+    items = folded.items
+    d = settings.rank + settings.biases
+    scale = float((totals.counts @ items.vectors**2).mean() / n)  # both sides are equally large
+    covariance = np.diag(np.full(d, scale + _least(totals)))
+    mean = np.zeros(d)
+    mean[: settings.rank] = folded.centre
+    if settings.biases:
+        covariance[-1, -1] = max(0.2 * deviation**2, _least(totals))
+    variance = max(folded.noise**2, _least(totals))
+    return Uncertain(items, np.zeros((engine.n_actions, d, d)), mean, covariance, variance)
+
+
+def _system(sums: Equations, d: int, biases: bool) -> tuple[FloatArray, FloatArray]:
+    """Gram matrices `(n, d, d)` and right-hand sides `(n, d)`, less what is known."""
+    target = sums.targets[:, :d]
+    if biases:
+        target = target - sums.products[:, -d - 1 : -1]
+    gram = np.empty((len(target), d, d))
+    row, column = np.triu_indices(d)
+    gram[:, row, column] = gram[:, column, row] = sums.products[:, : len(row)]
+    return gram, target
+
+
+def entry_weights(part: Ratings, settings: Settings | None) -> FloatArray:
+    """Return how often each entry counts; with `settings`, in their replicate."""
+    weigh = None if settings is None else settings.weigh(part.keys)
+    return part.weights(np.ones(part.shape[0]) if weigh is None else weigh)
+
+
+def _matrices(part: Ratings, weights: FloatArray) -> tuple[Any, Any]:
+    """Weights and weighted rewards as sparse matrices, users x actions."""
+    from scipy.sparse import csr_array
+
+    starts = np.searchsorted(part.users, np.arange(part.shape[0] + 1))
+    first, second = (
+        csr_array((values, part.actions, starts), shape=part.shape)
+        for values in (weights, weights * part.means)
+    )
+    return first, second
+
+
+def _features(x: FloatArray, mean: float, biases: bool) -> FloatArray:
+    return np.column_stack([_with_one(x[:, :-1]), x[:, -1] + mean]) if biases else x
+
+
+def _with_one(values: FloatArray) -> FloatArray:
+    return np.column_stack([values, np.ones(len(values))])
+
+
+def _variance(totals: Moments) -> float:
+    n = float(totals.counts.sum())
+    return max((totals.squares + totals.scatter) / n - (totals.rewards / n) ** 2, 0.0)
+
+
+def _least(totals: Moments) -> float:
+    return _LEAST * (_variance(totals) or 1.0)

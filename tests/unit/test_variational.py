@@ -1,0 +1,158 @@
+"""Matrix factorisation with uncertain vectors: its bound against a loop over all rewards."""
+
+import numpy as np
+import pytest
+
+from latentbandits.learning.engines.memory import engine_of
+from latentbandits.learning.generate import generate_ratings
+from latentbandits.learning.linear import variational
+from latentbandits.learning.linear.folded import PrepareRatings, Settings
+from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.linear.ridge_rows import joined
+from latentbandits.learning.linear.variational import (
+    MomentsPass,
+    Posterior,
+    VariationalPass,
+    posterior_of_users,
+    step,
+    whitened,
+)
+from latentbandits.learning.logs import read_log
+from latentbandits.learning.selection import judge
+
+
+def settings(biases, rank=2, replicate=None):
+    return Settings(rank, 0.0, "plain", biases, "identity", 0, replicate)
+
+
+def small_log(seed=0, n=400):
+    """40 users, 12 actions, pairs that repeat."""
+    rng = np.random.default_rng(seed)
+    users, actions = rng.integers(40, size=n), rng.integers(12, size=n)
+    tastes, films = rng.normal(size=(40, 2)), rng.normal(size=(12, 2))
+    rewards = 3.0 + (tastes[users] * films[actions]).sum(axis=1) + rng.normal(0, 0.5, n)
+    return read_log({"u": users, "a": actions, "r": rewards}, "u", "a", "r")
+
+
+def gaussian_divergence(mean, covariance, prior_mean, prior):
+    """KL(N(mean, covariance) || N(prior_mean, prior)), of one row."""
+    d, away = len(mean), mean - prior_mean
+    inverse = np.linalg.inv(prior)
+    trace = np.trace(inverse @ covariance) + away @ inverse @ away - d
+    return 0.5 * (trace + np.linalg.slogdet(prior)[1] - np.linalg.slogdet(covariance)[1])
+
+
+def bound_by_loop(log, users, found, prior):
+    """The evidence bound, reward by reward: E of the squared error, and all divergences."""
+    items, mean = joined(found.items.factors), found.items.mean
+    biases = found.items.biases is not None
+    total = 0.0
+    for u, a, r in zip(log.users, log.actions, log.rewards, strict=True):
+        w, v = users.means[u], items[a]
+        first, second = np.outer(w, w) + users.covariances[u], np.outer(v, v) + found.spread[a]
+        if biases:  # (u, d) meets (v, 1), and b is added: E (u'v + d + b)^2
+            k = len(w) - 1
+            error = r - mean
+            expected = w[:k] @ v[:k] + w[k] + v[k]
+            square = np.sum(first[:k, :k] * second[:k, :k]) + first[k, k] + second[k, k]
+            square += 2 * (first[:k, k] @ v[:k] + second[:k, k] @ w[:k] + w[k] * v[k])
+        else:
+            error, expected, square = r - mean, w @ v, np.sum(first * second)
+        error = error**2 - 2 * error * expected + square
+        total -= 0.5 * (np.log(2 * np.pi * found.variance) + error / found.variance)
+    for u in range(log.n_users):
+        total -= gaussian_divergence(
+            users.means[u], users.covariances[u], found.mean, found.covariance
+        )
+    for a in range(log.n_actions):
+        total -= gaussian_divergence(
+            items[a], found.spread[a], np.zeros(len(prior)), np.diag(prior)
+        )
+    return total
+
+
+def passes(log, biases, n):
+    """Yield q of the users, the parameters after the step, and the bound, of n passes."""
+    engine, own = engine_of(log), settings(biases)
+    prepare = PrepareRatings()
+    totals = engine.fold(MomentsPass(own, prepare), None)
+    current = variational._first(engine, own, totals)
+    for _ in range(n):
+        users = posterior_of_users(prepare(log), current)
+        sums = engine.fold(VariationalPass(own, prepare), current)
+        current, bound = step(sums, current, totals)
+        yield users, current, bound
+
+
+@pytest.mark.parametrize("biases", [True, False])
+def test_the_bound_is_that_of_a_loop_over_rewards_and_never_falls(biases):
+    log = small_log()
+    bounds = []
+    for users, found, bound in passes(log, biases, 12):
+        own = joined(found.items.factors) ** 2 + np.einsum("nii->ni", found.spread)
+        assert bound_by_loop(log, users, found, own.mean(axis=0)) == pytest.approx(bound, abs=1e-6)
+        bounds.append(bound)
+    assert np.diff(bounds).min() > -1e-8
+    assert bounds[-1] > bounds[0] + 5
+
+
+def test_a_pass_that_forgets_the_actions_uncertainty_is_noticed(monkeypatch):
+    """The planted bug: products of means in place of expected products."""
+    right = variational.expected_products
+
+    def certain(rows, mean, biases):
+        return right(Posterior(rows.means, np.zeros_like(rows.covariances)), mean, biases)
+
+    monkeypatch.setattr(variational, "expected_products", certain)
+    log = small_log()
+    users, found, bound = list(passes(log, True, 5))[-1]
+    own = joined(found.items.factors) ** 2 + np.einsum("nii->ni", found.spread)
+    assert abs(bound_by_loop(log, users, found, own.mean(axis=0)) - bound) > 5
+
+
+@pytest.mark.parametrize("biases", [True, False])
+def test_coordinates_with_unit_covariance_predict_the_same(biases):
+    log = small_log(1)
+    found = list(passes(log, biases, 4))[-1][1]
+    white = whitened(found)
+    part = PrepareRatings()(log)
+    assert np.allclose(white.covariance[:2, :2], np.eye(2))
+    one, other = posterior_of_users(part, found), posterior_of_users(part, white)
+    rank = 2
+    expected = one.means[:, :rank] @ found.items.vectors.T
+    assert np.allclose(other.means[:, :rank] @ white.items.vectors.T, expected)
+    if biases:
+        assert np.allclose(one.means[:, rank], other.means[:, rank])
+
+
+def test_weights_of_a_replicate_count_users_so_many_times():
+    log = small_log(2)
+    log = log.of_events(np.unique(log.users * 12 + log.actions, return_index=True)[1])
+    engine, own, prepare = engine_of(log), settings(True, replicate=0), PrepareRatings()
+    current = list(passes(log, True, 3))[-1][1]
+    users = posterior_of_users(prepare(log), current)
+    weigh = own.weigh(log.keys)
+    sums = engine.fold(VariationalPass(own, prepare), current)
+    assert weigh.max() > 1
+    assert sums.n_users == weigh.sum()
+    assert np.allclose(sums.total, weigh @ users.means)
+    outer = users.means[:, :, None] * users.means[:, None, :] + users.covariances
+    assert np.allclose(sums.outer, np.tensordot(weigh, outer, axes=1))
+    played = np.bincount(log.actions, weigh[log.users])
+    assert np.allclose(sums.items.products[:, 5], played)  # of the feature that is 1
+
+
+def test_learned_regularisation_predicts_better_than_a_poor_one():
+    made = generate_ratings(n_users=400, n_actions=80, n_states=3, density=0.2, seed=3)
+    log = read_log({"u": made.users, "a": made.actions, "r": made.rewards}, "u", "a", "r")
+    some = log.of_users(np.arange(300))
+    rest = log.of_users(np.arange(300, log.n_users))
+    evidence = {}
+    for name, learner in {
+        "learned": LinearLearner(intercepts=True),
+        "weak": LinearLearner(reg=0.01, weighting="plain", intercepts=True),
+    }.items():
+        learned = learner.clustered(learner.prepare(engine_of(some), 8, 0), 1, 0)
+        evidence[name] = judge(learned, rest)
+    assert evidence["learned"].evidence > evidence["weak"].evidence + 0.02
+    assert 0.86 < evidence["learned"].coverage(0.9) < 0.94
