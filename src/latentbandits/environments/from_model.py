@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latentbandits.environments.protocol import Round
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
@@ -32,6 +33,9 @@ class UsersOfModel:
         contexts: for models with features: a catalogue or a pool of contexts (see `Contexts`).
         offered: items of the catalogue that a round offers, drawn with replacement.
         told: whether policies are told the attributes of users, where the model has a gate.
+        estimates: the share of users for whom the means of a `GaussianArms` are estimates with the
+            errors that `spread` says, and no more (`regress`). The other users have the model's
+            means, and vary around them.
 
     >>> from latentbandits import BernoulliArms
     >>> users = UsersOfModel(BernoulliArms([[2.0, 1.0]], 1.0))
@@ -44,6 +48,7 @@ class UsersOfModel:
     contexts: ArrayLike | None = None
     offered: int = 20
     told: bool = True
+    estimates: float = 0.0
 
     def __post_init__(self) -> None:
         positive_count("offered", self.offered)
@@ -72,7 +77,11 @@ class UsersOfModel:
             drawn = tuple(_draw(inner, own, rng) for own in every)
             path = _path(self.model.transition, state, horizon, rng)
         else:
-            drawn, path = (_draw(self.model, state, rng),), None
+            generative, theta = _draw(self.model, state, rng)
+            if self.estimates > 0 and isinstance(self.model, GaussianArms):
+                among = rng.random((n_runs, 1)) < self.estimates
+                theta = np.where(among, regress(self.model, state, theta), theta)
+            drawn, path = ((generative, theta),), None
         pool: Any = self.contexts
         known = users if self.told else None
         return UserInstances(self.model, drawn, path, pool, self.offered, n_runs, known)
@@ -148,6 +157,33 @@ def check_contexts(model: KnownModel, contexts: ArrayLike | None) -> Contexts | 
         raise ValueError(f"contexts must have contexts as its first axis; got {pool.shape}")
     model.check_context(pool[:1], 1)
     return pool
+
+
+def regress(model: GaussianArms, state: IntArray, theta: FloatArray) -> FloatArray:
+    """Return draws of means as they are if the model's means are estimates with errors.
+
+    Estimates m = mu + N(0, spread^2) vary more than the true means: Var(m) = Var(mu) + spread^2. By
+    empirical Bayes mu given m is N(c + (1 - B)(m - c), (1 - B) spread^2), where c is the average of
+    all m and B = spread^2 / Var(m), at most 1 (Efron & Morris 1973). A draw m + e becomes
+    c + (1 - B)(m - c) + sqrt(1 - B) e, so that its variance is Var(mu).
+
+    Args:
+        model: of one session, or of as many as there are draws.
+        state: `(n,)`, the state of every draw.
+        theta: `(n, n_actions)`, drawn around the means of these states.
+
+    >>> model = GaussianArms([[1.0, -1.0]], noise=1.0, spread=0.5)  # Var(m) = 1, B = 1/4
+    >>> regress(model, np.array([0]), np.array([[1.0, -1.0]]))
+    array([[ 0.75, -0.75]])
+    """
+    means = np.broadcast_to(model.means, (len(theta), *model.means.shape[-2:]))
+    variance = np.mean(np.broadcast_to(model.spread, model.means.shape) ** 2, axis=(-2, -1))
+    centre = means.mean(axis=(1, 2))[:, None]
+    share = np.minimum(variance / np.maximum(model.means.var(axis=(-2, -1)), 1e-300), 1.0)
+    kept = 1.0 - np.broadcast_to(share, (len(theta),))[:, None]
+    own = means[np.arange(len(theta)), state]
+    regressed: FloatArray = centre + kept * (own - centre) + np.sqrt(kept) * (theta - own)
+    return regressed
 
 
 def _inner(model: Any) -> Any:

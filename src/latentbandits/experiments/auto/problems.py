@@ -17,6 +17,7 @@ from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.environments.synthetic import Synthetic
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.simulation.tune import ESTIMATES
 
 _CONTEXTS = 2000  # contexts that tune draws from, of problems with features
 
@@ -40,7 +41,7 @@ class UsersOfInstances:
 
     def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> Instances:
         model: Any = self.environment.start(n_runs, horizon, rng).model
-        return UsersOfModel(model).start(n_runs, horizon, rng)
+        return UsersOfModel(model, estimates=ESTIMATES).start(n_runs, horizon, rng)
 
 
 def synthetic(sigma0: float, horizon: int, seed: int) -> Problem:
