@@ -245,7 +245,7 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
         bar.start("learning what users' attributes say", 1)
         policy = judged["recommended_policy"]
         gated = learn_gate(
-            attributes, selection.learned, learned, kept, held_out, everyone, policy, seed
+            attributes, selection.learned, learned, few, held_out, everyone, policy, seed
         )
         learned, gate_report = gated.learned, gated.report
     item_report = None
