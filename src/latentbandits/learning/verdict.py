@@ -34,7 +34,7 @@ from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.estimate import Estimate
 from latentbandits.simulation.simulate import simulate
-from latentbandits.simulation.tune import FLAT, Candidate, tune
+from latentbandits.simulation.tune import Candidate, tune
 
 Verdict = Literal["helps", "no difference", "harms"]
 
@@ -64,6 +64,9 @@ EFFORT = 0.4
 
 SIMULATED_ROUNDS = 100
 """Rounds that users drawn from the model play, to rank the policies that replay does not veto."""
+
+ALIKE = 0.06
+"""Share of the least simulated regret by which a policy that starts better may be behind."""
 
 FIRST_ROUNDS, MOST_LOST = 10, 0.04
 """A policy that under simulation loses a larger share of popularity's reward in the first rounds
@@ -131,7 +134,7 @@ class Judgement:
         """The least regret under simulation among those that replay does not veto.
 
         Where there is a choice, policies that start clearly below popularity, in replay or under
-        simulation, are left out. Of those whose regret is within `FLAT` of the least, the one that
+        simulation, are left out. Of those whose regret is within `ALIKE` of the least, the one that
         loses least in its first rounds, to a percent of popularity's reward.
         """
         if not self.admitted:
@@ -153,7 +156,7 @@ class Judgement:
         if not known:
             return max(names, key=lambda name: self.replay.reward(name, self.horizon).mean)
         first = min(known, key=lambda name: behind[name].mean)
-        most = behind[first].mean + FLAT * self.simulated.regret[first].mean
+        most = behind[first].mean + ALIKE * self.simulated.regret[first].mean
         close = [name for name in known if behind[name].mean <= most]
         return min(close, key=lambda name: (round(lost.get(name, 0.0), 2), behind[name].mean))
 
