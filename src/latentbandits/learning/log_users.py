@@ -41,12 +41,14 @@ def log_users(
     chosen = log.of_events(np.isin(log.actions, known))
     columns = np.searchsorted(known, chosen.actions)
     rank = settings.get("rank") or min(model.n_states, 5)
+    # A fit with uncertain vectors has no regularisation: a strong one keeps noise out of the truth.
+    strength = 10.0 if isinstance(model, LinearGaussian) else 1.0
     fit = complete(
         chosen.users,
         columns,
         chosen.rewards,
         rank=min(rank, log.n_users, len(known)),
-        reg=settings.get("reg") or float(chosen.rewards.std()) or 1.0,
+        reg=settings.get("reg") or strength * float(chosen.rewards.std()) or 1.0,
         biases=True,
         n_users=log.n_users,
         n_actions=len(known),
