@@ -1,4 +1,4 @@
-"""The paper's figures and claims, one small folder each: settings, claims, expected."""
+"""The paper's figures and claims; each has a folder with settings, claims and expected values."""
 
 from latentbandits.experiments.auto import AutoExperiment
 from latentbandits.experiments.clicks import ClicksExperiment

@@ -1,7 +1,7 @@
-"""Claims as data: an order of policies, a share of regret, a likeness; each knows its test.
+"""Claims as data: an order of policies, a bound on a share of regret, or near equality.
 
-Policies are compared by paired differences: the same problems and noise for both. An order holds
-if every difference is on the right side of zero by two standard errors.
+Each claim has a `check`. Policies are compared by paired differences, with the same problems and
+noise for both. An order holds if every difference has the right sign by two standard errors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Checkable(Protocol):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The policies that must have been played for the claim to be checked."""
+        """The policies that must be played for the claim to be checked."""
 
     def check(self, results: BySetting) -> Claim:
         """Compare the claim with results."""
@@ -47,7 +47,7 @@ def check_all(claims: Iterable[Checkable], results: BySetting) -> list[Claim]:
 
 @dataclass(frozen=True)
 class Order:
-    """In `setting`, each of `better` beats each of `worse`."""
+    """A claim that each of `better` beats each of `worse` in `setting`."""
 
     id: str
     claim: str
@@ -79,7 +79,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Share:
-    """In `setting`, `policy` has at most `share` of the regret of `other`."""
+    """A claim that `policy` has at most `share` of the regret of `other` in `setting`."""
 
     id: str
     claim: str
@@ -93,7 +93,7 @@ class Share:
         return self.policy, self.other
 
     def check(self, results: BySetting) -> Claim:
-        """Return the ratio of two paired means, with the error of its linear expansion."""
+        """Check the ratio of two paired means, with the error of its linear expansion."""
         result = results[self.setting]
         mine, others = result[self.policy].regrets, result[self.other].regrets
         ratio = float(mine.mean() / others.mean())
@@ -105,7 +105,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Degrades:
-    """Each of `policies` has more regret in the setting `worse` than in `better`."""
+    """A claim that each of `policies` has more regret in setting `worse` than in `better`."""
 
     id: str
     claim: str
@@ -125,7 +125,7 @@ class Degrades:
 
 @dataclass(frozen=True)
 class Alike:
-    """`policy` and `other` earn the same per round, to within `tolerance`, in every setting."""
+    """A claim that two policies earn the same per round within `tolerance` in every setting."""
 
     id: str
     claim: str
@@ -153,5 +153,5 @@ def _scaled(factor: float, estimate: Estimate) -> Estimate:
 
 
 def _independent(a: Estimate, b: Estimate) -> Estimate:
-    """Return the difference of two estimates that share nothing."""
+    """Return the difference of two independent estimates."""
     return Estimate(a.mean - b.mean, math.hypot(a.stderr, b.stderr))

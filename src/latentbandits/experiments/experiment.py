@@ -25,9 +25,9 @@ class Experiment(Protocol):
         """Add the options of this experiment to its parser."""
 
     def check(self, arguments: argparse.Namespace) -> None:
-        """ValueError for options that cannot be run, before any work."""
+        """Raise ValueError for options that cannot be run, before any work."""
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
-        """Run the experiment and return its report; `executor` runs its parts elsewhere."""
+        """Run the experiment and return its report; `executor` runs parts in other processes."""

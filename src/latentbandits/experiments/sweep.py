@@ -1,4 +1,4 @@
-"""Play the same policies in several settings; drift, misspecification and families use it."""
+"""Runs of the same policies in several settings, for drift, misspecification and families."""
 
 from __future__ import annotations
 

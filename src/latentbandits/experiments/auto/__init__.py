@@ -1,4 +1,4 @@
-"""The policy that `tune` chooses, beside its candidates: `latentbandits reproduce auto`."""
+"""The policy that `tune` chooses, compared with its candidates: `latentbandits reproduce auto`."""
 
 from latentbandits.experiments.auto.experiment import AutoExperiment
 

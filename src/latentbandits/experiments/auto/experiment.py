@@ -1,6 +1,6 @@
-"""Tune on users of the model, then play the winner and all candidates against the truth.
+"""Tune on users drawn from the model, then play the winner and all candidates on the truth.
 
-Real users are played by replay of their ratings, beside popularity (`real_users.py`).
+On real users, the winner is compared with popularity by replay of ratings (`real_users.py`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.tune import Tuning, default_candidates, tune_in
 
 RUNS = 1000
-_SHARE = 0.05  # of the best candidate's regret that auto may be behind
-_ERRORS = 2.0  # or as many paired standard errors
+_SHARE = 0.05  # largest excess regret of auto, as a fraction of the best candidate's regret
+_ERRORS = 2.0  # or this many paired standard errors, if they are larger
 _REPLAY = ("log", "policy", "rounds 1-10", "rounds 1-20", "rounds 1-50")
 _IDS_SETTING, _IDS_RUNS = "sigma0=0.2, 500 rounds", 4000
 
 
 class AutoExperiment:
-    """Does tuning on the model find the policy that is best against the truth?"""
+    """Test whether tuning on the model finds the policy that is best on the truth."""
 
     name = "auto"
     help = "the policy that tune chooses, beside its candidates, on problems it was not tuned on"

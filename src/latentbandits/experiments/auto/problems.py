@@ -1,7 +1,7 @@
 """Problems on which the tuned policy is compared with its candidates.
 
-Each has an environment that is played, and one that `tune` plays: users drawn from the model that
-the policies are told, never from the truth.
+Each problem has an environment that is played, and one for `tune`, whose users are drawn from the
+model that policies are given, never from the truth.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from latentbandits.environments.synthetic import Synthetic
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.simulation.tune import ESTIMATES
 
-_CONTEXTS = 2000  # contexts that tune draws from, of problems with features
+_CONTEXTS = 2000  # contexts from which tune draws, in problems with features
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """`played` is the truth, `tuned` the users that tune draws; `model` has the right kind."""
+    """A problem: `played` is the truth, `tuned` draws users for tune, `model` has their kind."""
 
     played: Environment
     tuned: Environment
@@ -35,7 +35,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class UsersOfInstances:
-    """Users drawn from the models that an environment tells of its runs, one model per run."""
+    """Users drawn from the models that an environment gives to policies, one model per run."""
 
     environment: Environment
 
@@ -90,7 +90,7 @@ N_ITEMS, N_USERS, IMPRESSIONS = 20, 4000, 60
 
 @dataclass(frozen=True, eq=False)
 class NewClickers:
-    """New users of the click problem; policies are told a learned model."""
+    """New users of the click problem; policies are given a learned model."""
 
     rates: FloatArray  # (n_states, n_items)
     model: Any
@@ -116,7 +116,7 @@ class ClickRuns:
 def clicks(horizon: int, seed: int) -> Problem:
     """Return rare clicks of 3 kinds of users on 20 items, learned from 4,000 logged users.
 
-    The generator is that of the project's notes on learning, section 3.
+    The generator is described in the project's notes on learning, section 3.
     """
     import polars
 
@@ -147,7 +147,7 @@ def clicks(horizon: int, seed: int) -> Problem:
 
 
 def problems(data: str | None) -> Mapping[str, Callable[[int], Problem]]:
-    """Return how to make each problem from a seed, by name."""
+    """Return, by name, functions that make each problem from a seed."""
     from latentbandits.experiments.families.problems import PROBLEMS
 
     return {

@@ -1,8 +1,8 @@
-"""The recommended policy on the real ratings of users whom nothing was learned from.
+"""The recommended policy on real ratings of users who were not learned from.
 
 A fifth of the users is set aside. `fit` learns from the others, and recommends a policy by its own
-held-out users. That policy, `auto`, then plays the users that were set aside (`learning/replay.py`)
-beside popularity: both order films that the user has rated, and receive the rating.
+held-out users. That policy, `auto`, is then compared with popularity on the users that were set
+aside (`learning/replay.py`): both rank films that the user has rated, and receive the rating.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from latentbandits.report.report import Claim
 
 AUTO, POPULARITY = "auto", "popularity"
 BESIDE = ("mmGreedy", "mmTS")
-"""Policies on the same model that play too."""
+"""Further policies on the same model that are played."""
 
 _SET_ASIDE = 0.2
-_SEED = 100  # added to the seed of the experiment: `fit` holds out other users
+_SEED = 100  # added to the experiment's seed, so that `fit` holds out other users
 
 
 class Played(NamedTuple):
@@ -72,7 +72,7 @@ def movielens_small(folder: str | None) -> Log:
 
 
 def small_folder(folder: str | None, beside: str | None = None) -> Path | None:
-    """Return the folder of MovieLens latest-small, by default the one beside MovieLens 1M."""
+    """Return the folder of MovieLens latest-small; by default it is next to MovieLens 1M."""
     place = Path(folder) if folder else None
     if place is None and beside is not None:
         place = Path(beside).parent / "ml-latest-small"
@@ -80,7 +80,7 @@ def small_folder(folder: str | None, beside: str | None = None) -> Path | None:
 
 
 def real_logs(data: str | None, small: str | None) -> Mapping[str, Callable[[], Log]]:
-    """Return how to read each log, by the name of its problem."""
+    """Return, by problem name, functions that read each log."""
     found = small_folder(small, data)
     logs: dict[str, Callable[[], Log]] = {"replay movielens-1m": partial(movielens_1m, data)}
     if small is not None or found is not None:
@@ -91,7 +91,7 @@ def real_logs(data: str | None, small: str | None) -> Mapping[str, Callable[[], 
 
 
 def play_real_users(log: Log, seed: int, progress: Progress | None = None) -> Played:
-    """Fit four fifths of the users, and play the others with the recommended policy."""
+    """Fit to four fifths of the users, and play the recommended policy on the others."""
     keys = user_hash.user_keys(log.user_ids)
     aside = user_hash.held_out(keys, round(_SET_ASIDE * log.n_users), seed + _SEED)
     train, users = (log.of_users(np.flatnonzero(part)) for part in (~aside, aside))
@@ -114,7 +114,7 @@ def play_real_users(log: Log, seed: int, progress: Progress | None = None) -> Pl
 
 
 def not_below_popularity(name: str, played: Played) -> list[Claim]:
-    """Return one claim for each horizon: auto is at most one standard error below popularity."""
+    """Return a claim per horizon: auto is at most one standard error below popularity."""
     claims = []
     for horizon in played.replay.horizons:
         lead = played.replay.difference(AUTO, POPULARITY, horizon)
@@ -132,7 +132,7 @@ def not_below_popularity(name: str, played: Played) -> list[Claim]:
 
 
 def replay_rows(name: str, played: Played) -> list[tuple[str, ...]]:
-    """Return the table's rows: reward of each policy and its lead over popularity."""
+    """Return the table's rows: the reward of each policy and its lead over popularity."""
     found = played.replay
     return [
         (

@@ -1,4 +1,4 @@
-"""Learning from clicks: does the learned model beat showing the most popular action?"""
+"""Learning from clicks: the learned model compared with showing the most popular action."""
 
 from latentbandits.experiments.clicks.experiment import ClicksExperiment
 

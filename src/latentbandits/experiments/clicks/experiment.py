@@ -27,11 +27,11 @@ from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 
 POLICIES = ("mIDS", "mmIDS", "mmBayesUCB", "mmGreedy", "mmTS")
-"""Policies on the learned model that the table shows beside the recommended one."""
+"""Policies on the learned model that the table shows next to the recommended one."""
 
 
 class ClicksExperiment:
-    """A click log as most people have it, and twenty others."""
+    """Learn from a typical click log and from twenty others."""
 
     name = "clicks"
     help = "learning from clicks: the recommended policy on new users, beside popularity"
@@ -78,7 +78,7 @@ class ClicksExperiment:
 
 
 class Outcome(NamedTuple):
-    """One problem: what was learned, and true click rates of new users, `(n_new, ROUNDS)`."""
+    """The learned model of one problem, and true click rates of new users, `(n_new, ROUNDS)`."""
 
     name: str
     true_rates: FloatArray
@@ -87,7 +87,7 @@ class Outcome(NamedTuple):
     recommended: str
     verdict: str
     curves: dict[str, FloatArray]  # by policy: mean over users, (ROUNDS,)
-    by_user: dict[str, FloatArray]  # by policy: (n_new, len(WINDOWS)), means of rounds 1..H
+    by_user: dict[str, FloatArray]  # by policy: (n_new, len(WINDOWS)), means over rounds 1..H
 
     def rate(self, policy: str, window: int) -> Estimate:
         return Estimate.of(self.by_user[policy][:, WINDOWS.index(window)])
@@ -98,7 +98,7 @@ class Outcome(NamedTuple):
 
 
 def learn_and_play(problem: ClickProblem, seed: int, policies: Sequence[str] = ()) -> Outcome:
-    """Learn from the problem's log with `fit`, and play on its new users."""
+    """Learn from the problem's log with `fit`, and play its new users."""
     from latentbandits.learning import fit
     from latentbandits.policies.registry import Inputs, build
 
@@ -151,7 +151,7 @@ def _claims(found: Outcome) -> list[Claim]:
         Claim("clicks-reward", "the recommended policy finds each user's state",
               "a click rate of at least 0.054 over 100 rounds",
               f"{found.recommended}: {rate}", rate.mean >= 0.054),
-        Claim("clicks-early", "it does not pay for that with the first rounds",
+        Claim("clicks-early", "the recommended policy loses little in the first rounds",
               "never more than 0.001 below popularity in rounds 1-10, 1-20, 1-50",
               ", ".join(f"1-{h}: {lead.mean:+.4f} ±{lead.stderr:.4f}" for h, lead in leads.items()),
               all(lead.mean >= -0.001 for lead in leads.values())),
@@ -180,7 +180,7 @@ def _problem_claims(outcomes: Sequence[Outcome]) -> list[Claim]:
 
 
 def _gain(outcome: Outcome) -> float:
-    """Return the share of the true model's gain over popularity that the recommended policy has."""
+    """Return the recommended policy's gain over popularity, as a share of the true model's gain."""
     possible = outcome.lead("mIDS, true model", 100).mean
     return outcome.lead(outcome.recommended, 100).mean / possible
 

@@ -1,4 +1,4 @@
-"""Click rates of new users, round by round."""
+"""The figure of new users' click rates by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Click logs with a known truth, and new users to play on."""
+"""Click logs with a known truth, and new users to play."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from latentbandits.policies.protocol import AnyPolicy
 LOGGED, NEW, IMPRESSIONS = 4_000, 2_000, 60
 ROUNDS = 100
 WINDOWS = (10, 20, 50, 100)
-"""Click rates are means over rounds 1..H for these H."""
+"""Numbers of rounds H; click rates are averaged over rounds 1..H."""
 
-_SURE = 1e9  # pseudo-observations of the true model
+_SURE = 1e9  # pseudo-observations of the true model, so that it is practically certain
 
 
 @dataclass(frozen=True, eq=False)
 class ClickProblem:
-    """Rates of every state and action, a log of some users, and the states of new ones."""
+    """Click rates of every state and action, a log of some users, and the states of new users."""
 
     name: str
     rates: FloatArray  # (n_states, n_actions)
     log: Log
-    state: IntArray  # (n_new,): of the new users
+    state: IntArray  # (n_new,): states of the new users
 
     @property
     def popular(self) -> int:
@@ -38,7 +38,7 @@ class ClickProblem:
         return int(((clicked + 20 * overall) / (shown + 20)).argmax())
 
     def true_model(self) -> BernoulliArms:
-        """Return the model that knows the rates, with the states equally likely."""
+        """Return the model with the true rates and equally likely states."""
         return BernoulliArms(self.rates * _SURE, (1 - self.rates) * _SURE)
 
 
@@ -54,10 +54,10 @@ def reference_problem() -> ClickProblem:
 
 
 def other_problem(seed: int) -> ClickProblem:
-    """3 x 20 or 4 x 30 rates, log-uniform in 1 to 10%; odd pairs are logged by popularity.
+    """Return a problem with 3 x 20 or 4 x 30 click rates, log-uniform in 1 to 10%.
 
-    Such a log shows the action that was clicked most so far with probability 1/2, else one at
-    random.
+    If `seed // 2` is odd, the log shows the action with the highest click rate so far with
+    probability 1/2. Other impressions are of random actions.
     """
     rng = np.random.default_rng([seed, 20])
     n_states, n_actions = ((3, 20), (4, 30))[seed % 2]
@@ -81,7 +81,7 @@ def other_problem(seed: int) -> ClickProblem:
 
 
 def play(problem: ClickProblem, policy: AnyPolicy, seed: int = 0) -> FloatArray:
-    """Return the true click rate of the action shown, `(n_new, ROUNDS)`, to new users."""
+    """Return the true click rate of the actions shown to new users, `(n_new, ROUNDS)`."""
     rates = problem.rates[problem.state]
     n = len(rates)
     rng = np.random.default_rng([seed, 7])

@@ -1,4 +1,4 @@
-"""A latent state that moves (the paper's conclusion): `latentbandits reproduce drift`."""
+"""A latent state that switches (the paper's conclusion): `latentbandits reproduce drift`."""
 
 from latentbandits.experiments.drift.experiment import DriftExperiment
 

@@ -1,4 +1,4 @@
-"""Claims about policies that model a moving state: their gain where it moves, their cost if not."""
+"""Claims about policies that model a switching state: their gain with switches and cost without."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from latentbandits.report.report import Claim, Table, all_positive
 
 FILTERS = ("Markov mTS", "Markov mmTS", "Markov mTS, cautious")
 STILL = ("mTS", "mmTS", "mUCB", "mmUCB", "TS", "UCB1")
-NO_WINDOW = "window UCB1"  # where switches are few, as long as the run: there is nothing to claim
+NO_WINDOW = "window UCB1"  # with few switches the window is as long as the run: no claim
 MOST_LOST = 0.1
 MOST_GAINED = 0.05
 
@@ -28,13 +28,13 @@ LONG = tuple(name(kind, LONG_PROBABILITY) for kind in KINDS)
 
 
 def lead(results: BySetting, setting: str, policy: str) -> Estimate:
-    """Return the regret of the twin of `policy` minus that of `policy`, over the same runs."""
+    """Return the regret of the counterpart minus that of `policy`, paired over the same runs."""
     found = results[setting].difference(KNOWING[policy], policy, "regret")
     return Estimate(found.mean, found.stderr)
 
 
 def lead_table(title: str, results: BySetting) -> Table:
-    """Tabulate the lead of each policy over its twin in every setting; negative: it loses."""
+    """Tabulate the lead of each policy over its counterpart; a negative lead is a loss."""
     body = [
         (
             f"{policy} over {twin}",
@@ -51,7 +51,7 @@ def lead_table(title: str, results: BySetting) -> Table:
 
 @dataclass(frozen=True)
 class _AgainstTwin:
-    """Something about the lead of `policy` over its twin in each of `settings`."""
+    """A claim about the lead of `policy` over its counterpart in each of `settings`."""
 
     id: str
     claim: str
@@ -71,7 +71,7 @@ class _AgainstTwin:
 
 
 class Pays(_AgainstTwin):
-    """`policy` has less regret than its twin in each of `settings`."""
+    """A claim that `policy` has less regret than its counterpart in each of `settings`."""
 
     def check(self, results: BySetting) -> Claim:
         leads = self._leads(results)
@@ -81,7 +81,7 @@ class Pays(_AgainstTwin):
 
 
 class DoesNotPay(_AgainstTwin):
-    """`policy` has no more than MOST_GAINED less regret than its twin in any of `settings`."""
+    """A claim that `policy` lowers its counterpart's regret by less than MOST_GAINED of it."""
 
     def check(self, results: BySetting) -> Claim:
         leads = self._leads(results)
@@ -95,7 +95,7 @@ class DoesNotPay(_AgainstTwin):
 
 
 class LosesLittle(_AgainstTwin):
-    """Without switches, `policy` earns at least 1 - MOST_LOST of the reward of its counterpart."""
+    """A claim that without switches `policy` keeps 1 - MOST_LOST of its counterpart's reward."""
 
     def check(self, results: BySetting) -> Claim:
         (setting,) = self.settings
@@ -138,7 +138,7 @@ CLAIMS: tuple[Checkable, ...] = (
     *(
         DoesNotPay(
             f"D not {policy}",
-            "what forgets all at once, or ten actions, is too slow for stretches this short",
+            "windows, and UCB1 with ten actions, learn too slowly between switches",
             policy,
             OFTEN if policy == NO_WINDOW else SWITCHING,
         )
@@ -147,7 +147,7 @@ CLAIMS: tuple[Checkable, ...] = (
     *(
         LosesLittle(
             f"D 0 {policy}",
-            "where the state stands still, expecting it to move costs little",
+            "without switches, a model of switches costs little",
             policy,
             (name("markov", 0.0),),
         )
@@ -159,7 +159,7 @@ CLAIMS: tuple[Checkable, ...] = (
 LONG_CLAIMS: tuple[Checkable, ...] = tuple(
     Pays(
         f"D long {policy}",
-        "with few actions and long stretches, all that know it beat their twins",
+        "with few actions and rare switches, a model of switches lowers regret",
         policy,
         LONG,
     )

@@ -1,4 +1,4 @@
-"""Plays every policy at every switch probability, with and without knowing of it."""
+"""Play every policy at every switch probability, with and without a model of the switches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from latentbandits.report.report import Report
 
 
 class DriftExperiment:
-    """A latent state that switches, between rounds or in pieces."""
+    """A latent state that switches, in a Markov chain or piecewise."""
 
     name = "drift"
     help = "a latent state that moves: switching versions of the synthetic problem"

@@ -1,4 +1,4 @@
-"""Regret against the switch probability, and of every policy in the long problem."""
+"""The figure of regret by switch probability, and of every policy in the long problem."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _PANELS = {
     "mTS": ("mTS",),
     "mmTS": ("mmTS",),
 }
-"""Small multiples: each panel has some policies and the ones that know of switches beside them."""
+"""The panels: policies that take the state as fixed; their switching counterparts are added."""
 
 _KNOWING_COLOURS = (GREEN, BROWN)
-_KIND = "markov"  # piecewise switches give nearly the same lines; the tables have both
+_KIND = "markov"  # piecewise switches give nearly the same lines; the tables show both
 
 
 _Point = Mapping[str, Estimate]
 
 
 def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw from results.json a panel for each policy with its knowing twins, and the long runs."""
+    """Draw a panel per policy with its switching counterparts, and the long runs."""
     from matplotlib.figure import Figure
 
     found = estimates(results["policies"], "regret")
@@ -81,7 +81,7 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def _draw_probabilities(axes: Any, points: Sequence[_Point], fixed: tuple[str, ...]) -> None:
-    """Draw regret against the switch probability for some policies and their knowing twins."""
+    """Draw regret by switch probability for some policies and their switching counterparts."""
     shown = [policy for policy in points[0] if KNOWING.get(policy, policy) in fixed]
     twins = [policy for policy in shown if policy in KNOWING]
     for policy in shown:
@@ -96,13 +96,13 @@ def _draw_probabilities(axes: Any, points: Sequence[_Point], fixed: tuple[str, .
 
 
 def _short(policy: str) -> str:
-    """Return the name of a policy without that of its twin, which is beside it."""
+    """Return the name of a policy without the name of its counterpart."""
     words = policy.split()
     return policy if policy not in KNOWING else "\n".join(words[:1] + words[2:])
 
 
 def _draw_long(axes: Any, results: Mapping[str, _Point]) -> None:
-    """Draw a row for each policy: a disc where the state moves at random, a square else."""
+    """Draw a row per policy: a disc for Markov switches, a square for piecewise ones."""
     policies = list(next(iter(results.values())))
     for (kind, found), marker, above in zip(results.items(), "os", (True, False), strict=True):
         for row, policy in enumerate(policies):

@@ -22,9 +22,10 @@ RUNS = 200
 LONG_PROBLEM = Synthetic(model_noise=0.05, n_actions=3)
 LONG_PROBABILITY = 0.002
 LONGER = 10
-"""Ten actions cannot be learned anew in 20 to 200 rounds. So the policies that must are also
-played where theory lets them win: three actions, as in the experiments of Garivier & Moulines
-(2011), and stretches of 500 rounds, in runs of `LONGER` times as many rounds."""
+"""Ten actions cannot be learned again in the 20 to 200 rounds between switches. Policies without a
+model are therefore also played with three actions, as in Garivier & Moulines (2011), and with 500
+rounds between switches, in runs of `LONGER` times as many rounds.
+"""
 
 KNOWING = {
     "Markov mTS": "mTS",
@@ -37,7 +38,7 @@ KNOWING = {
     "window UCB1": "UCB1",
     "discounted UCB1": "UCB1",
 }
-"""Policies that model the switches, and each one's counterpart that does not."""
+"""Policies that model the switches, each with its counterpart that does not."""
 
 ORDER = (
     "UCB1", "window UCB1", "discounted UCB1", "TS", "mUCB", "window mUCB", "discounted mUCB",
@@ -62,12 +63,12 @@ def settings(horizon: int) -> list[Setting]:
         )
         for kind in KINDS
         for probability in PROBABILITIES
-        if probability > 0 or kind == "markov"  # no switches: the two kinds are one
+        if probability > 0 or kind == "markov"  # without switches the two kinds are the same
     ]
 
 
 def long_settings(horizon: int) -> list[Setting]:
-    """Return the same, for `horizon` rounds of the long problem."""
+    """Return the settings of the long problem for `horizon` rounds."""
     everyone = policies(LONG_PROBLEM, LONG_PROBABILITY, horizon)
     paired = {*KNOWING, *KNOWING.values()} - {*_TOO_SLOW_FOR_LONG}
     return [
@@ -83,10 +84,11 @@ def long_settings(horizon: int) -> list[Setting]:
 def policies(problem: Synthetic, probability: float, horizon: int) -> Policies:
     """Return the policies of a setting.
 
-    Markov policies are given the switch probability. Policies that forget, and the cautious
-    filter, are given at least one switch per run, because a standing state cannot be known.
-    mUCB and mmUCB take log t for log n, as their forgetting forms must: log n is larger and makes
-    them keep a wrong state for longer, which would look like a gain of forgetting.
+    Markov policies are given the switch probability. Policies with a window or discount, and the
+    cautious filter, assume at least one switch per run, because a policy cannot know that there are
+    none. mUCB and mmUCB use log t instead of log n, as their windowed and discounted forms must:
+    log n is larger and makes them keep a wrong state longer, which would look like a gain of
+    forgetting.
     """
     expected = max(probability, 1 / horizon)
     plain = {name: PolicySpec(name) for name in ("UCB1", "TS", "mUCB", "mmUCB", "mTS", "mmTS")}
@@ -106,12 +108,12 @@ def policies(problem: Synthetic, probability: float, horizon: int) -> Policies:
     return {name: made[name] for name in ORDER}
 
 
-# How long to remember. What Garivier & Moulines (2011) advise is in proportion to 1 / sqrt(p):
-# windows of 2 sqrt(log n / p) rounds, discounts of 1 - sqrt(p) / 4, which remember 4 / sqrt(p). But
-# their bounds count the alternatives as one, and each must be learned anew: so these remember 4 or
-# 8 / sqrt(p) for each action of UCB1, or state of mUCB and mmUCB. On other seeds than this
-# experiment's, with 3, 5 and 10 actions and p from 0.0005 to 0.005, 4 was the best of 2, 4 and 8
-# for windows of UCB1, and 8 of 4, 8 and 16 for discounts, which forget little by little.
+# The memory of windows and discounts. Garivier & Moulines (2011) advise lengths in proportion
+# to 1 / sqrt(p): windows of 2 sqrt(log n / p) rounds, and discounts of 1 - sqrt(p) / 4, whose
+# memory is 4 / sqrt(p). Their bounds ignore the number of alternatives, but each must be learned
+# again. So the memory here is 4 or 8 / sqrt(p) for each action of UCB1, or state of mUCB and mmUCB.
+# On other seeds than this experiment's, with 3, 5 and 10 actions and p from 0.0005 to 0.005, 4 was
+# the best of 2, 4 and 8 for windows of UCB1, and 8 of 4, 8 and 16 for discounts.
 
 
 def _window(policy: str, n_alternatives: int, probability: float, horizon: int) -> PolicySpec:

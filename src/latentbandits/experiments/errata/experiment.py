@@ -1,4 +1,4 @@
-"""The printed algorithms and each of their errors beside the exact one."""
+"""The printed algorithms, and each of their errors alone, compared with the exact algorithm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USERS = 200
 
 
 class ErrataExperiment:
-    """Regret on the synthetic problem and, where its data are given, reward on MovieLens."""
+    """Measure regret on the synthetic problem and, if its data are given, reward on MovieLens."""
 
     name = "errata"
     help = "mmTS exactly as the paper's appendix prints it, beside the exact one"

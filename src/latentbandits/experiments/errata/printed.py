@@ -1,4 +1,4 @@
-"""mmTS as the paper's appendix prints it (Algorithm 4): for the comparison, not for use."""
+"""mmTS as printed in the paper's appendix (Algorithm 4); for comparison, not for use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from latentbandits.policies.latent import PosteriorPolicy
 
 
 class PrintedBelief(NamedTuple):
-    """The counts N_t(a, s) and sums S_t(a, s) are kept for each state, as Algorithm 4 prints."""
+    """The counts N_t(a, s) and sums S_t(a, s) of each state, as Algorithm 4 prints them."""
 
     log_weights: FloatArray  # (n_sessions, n_states)
     counts: FloatArray  # (n_sessions, n_states, n_actions)
@@ -28,7 +28,7 @@ class PrintedBelief(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PrintedThompson(PosteriorPolicy[PrintedBelief]):
-    """Algorithm 4 with each of its errors on or off; all off is the exact mmTS.
+    """Algorithm 4 with each of its errors on or off; all off gives the exact mmTS.
 
     Erratum E1 is the indicator 1{B_l = s}: in the marginal of s (`marginal_indicator`) and in
     the parameters (`parameter_indicator`). Erratum E2 is the product of prior predictives
@@ -102,7 +102,7 @@ class PrintedThompson(PosteriorPolicy[PrintedBelief]):
         return self.model.means, self.model.spread**2
 
     def _posterior(self, belief: PrintedBelief) -> tuple[FloatArray, FloatArray]:
-        """K and M of Algorithm 4, as printed."""
+        """Return K and M of Algorithm 4, as printed."""
         mean, variance = self._prior()
         noise = self.model.noise**2
         posterior_variance = 1 / (1 / variance + belief.counts / noise)

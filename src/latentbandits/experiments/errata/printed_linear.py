@@ -1,4 +1,4 @@
-"""Linear mmTS as the paper's appendix prints it (Algorithm 5): for the comparison, not for use."""
+"""Linear mmTS as printed in the paper's appendix (Algorithm 5); for comparison, not for use."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class PrintedLinearBelief(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
-    """Algorithm 5 with each of its errors on or off; all off is the exact mmTS.
+    """Algorithm 5 with each of its errors on or off; all off gives the exact mmTS.
 
-    E1 (`indicator`): only rounds in which s was believed count for s. E2 (`prior_predictive`):
+    E1 (`indicator`): only rounds in which s was sampled count for s. E2 (`prior_predictive`):
     a product of prior predictives. E3 (`inverse`): their variance is x' Sigma^-1 x + sigma^2.
     E4 (`repeated`): the precision is Sigma^-1 + N (I + sum x x') / sigma^2.
     """
@@ -70,7 +70,7 @@ class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
     def _posterior(
         self, belief: PrintedLinearBelief, chosen: tuple[IntArray, IntArray]
     ) -> tuple[FloatArray, FloatArray]:
-        """K^-1 and M of the states in `chosen` (session, state)."""
+        """Return K^-1 and M of the states in `chosen` (session, state)."""
         _, state = chosen
         precision = np.asarray(np.linalg.inv(self.model.covariances), np.float64)[state]
         target = (precision @ self.model.weights[state][..., None])[..., 0]

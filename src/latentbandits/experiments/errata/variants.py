@@ -1,4 +1,4 @@
-"""The variants of mmTS that are compared: each error of the appendix by itself, and all of them."""
+"""The compared variants of mmTS: each error of the appendix alone, and all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Off-policy estimators on generated logs whose true answer is known."""
+"""Off-policy estimators on generated logs with a known true value."""
 
 from latentbandits.experiments.evaluation.experiment import EvaluationExperiment
 

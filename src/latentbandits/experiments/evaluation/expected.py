@@ -1,6 +1,7 @@
 """Bias, standard deviation and effective sample sizes of an independent implementation.
 
-Bias and deviation are over 200 logs of 5,000 sessions; effective sample sizes at rounds 1, 4, 8.
+Bias and deviation are over 200 logs of 5,000 sessions; effective sample sizes are at rounds 1,
+4 and 8.
 """
 
 from __future__ import annotations

@@ -33,14 +33,14 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One log: for each estimator its value and interval; effective sample sizes by round."""
+    """The value and interval of each estimator on one log; effective sample sizes by round."""
 
     estimates: Mapping[str, tuple[float, float, float]]
     sizes: Sequence[float]
 
 
 class EvaluationExperiment:
-    """Are estimates from logs right, and do their intervals hold what they promise?"""
+    """Test the bias of off-policy estimates and the coverage of their intervals."""
 
     name = "evaluation"
     help = "off-policy estimators on logs whose answer is known: bias, spread, coverage"
@@ -55,7 +55,7 @@ class EvaluationExperiment:
 
     def check(self, arguments: argparse.Namespace) -> None:
         if arguments.logs < 2:
-            raise ValueError("give at least 2 --logs: a spread needs them")
+            raise ValueError("give at least 2 --logs to measure the spread of estimates")
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress

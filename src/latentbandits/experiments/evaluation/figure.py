@@ -1,4 +1,4 @@
-"""Bias and spread of every estimator, for each kind of log."""
+"""The figure of every estimator's bias and spread, for each kind of log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw from results.json a panel for each log: mean estimates, and one deviation."""
+    """Draw a panel for each log: mean estimates, and one standard deviation."""
     from matplotlib.figure import Figure
 
     loggers = list(dict.fromkeys(row["setting"] for row in results["policies"]))

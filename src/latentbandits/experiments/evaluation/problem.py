@@ -1,4 +1,4 @@
-"""Generate logs of a problem whose candidate has a known value."""
+"""Generated logs of a problem in which the value of the candidate policy is known."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ NOISE = 0.5
 N_ROUNDS = 8
 TRUE_MODEL = GaussianArms(MEANS, NOISE)
 WRONG_MODEL = GaussianArms(MEANS + 0.05 * np.array([1, -1, 1, -1]), NOISE)
-"""The reward model of DR: every mean is off by .05."""
+"""The reward model of DR, whose every mean is wrong by .05."""
 
 LOGGERS = ("uniform", "learning")
 TEMPER = 0.3
 UNIFORM_SHARE = 0.3
-"""The learning logger plays Thompson sampling on WRONG_MODEL with log weights times TEMPER, and a
-uniformly random action with probability UNIFORM_SHARE."""
+"""The learning logger plays Thompson sampling on WRONG_MODEL with log weights multiplied by TEMPER,
+and a uniformly random action with probability UNIFORM_SHARE.
+"""
 
 
 def generate(logger: str, n_sessions: int, rng: np.random.Generator) -> DecisionLog:
@@ -41,7 +42,7 @@ def generate(logger: str, n_sessions: int, rng: np.random.Generator) -> Decision
 
 
 def true_value(n_sessions: int, rng: np.random.Generator) -> FloatArray:
-    """Return the reward of simulated sessions of the candidate, mTS with the true model."""
+    """Return the rewards of simulated sessions of the candidate, mTS with the true model."""
     state = rng.integers(len(MEANS), size=n_sessions)
     log_weights = np.zeros((n_sessions, len(MEANS)))
     earned = np.zeros(n_sessions)

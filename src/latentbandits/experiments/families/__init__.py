@@ -1,4 +1,4 @@
-"""Every family of rewards on a problem of its own: `latentbandits reproduce families`."""
+"""Every reward family on its own problem: `latentbandits reproduce families`."""
 
 from latentbandits.experiments.families.experiment import FamiliesExperiment
 

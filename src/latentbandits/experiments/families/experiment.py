@@ -1,4 +1,4 @@
-"""mmTS against Thompson sampling of the same family without the latent model."""
+"""mmTS compared with Thompson sampling of the same family without the latent model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUNS = 400
 
 
 def without_latent_model(model: Extendable) -> mmTS:
-    """Return one state, whose prior is as wide as all states and actions together."""
+    """Return mmTS on one state, whose prior is as wide as all states and actions together."""
     return mmTS(model.vague())
 
 
@@ -34,7 +34,10 @@ POLICIES: Policies = {"mmTS": mmTS, "mTS": mTS, "TS": without_latent_model}
 
 @dataclass(frozen=True)
 class BelowBound:
-    """Regret of mmTS <= 3 S + 2 sigma sqrt(6 S n log n), even without n delta + 2 n eps."""
+    """A claim that the regret of mmTS is at most 3 S + 2 sigma sqrt(6 S n log n).
+
+    The terms n delta + 2 n eps of the theorem are left out, which makes the claim stricter.
+    """
 
     setting: str
     noise: float

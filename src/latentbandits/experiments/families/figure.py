@@ -1,4 +1,4 @@
-"""Regret of every family, as a share of that without the latent model."""
+"""The figure of every family's regret, as a share of the regret without the latent model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLOURS = {"TS": DARK, "mTS": BLUE, "mmTS": ORANGE}
 
 
 def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw a row for each family from results.json: a dot for each policy."""
+    """Draw a row for each family and a dot for each policy."""
     from matplotlib.figure import Figure
 
     found = estimates(results["policies"], "regret")

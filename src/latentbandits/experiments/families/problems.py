@@ -16,7 +16,7 @@ N_STATES, N_ACTIONS, N_FEATURES = 5, 10, 5
 
 
 def _problem(kind: Any) -> FromPrior:
-    """Arms are drawn anew in every run; a model with features is one for all runs."""
+    """Return a family's problem: fresh arms in every run, or one model with features for all."""
     if not kind.summary.has_features:
         return FromPrior(partial(_fresh, kind))
     return FromPrior(partial(_shared, kind), N_ACTIONS)
@@ -35,11 +35,11 @@ _FAMILIES = {name: kind for name, kind in kinds().items() if hasattr(kind, "rand
 PROBLEMS: dict[str, Environment] = {
     name: _problem(kind) for name, kind in _FAMILIES.items() if name != "GaussianArms"
 } | {"GaussianArms": Synthetic(model_noise=0.2, gap=0.0)}
-"""In the paper's own problem, means have errors N(0, sigma0^2) that the model knows of."""
+"""The problem of each family. In the paper's, means have errors N(0, sigma0^2), known in size."""
 
 SUB_GAUSSIAN = {
     name: kind.random(np.random.default_rng(0), N_STATES, N_FEATURES).noise
     for name, kind in _FAMILIES.items()
     if kind.summary.sub_gaussian
 }
-"""Families whose rewards have the sub-Gaussian scale that the regret bounds need."""
+"""Families whose rewards have a sub-Gaussian scale, which the regret bounds need."""

@@ -1,4 +1,4 @@
-"""The closed loop on a real service: serve, log, relearn, promote only what is better."""
+"""The closed loop on a real service: serve, log, relearn, promote only better candidates."""
 
 from latentbandits.experiments.loop.experiment import LoopExperiment
 

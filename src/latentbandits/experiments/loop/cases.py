@@ -1,4 +1,4 @@
-"""The loops that are measured: users, a first model, and the model that they should approach."""
+"""The measured loops: users, a first model, and a reference model that the loop should approach."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Case:
     """One loop.
 
     Attributes:
-        name: of the users.
-        letter: the first of its claims' ids.
-        users: visit the service.
+        name: the kind of users.
+        letter: the first letter of its claims' ids.
+        users: the users who visit the service.
         reference: the model that the loop should approach; a policy on it has the least regret.
-        reference_name: names it in tables.
-        sessions: of a phase, over HTTP.
-        first_users: the users that the first model was learned from.
-        fit_options: of the first fit and of relearning.
-        broken_sessions, better_sessions: of a log in process at the gate.
+        reference_name: the name of the reference in tables.
+        sessions: number of sessions of a phase, over HTTP.
+        first_users: number of users from whom the first model is learned.
+        fit_options: options of the first fit and of relearning.
+        broken_sessions, better_sessions: numbers of sessions of a log in process at the gate.
         rough: standard deviation of the error in the means of a rough model.
     """
 
@@ -77,11 +77,11 @@ class Case:
         return self.shuffled_model(rng)
 
     def shuffled_model(self, rng: np.random.Generator) -> GaussianArms:
-        """Return the reference with every action in the place of another."""
+        """Return the reference with its actions permuted; no action keeps its place."""
         n = self.users.n_actions
         order = rng.permutation(n)
         places = np.empty(n, np.int64)
-        places[order] = np.roll(order, 1)  # one cycle: no action keeps its place
+        places[order] = np.roll(order, 1)  # a single cycle
         return self._with_means(self.reference.means[:, places])
 
     def _with_means(self, means: Any) -> GaussianArms:
@@ -89,7 +89,7 @@ class Case:
 
 
 def cases(arguments: argparse.Namespace) -> list[Case]:
-    """Return the loops that were asked for."""
+    """Return the chosen loops."""
     makers = {"simulated": _simulated, "movielens": _movielens}
     return [makers[name](arguments) for name in arguments.users]
 

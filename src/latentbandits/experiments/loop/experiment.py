@@ -1,4 +1,4 @@
-"""Relearn several times beside a real service, and try to get broken candidates past the gate."""
+"""Relearn several times next to a real service, and test the gate with broken candidates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USERS = ("simulated", "movielens")
 
 
 class LoopExperiment:
-    """A service that starts with little data learns from its own log, and only from what helps."""
+    """A service that starts with little data and learns from its own log."""
 
     name = "loop"
     help = "the closed loop on a real service: regret falls, broken candidates stay out"
@@ -32,7 +32,7 @@ class LoopExperiment:
             help=f"broken candidates over HTTP (default {HTTP_TRIES})")  # fmt: skip
 
     def check(self, arguments: argparse.Namespace) -> None:
-        """Look for the data, where they are needed, before the work begins."""
+        """Look for the data, if they are needed, before the work begins."""
         if "movielens" in arguments.users:
             given_folder(arguments.data)
 

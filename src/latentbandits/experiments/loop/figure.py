@@ -1,4 +1,4 @@
-"""Regret per session by phase of the closed loop, beside the reference."""
+"""The figure of regret per session by phase of the closed loop, with the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure the closed loop: regret by phase, and candidates at the gate."""
+"""Measurements of the closed loop: regret by phase, and the gate's decisions on candidates."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from latentbandits.report.estimate import Estimate
 from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim, Report, Table
 
-GATE_ROUNDS = 4  # of a session in process
-BROKEN_VISITS = 50  # between two broken candidates over HTTP: the log must have grown
+GATE_ROUNDS = 4  # rounds of a session in process
+BROKEN_VISITS = 50  # visits between two broken candidates over HTTP, so that the log grows
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +39,13 @@ class Measured:
     phases: list[Estimate]
     reference: Estimate
     runs: list[Run]
-    kept_out: int  # broken candidates over HTTP
+    kept_out: int  # rejected broken candidates over HTTP
     broken: list[dict[str, float]]
     better: list[dict[str, float]]
 
 
 def measure(name: str, arguments: argparse.Namespace, progress: Progress) -> Report:
-    """Run the phases beside a real service, then judge broken and better candidates."""
+    """Run the phases on a real service, then judge broken and better candidates."""
     from latentbandits.experiments.loop.figure import draw
 
     started = time.perf_counter()
@@ -97,7 +97,7 @@ def _serve_and_relearn(
     rng: np.random.Generator,
     progress: Progress,
 ) -> tuple[list[FloatArray], list[Run], int]:
-    """Return each phase's regrets, the records, and how many broken fits were kept out."""
+    """Return each phase's regrets, the records, and the number of rejected broken fits."""
     models, older = folder / "models", folder / "older.parquet"
     case.save_first(models / "first", older, rng)
     options = ("--policy", POLICY, "--explore", str(EXPLORE), "--models", str(models))
@@ -136,7 +136,7 @@ def _serve_and_relearn(
 
 
 def _broken_learner(i: int, case: Case) -> Any:
-    """Return a learner of wrong data: actions shuffled, or rewards with the wrong sign."""
+    """Return a learner of corrupted data: actions shuffled, or rewards with the wrong sign."""
 
     def broken(paths: Any, settings: Settings, progress: Any) -> Any:
         import polars as pl
@@ -208,15 +208,16 @@ def _claims(one: Measured, arguments: argparse.Namespace) -> list[Claim]:
     return [
         Claim(f"{letter}1", f"{users} users: regret per session falls as the loop learns",
               "by more than 2 errors", f"{first} to {last}", bool(gap > 2) if enough else None),
-        Claim(f"{letter}2", f"it falls towards that of {one.case.reference_name}",
+        Claim(f"{letter}2", f"regret falls towards that of {one.case.reference_name}",
               "at least half of the gap", f"{100 * closed:.0f}% of the gap to {aim}",
               bool(closed > 0.5) if enough else None),
         Claim(f"{letter}3", "a broken candidate is never activated",
               f"0 of {len(one.broken)} in process", f"{wrongly} of {len(one.broken)}",
               wrongly == 0),
-        Claim(f"{letter}4", "nor over HTTP", f"{n_http} of {n_http} kept out",
-              f"{one.kept_out} of {n_http}", one.kept_out == n_http),
-        Claim(f"{letter}5", "a clearly better one is (gain of twice the half-width or more)",
+        Claim(f"{letter}4", "a broken candidate is never activated over HTTP",
+              f"{n_http} of {n_http} kept out", f"{one.kept_out} of {n_http}",
+              one.kept_out == n_http),
+        Claim(f"{letter}5", "a candidate that gains at least twice the half-width is activated",
               "at least 90%", f"{through} of {len(clear)}",
               bool(through >= 0.9 * len(clear)) if len(clear) >= 20 else None),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Users who visit the service: simulated ones of a known truth, and those of MovieLens."""
+"""Users who visit the service: simulated users with a known truth, or users of MovieLens."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from latentbandits.models import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 Table = dict[str, list[float]]
-"""Columns user, action and reward: a log to learn from."""
+"""Columns user, action and reward of a log to learn from."""
 
 
 class Users(Protocol):
-    """Users with rewards for actions "0", "1", ..., of which each round may offer only some."""
+    """Users with rewards for actions "0", "1", ..., of which a round may offer only some."""
 
     n_actions: int
     n_rounds: int
@@ -28,7 +28,7 @@ class Users(Protocol):
         """Yield users in random order, as they come to the service."""
 
     def offers(self, users: IntArray, seen: BoolArray, rng: np.random.Generator) -> BoolArray:
-        """Return which actions a round offers each user, who has `seen` (n, n_actions) some."""
+        """Return the actions offered to each user, given which (n, n_actions) they have `seen`."""
 
     def means(self, users: IntArray) -> FloatArray:
         """Return the mean reward of every action for every user, `(n, n_actions)`."""
@@ -37,7 +37,7 @@ class Users(Protocol):
         """Draw a reward for each mean."""
 
     def table(self, n_users: int, rng: np.random.Generator) -> Table:
-        """Return a log of so many users whose actions no policy chose."""
+        """Return a log of `n_users` users whose actions were not chosen by a policy."""
 
 
 class SimulatedUsers:
@@ -78,7 +78,7 @@ class MovieLensUsers:
     """Users of MovieLens who rated many of the most popular movies.
 
     A round offers `n_offered` movies that the user rated and was not shown before. The reward is
-    the rating, from 1 to 5: nothing is simulated but the choice of what is offered.
+    the rating, from 1 to 5. Only the choice of the offered movies is simulated.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class MovieLensUsers:
         return means
 
     def table(self, n_users: int, rng: np.random.Generator) -> Table:
-        """Return the ratings of so many users, or of more until every movie was rated."""
+        """Return the ratings of `n_users` users, or of more until every movie is rated."""
         order = rng.permutation(len(self.ratings))
         rated = ~np.isnan(self.ratings[order])
         complete = int((rated.cumsum(axis=0) > 0).all(axis=1).argmax()) + 1

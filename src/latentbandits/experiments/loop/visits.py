@@ -1,4 +1,4 @@
-"""Sessions of users: with a real service over HTTP, or with a policy in this process."""
+"""Sessions of users, with a real service over HTTP or with a policy in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims about the cost of a wrong model, and about a catch-all state."""
+"""Claims about the cost of a wrong model, and about the catch-all state."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from latentbandits.report.report import Claim
 
 @dataclass(frozen=True)
 class NoWorse:
-    """In `setting`, the worst decile of `policy` earns no less than that of `other`.
+    """A claim that the worst decile of `policy` earns no less than that of `other` in `setting`.
 
-    False only if it is below by two standard errors of the paired difference.
+    The claim fails only if the difference is below zero by two paired standard errors.
     """
 
     id: str
@@ -36,12 +36,12 @@ class NoWorse:
 CLAIMS: tuple[Checkable, ...] = (
     Degrades("W1", "a known model that is wrong costs regret",
              name(0.05, 0), name(0.5, 0), ("mTS", "mIDS", "mUCB")),
-    Order("W2", "policies that know how unsure the model is beat those that take it as true",
+    Order("W2", "policies with the uncertainty of the model beat policies without it",
           name(0.3, 0), "regret", ("mmTS", "mmIDS"), ("mTS", "mIDS", "mUCB", "mmUCB")),
     Degrades("W3", "a missing state costs every posterior that trusts the model",
              name(0.05, 0), name(0.05, 1), ("mTS", "mIDS", "mmTS", "mmIDS")),
     *(
-        NoWorse(f"W4 {sigma0:g}", "a catch-all state wins back what a missing state costs",
+        NoWorse(f"W4 {sigma0:g}", "a catch-all state recovers the cost of a missing state",
                 name(sigma0, 1), CATCH_ALL, "TS")
         for sigma0 in MODEL_NOISES
     ),

@@ -1,4 +1,4 @@
-"""Plays every policy with models ever more wrong, and with a state missing."""
+"""Play every policy with models of growing error, and with a state missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from latentbandits.report.report import Report
 
 
 class MisspecificationExperiment:
-    """Models that are wrong in their means, or in how many states there are."""
+    """Models with wrong means, or with too few states."""
 
     name = "misspecification"
     help = "models that are wrong: by how much, and with a latent state missing"

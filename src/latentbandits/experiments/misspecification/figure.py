@@ -1,4 +1,4 @@
-"""Regret and worst-decile reward over sigma0, with all states known and with one missing."""
+"""The figure of regret and worst-decile reward by sigma0, with and without a missing state."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOURS = {"TS": DARK, "mTS": BLUE, "mmTS": ORANGE, "mmIDS": GREEN, CATCH_ALL: PINK}
-"""The policies that are drawn; the others are in the tables."""
+"""The policies in the figure; the tables show all."""
 
 
 def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw four panels from results.json: two metrics, with and without a missing state."""
+    """Draw four panels: two metrics, with and without a missing state."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, 6.4), layout="constrained")

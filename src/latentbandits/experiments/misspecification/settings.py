@@ -1,4 +1,4 @@
-"""Models that are off by sigma0, and models that have never seen one of the states."""
+"""Models with errors of size sigma0 in their means, and models that lack one of the states."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settings(horizon: int) -> list[Setting]:
 
 
 def policies(horizon: int) -> Policies:
-    """Return the policies of every setting; TS knows how means are drawn."""
+    """Return the policies of every setting; TS is given the distribution of the means."""
     texts = {name: name for name in ("TS", "mUCB", "mmUCB", "mTS", "mIDS", "mmTS", "mmIDS")}
     texts[CATCH_ALL] = "mmTS(catch_all=True)"
     return makers(texts, horizon=horizon, reward_range=(0.0, 1.0))

@@ -20,10 +20,10 @@ _RESAMPLES = 500
 
 @dataclass(frozen=True)
 class EndsFarAbove:
-    """The claim that `policy` ends above `other` by `lead` for the bottom 10% of users.
+    """A claim that `policy` ends above `other` by `lead` for the bottom 10% of users.
 
     The bottom 10% of a policy are the users who earned least with it over the horizon, as in the
-    figure; how they end is their mean over the last 100 rounds. The error of the difference is
+    figure. Their final reward is the mean over the last 100 rounds. The error of the difference is
     by bootstrap over users.
     """
 
@@ -72,10 +72,10 @@ CLAIMS: tuple[Checkable, ...] = (
           SETTING, "last_rounds_reward", ("mmTS",), ("mUCB", "mTS")),
     Order("M4", "mmTS converges to the best reward of the paper's six",
           SETTING, "last_rounds_reward", ("mmTS",), ("LinUCB", "LinTS", "EXP4", "mUCB", "mTS")),
-    # The whole range from the worst to the best policy is 0.3 stars for the average user.
+    # The worst and the best policy differ by only 0.3 stars for the average user.
     EndsFarAbove("M5", "mmTS dramatically outperforms mTS in the worst case",
                  "mmTS", "mTS", lead=0.2),
-    # As in the synthetic experiment: 0.02 of the range of rewards, here 1 to 5.
+    # As in the synthetic experiment, 0.02 of the range of rewards, here 1 to 5.
     Alike("M6", "mmUCB is similar to mUCB", "mmUCB", "mUCB", tolerance=0.08),
     Order("B1", "beyond the paper: mmIDS earns at least as much as mmTS over the horizon",
           SETTING, "reward", ("mmIDS",), ("mmTS",)),

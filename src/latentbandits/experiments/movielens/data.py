@@ -1,4 +1,4 @@
-"""MovieLens 1M in its official layout: `ratings.dat` and `movies.dat`, latin-1, fields by `::`."""
+"""MovieLens 1M in its official layout: `ratings.dat` and `movies.dat`, latin-1, split by `::`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENVIRONMENT_VARIABLE = "LATENTBANDITS_DATA"
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """A table of ratings: users and movies are numbered from 0 in the order of their ids."""
+    """A table of ratings; users and movies are numbered from 0 in the order of their ids."""
 
     users: IntArray  # (n_ratings,)
     movies: IntArray  # (n_ratings,)
@@ -41,7 +41,7 @@ class Ratings:
 
 
 def given_folder(data: str | None) -> Path | None:
-    """Return the MovieLens folder that --data or the environment names; None if neither does."""
+    """Return the MovieLens folder named by --data or the environment; None if neither is set."""
     named = data or os.environ.get(ENVIRONMENT_VARIABLE)
     if not named:
         return None
@@ -51,12 +51,12 @@ def given_folder(data: str | None) -> Path | None:
 
 
 def find_folder(data: str | None, start: Advance | None = None) -> Path:
-    """Return the folder of the data: the given one, else the cache, downloaded if it is empty."""
+    """Return the folder of the data: the given one, else the cache, downloaded if necessary."""
     return given_folder(data) or fetch(MOVIELENS_1M, cache_folder(), FILES, start)
 
 
 def load(folder: Path) -> Ratings:
-    """Read a MovieLens 1M folder; ValueError says what is wrong, in which file and line."""
+    """Read a MovieLens 1M folder; raise ValueError that names the file, the line and the fault."""
     _check_folder(folder, "the MovieLens folder")
     ids, titles, genres = _read_movies(folder / "movies.dat")
     user, movie, rating = _read_ratings(folder / "ratings.dat")
@@ -102,7 +102,7 @@ def _check_folder(folder: Path, origin: str) -> None:
 
 
 def _read_ratings(path: Path) -> tuple[IntArray, IntArray, IntArray]:
-    """UserID::MovieID::Rating::Timestamp, by a CSV reader for which every other column is empty."""
+    """Read UserID::MovieID::Rating::Timestamp by a CSV reader; every other column is empty."""
     import polars
 
     layout = f"{path} is not in the layout UserID::MovieID::Rating::Timestamp"
@@ -142,7 +142,7 @@ def _read_ratings(path: Path) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def _read_movies(path: Path) -> tuple[list[int], list[str], list[list[str]]]:
-    """MovieID::Title::Genre|Genre|..."""
+    """Read lines of the form MovieID::Title::Genre|Genre|... in `movies.dat`."""
     ids, titles, genres = [], [], []
     text = path.read_text(encoding="latin-1")
     for number, line in enumerate(text.splitlines(), start=1):

@@ -1,4 +1,4 @@
-"""The official archive into a cache folder: resumable, and checked against published digests."""
+"""Resumable download of the official archive into a cache folder, checked by published digests."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import TypeAlias
 
 _CHUNK = 2**16
-_TIMEOUT = 30  # seconds without a byte
+_TIMEOUT = 30  # seconds without data
 
 Advance: TypeAlias = Callable[[str, int], Callable[[int], None]]
-"""Called with a description and a total number of bytes; returns what to call with each step."""
+"""A function of a description and a total number of bytes; it returns a function of each step."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip file on the web, whose members lie in one folder."""
+    """A zip file on the web, whose members are in one folder."""
 
     url: str
     folder: str  # inside the archive
-    md5: str  # as the site publishes it, beside the file
+    md5: str  # published next to the file
     sha256: str
     terms: str
 
@@ -56,7 +56,7 @@ The full terms are in the README of the archive. By downloading it you accept th
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/latentbandits, or ~/.cache/latentbandits."""
+    """Return $XDG_CACHE_HOME/latentbandits, or ~/.cache/latentbandits."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "latentbandits"
 
@@ -79,7 +79,7 @@ def fetch(
 
 
 def _download(archive: Archive, target: Path, files: Sequence[str], start: Advance | None) -> None:
-    """Into `target`.partial, from where an earlier attempt left off; renamed when complete."""
+    """Download to `target`.partial, resuming an earlier attempt; rename it when complete."""
     sys.stderr.write(archive.terms)
     partial = target.with_name(target.name + ".partial")
     done = partial.stat().st_size if partial.is_file() else 0
@@ -88,14 +88,14 @@ def _download(archive: Archive, target: Path, files: Sequence[str], start: Advan
         request.add_header("Range", f"bytes={done}-")
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-            if response.status != 206:  # the server sends all of it
+            if response.status != 206:  # the server does not resume, and sends the whole file
                 done = 0
             total = done + int(response.headers.get("Content-Length") or 0)
             advance = start(f"downloading {archive.name}", total) if start else _ignore
             advance(done)
             got = _append(response, partial, done, advance)
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # nothing beyond what is there: the digests will tell
+        if error.code != 416:  # 416: the partial file is complete; its digests are checked
             raise ConnectionError(_no_way(archive, target, files, f"{error}")) from None
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
@@ -103,8 +103,8 @@ def _download(archive: Archive, target: Path, files: Sequence[str], start: Advan
     else:
         if got < total:
             raise ConnectionError(
-                f"the download of {archive.url} broke off after {got:,} of {total:,} bytes; what "
-                "came is kept: run the command again to go on from there"
+                f"the download of {archive.url} broke off after {got:,} of {total:,} bytes; the "
+                "partial file is kept: run the command again to resume"
             )
     partial.rename(target)
 
@@ -131,7 +131,7 @@ def _no_way(archive: Archive, target: Path, files: Sequence[str], reason: str) -
 
 
 def _check_digests(archive: Archive, zipped: Path) -> None:
-    """Delete a file that is not the published one: a resumed download would never become it."""
+    """Check the published digests; delete a file that fails, since resuming cannot repair it."""
     data = zipped.read_bytes()
     md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
     if (md5, hashlib.sha256(data).hexdigest()) != (archive.md5, archive.sha256):
@@ -144,7 +144,7 @@ def _check_digests(archive: Archive, zipped: Path) -> None:
 
 
 def _extract(archive: Archive, zipped: Path, folder: Path, files: Sequence[str]) -> None:
-    """All files at once: a folder that is there is complete."""
+    """Extract all files in one rename, so that an existing folder is complete."""
     wanted = [f"{archive.folder}/{name}" for name in (*files, "README")]
     with tempfile.TemporaryDirectory(prefix=".extract-", dir=folder.parent) as scratch:
         with zipfile.ZipFile(zipped) as content:
@@ -153,9 +153,9 @@ def _extract(archive: Archive, zipped: Path, folder: Path, files: Sequence[str])
                 if member in there:
                     content.extract(member, scratch)
         if folder.exists():
-            shutil.rmtree(folder)  # an incomplete copy: `fetch` has looked
+            shutil.rmtree(folder)  # `fetch` found it incomplete
         (Path(scratch) / archive.folder).rename(folder)
 
 
 def _ignore(steps: int) -> None:
-    """No progress is shown."""
+    """Show no progress."""

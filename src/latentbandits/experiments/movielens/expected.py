@@ -1,4 +1,4 @@
-"""Figures of an independent implementation, 100 users once, reg = 1: ours must be near them."""
+"""Results of an independent implementation, 100 users once, reg = 1; ours must be close."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Expected(NamedTuple):
-    """Mean true rating over rounds 1-20, over the last 100, and of the worst 10% of users."""
+    """Mean true rating in rounds 1-20, in the last 100, and of the worst 10% of users."""
 
     first_20: float
     last_100: float
@@ -24,7 +24,7 @@ RATING: Mapping[str, Expected] = {
 }
 
 AVERAGE: Mapping[str, float] = {"mmTS": 4.35, "mmIDS": 4.38, "mmGreedy": 4.40}
-"""Mean true rating over the horizon, of the policies beyond the paper beside mmTS."""
+"""Mean true rating over the horizon, of mmTS and of policies beyond the paper."""
 
 FILTERED = {"users": 1353, "movies": 1124, "ratings": 458_145}
-"""The paper's users and movies, and how many ratings they have given and got."""
+"""The numbers of users, movies and ratings in the paper."""

@@ -1,4 +1,4 @@
-"""Splits, learns and plays; then, where asked, again for other strengths of regularisation."""
+"""Split, learn and play; repeat with the regularisations of --reg-sweep."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results, pool, simulate
 
 NOT_DRAWN = ("LinUCB", "EXP4", "mUCB", "mmUCB", "mIDS")
-"""In the tables only, to reduce clutter, as the paper does with mmUCB."""
+"""Policies in the tables only, to reduce clutter, as the paper does with mmUCB."""
 
 
 class MovieLensExperiment:
-    """The paper's Figure 2 and what it is said to show."""
+    """The paper's Figure 2 and the claims about it."""
 
     name = "movielens"
     help = "the paper's MovieLens 1M experiment (Section 5.2, Figure 2)"
@@ -128,12 +128,12 @@ class _Outcome:
     results: Results
     rows: list[dict[str, Any]]
     claims: list[Claim]
-    learned: list[dict[str, Any]]  # one for each split
+    learned: list[dict[str, Any]]  # one per split
 
 
 @dataclass(frozen=True, eq=False)
 class _Player:
-    """Plays the same data with any settings."""
+    """A player of the same data with any settings."""
 
     data: Ratings
     policies: Sequence[str]
@@ -194,8 +194,9 @@ def _learning_table(outcome: _Outcome) -> Table:
 
 
 def _sweep_table(sweep: dict[float, _Outcome]) -> Table:
-    """Return one row per claim and one column per regularisation: the measurement, and whether the
-    claim holds.
+    """Return one row per claim and one column per regularisation.
+
+    A cell holds the measurement and whether the claim holds.
     """
     verdicts = {True: "yes", False: "no", None: "too few"}
     ordered = sorted(sweep)

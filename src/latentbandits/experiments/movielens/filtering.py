@@ -1,4 +1,4 @@
-"""The users and movies with many ratings: the paper's 1353 users and 1124 movies."""
+"""Filtering to users and movies with many ratings: the paper's 1353 users and 1124 movies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ PASSES = 2
 
 
 def keep_active(data: Ratings, more_than: int) -> Ratings:
-    """Ratings by users and of movies with MORE than `more_than`, both counted together, twice.
+    """Return ratings by users and of movies with more than `more_than`, filtered twice.
 
-    "At least", a single pass, or passing until nothing changes do not give the paper's numbers.
+    Users and movies are counted at the same time in each pass. "At least", a single pass, or passes
+    until nothing changes do not give the paper's numbers.
     """
     kept = np.arange(len(data.ratings))
     for _ in range(PASSES):

@@ -19,13 +19,13 @@ ACTIONS = 20
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run: the paper's, except `users` and those that it does not state."""
+    """The settings of a run: the paper's, except `users` and settings that it does not state."""
 
-    users: int = 1000  # the paper has 100
+    users: int = 1000  # 100 in the paper
     horizon: int = 500
     rank: int = 20
     states: int = 5
-    reg: float = 1.0  # the paper does not say
+    reg: float = 1.0  # not stated in the paper
     splits: int = 1
     more_than: int = 200
     seed: int = 0
@@ -36,7 +36,7 @@ POLICIES = (
 )  # fmt: skip
 """Every policy of the paper's figure, and ours beyond it.
 
-LinUCB and LinTS see the same train vectors, and have nothing but the prior N(0, I).
+LinUCB and LinTS use the same train vectors, with only the prior N(0, I).
 """
 
 
@@ -53,6 +53,6 @@ def policies(
 
 def session_slack(environment: GroupedRatings) -> float:
     """Return the slack of mmUCB for the average item of a round (see `average_item_slack`)."""
-    shares = environment.groups / environment.sizes  # of each group's items
+    shares = environment.groups / environment.sizes  # each group's share of items
     shown = shares.mean(axis=1) @ environment.features
     return average_item_slack(shown, environment.model.covariances)

@@ -1,4 +1,4 @@
-"""Half of the ratings to learn from, and half to be the truth (Section 5.2)."""
+"""The split of ratings into a half to learn from and a half that serves as truth (Section 5.2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from latentbandits.models.linear.gaussian import LinearGaussian
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One random split, completed: what the policies are told comes from `train` alone."""
+    """One random split, completed; the policies are given facts of `train` only."""
 
     train: Completion
     test: Completion
@@ -47,7 +47,7 @@ def learn(data: Ratings, settings: Settings, number: int) -> Split:
         for half in halves(len(data.ratings), settings.seed, number)
     )
     clusters = cluster_users(train, settings.states, noise=NOISE, seed=settings.seed + number)
-    # A movie that one half has no rating of has no vector there, and a user no ratings to give.
+    # A movie without ratings in one half has no vector there, and cannot be shown.
     shown = (train.action_counts > 0) & (test.action_counts > 0)
     genres = data.genres & shown[:, None]
     assert isinstance(clusters.model, LinearGaussian)

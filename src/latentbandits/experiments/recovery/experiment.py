@@ -1,4 +1,4 @@
-"""`reproduce recovery`: is the truth of generated mixtures found, and are intervals honest?"""
+"""`reproduce recovery`: recovery of generated mixtures, and coverage of intervals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class RecoveryExperiment:
-    """Number of states and calibration of learned mixtures, for every reward family."""
+    """Test the chosen number of states and the calibration of mixtures of every reward family."""
 
     name = "recovery"
     help = "generated mixtures of every reward family: number of states and calibration"

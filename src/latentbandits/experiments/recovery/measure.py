@@ -1,4 +1,4 @@
-"""One generated log: learned, and compared with its truth."""
+"""One generated log, from which a model is learned and compared with the truth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DRAWS = 1_000
 
 
 class StatesJob(NamedTuple):
-    """Choose the number of states of a well-separated mixture."""
+    """The choice of the number of states of a well-separated mixture."""
 
     rewards: Any
     n_states: int
@@ -21,7 +21,7 @@ class StatesJob(NamedTuple):
 
 
 class CalibrationJob(NamedTuple):
-    """Learn a mixture of a known number of states."""
+    """The fit of a mixture with a known number of states."""
 
     rewards: Any
     separation: float
@@ -29,16 +29,16 @@ class CalibrationJob(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """Shares of 90% intervals that cover the truth, of one kind of rewards and one separation."""
+    """Coverage of 90% intervals, for one kind of rewards and one separation."""
 
     rewards: str
     separation: float
     means: float  # share of true means inside their 90% intervals
-    new_rewards: float  # share of held-out users' rewards inside theirs
+    new_rewards: float  # share of held-out users' rewards inside their 90% intervals
 
 
 def count_states(job: StatesJob) -> int:
-    """Return the number of states that is chosen."""
+    """Return the chosen number of states."""
     from latentbandits.learning.arms.families import make_family
     from latentbandits.learning.arms.learner import ArmsLearner
     from latentbandits.learning.fitting import split_users
@@ -52,7 +52,7 @@ def count_states(job: StatesJob) -> int:
 
 
 def calibrate(job: CalibrationJob) -> Calibration:
-    """Learn 3 states without the bootstrap; how often do 90% intervals hold the truth?"""
+    """Learn 3 states without the bootstrap, and measure the coverage of 90% intervals."""
     from latentbandits.learning.alignment import align
     from latentbandits.learning.arms.families import make_family
     from latentbandits.learning.arms.learner import ArmsLearner
@@ -75,7 +75,7 @@ def calibrate(job: CalibrationJob) -> Calibration:
 
 
 def intervals(model: Any, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Central 90% intervals of the mean rewards under the model's prior, `(S, A)` each."""
+    """Return central 90% intervals of the mean rewards under the model's prior, `(S, A)` each."""
     n = model.n_states
     state = np.repeat(np.arange(n), _DRAWS)[None]
     rng = np.random.default_rng(seed)

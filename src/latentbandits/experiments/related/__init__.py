@@ -1,4 +1,4 @@
-"""The systems around the paper, side by side: `latentbandits reproduce related`."""
+"""Related systems compared with the paper's policies: `latentbandits reproduce related`."""
 
 from latentbandits.experiments.related.experiment import RelatedExperiment
 

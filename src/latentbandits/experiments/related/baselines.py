@@ -1,4 +1,4 @@
-"""Policies that only the tables need: ordinary baselines, and two that are not published."""
+"""Policies used only in these tables: ordinary baselines, and two that are not published."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _NEWTON_STEPS = 6
 
 @dataclass(frozen=True, eq=False)
 class KLUCB(UCB1):
-    """KL-UCB (Garivier & Cappé 2011) for clicks: the largest q with N kl(mean, q) <= f(t).
+    """KL-UCB (Garivier & Cappé 2011) for clicks.
 
-    f(t) = ln t + 3 ln ln t, as in the theorem; N and the mean are those of an action.
+    The index is the largest q with N kl(mean, q) <= f(t), where f(t) = ln t + 3 ln ln t as in the
+    theorem; N and the mean are those of the action.
     """
 
     def _scores(
@@ -42,9 +43,9 @@ class KLUCB(UCB1):
 def upper_click_rate(mean: FloatArray, level: FloatArray) -> FloatArray:
     """Return the largest q with kl(mean, q) <= level, for Bernoulli rewards.
 
-    kl is convex in q and grows to the right of the mean. Newton's method from a bound on the right
-    of the root therefore falls towards it. The bounds are those of Pinsker and of Bernstein, and
-    the one that drops -mean ln q.
+    kl is convex in q and increases to the right of the mean. Newton's method, started at a bound to
+    the right of the root, therefore decreases towards it. The start is the least of the bounds of
+    Pinsker and of Bernstein, and of the bound that drops -mean ln q.
 
     >>> upper_click_rate(np.array([0.0, 0.5]), np.array([0.1, 0.1])).round(3)
     array([0.095, 0.713])
@@ -61,7 +62,7 @@ def upper_click_rate(mean: FloatArray, level: FloatArray) -> FloatArray:
 
 
 class FactorBelief(NamedTuple):
-    """Beta distributions of u and v: pseudo-counts of ones and zeros."""
+    """Beta distributions of u and v, as pseudo-counts of ones and zeros."""
 
     rows: FloatArray  # (n, n_rows, 2)
     columns: FloatArray  # (n, n_columns, 2)
@@ -69,11 +70,11 @@ class FactorBelief(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FactorTS(CheckedPolicy[FactorBelief]):
-    """Thompson sampling of the factors of a rank-1 problem of clicks, by mean field; not published.
+    """Mean-field Thompson sampling of the factors of a rank-1 click problem; not published.
 
-    A click is the product of two hidden bits with probabilities u_i and v_j, both Beta(1, 1) at
-    first. After a click both bits were 1. Without one, u_i's bit was 1 with probability
-    u (1 - v) / (1 - u v), at the posterior means of u and v, and this share is counted.
+    A click is the product of two hidden bits with probabilities u_i and v_j, both with the prior
+    Beta(1, 1). After a click both bits were 1. Without one, the bit of u_i was 1 with probability
+    u (1 - v) / (1 - u v) at the posterior means of u and v; this probability is added to the count.
 
     >>> policy = FactorTS(n_rows=4, n_columns=3)
     >>> policy.decide(policy.init(), None, np.random.default_rng(0), propensity=False).action.shape
@@ -145,8 +146,8 @@ class FactorTS(CheckedPolicy[FactorBelief]):
 class RidgeALS(NMFBandit):
     """Epsilon-greedy on a completion of all cells by alternating ridge regressions.
 
-    Epsilon and the refits are those of `NMFBandit`, but every user explores all items, and the
-    estimate comes from all cells, each counted as often as it was played.
+    Epsilon and the times of refits are those of `NMFBandit`, but every user explores all items, and
+    the estimate uses all cells, weighted by how often they were played.
     """
 
     ridge: float = 1.0

@@ -1,4 +1,4 @@
-"""Claims on the related systems: orders, failures, agreement with an independent implementation."""
+"""Claims about related systems: orders, bounds, agreement with an independent implementation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from latentbandits.report.report import Claim
 from latentbandits.simulation import Results
 
 MANY_RUNS = 100
-FEW_RUNS = 0.15  # rows of fewer than that must be within this share of the reference
+FEW_RUNS = 0.15  # tolerance of rows with fewer than MANY_RUNS runs, as a share of the reference
 STANDARD_ERRORS = 3.0
 
 
 @dataclass(frozen=True)
 class AtMost:
-    """In `setting`, the mean regret of `policy` is at most `bound`."""
+    """A claim that the mean regret of `policy` in `setting` is at most `bound`."""
 
     id: str
     claim: str
@@ -55,8 +55,8 @@ CLAIMS: Mapping[str, tuple[Checkable, ...]] = {
     ),
     "ii": (
         AtMost("ii.1", "the phased mixture finds the clusters", "200 users", PHASED, 1150),
-        AtMost("ii.2", "and with short visits by many users", "1000 users", PHASED, 3000),
-        Order("ii.3", "the phased mixture beats all that are not told the clusters", "200 users",
+        AtMost("ii.2", "it finds them with short visits too", "1000 users", PHASED, 3000),
+        Order("ii.3", "the phased mixture beats policies without known clusters", "200 users",
               "regret", (PHASED,), ("LinUCB per user", "CLUB, complete, alpha2 1",
                                     "SCLUB, a_theta 1", "HierUCB", "DynUCB, k=20")),
         Order("ii.4", "CLUB pays for its start as one cluster", "200 users", "regret",
@@ -65,7 +65,7 @@ CLAIMS: Mapping[str, tuple[Checkable, ...]] = {
               ("DynUCB, k=20",), ("LinUCB per user", "SCLUB, a_theta 1")),
         Order("ii.6", "a common mean helps a little", "200 users", "regret",
               ("HierTS",), ("LinTS per user",)),
-        Order("ii.7", "few rounds per user: distances of estimates find nothing", "1000 users",
+        Order("ii.7", "few rounds per user: distances of estimates do not help", "1000 users",
               "regret", (PHASED,), ("DynUCB, k=20", "LinUCB per user", "HierUCB")),
     ),
     "iii": (
@@ -79,7 +79,7 @@ CLAIMS: Mapping[str, tuple[Checkable, ...]] = {
               ("ParticleMF",), ("TS per cell", "UCB per cell", "NMFBandit")),
         Order("iv.2", "near clusters: factors beat popularity", "c=0.1", "regret",
               ("ParticleMF",), ("TS, one for all", "TS per cell", "NMFBandit")),
-        Order("iv.3", "knowing the item factors is the bound", "c=0.5", "regret",
+        Order("iv.3", "known item factors beat learned ones", "c=0.5", "regret",
               (KNOWN,), ("ParticleMF",)),
         Order("iv.4", "the corrected weights beat the printed ones", "c=0.1", "regret",
               ("ParticleMF",), ("ParticleMF, weights as printed",)),
@@ -89,7 +89,7 @@ CLAIMS: Mapping[str, tuple[Checkable, ...]] = {
               ("ProBALL, min, x .3",), ("ProBALL, switch, x .3", "LinUCB, x .3")),
         Order("v.2", "a learned prior beats a bonus", "N=200", "regret",
               ("mean + 1 sd, EB prior",), ("ProBALL, min, x .3", "LinUCB, x .3")),
-        Order("v.3", "and with more offline users", "N=2000", "regret",
+        Order("v.3", "it does so with more offline users too", "N=2000", "regret",
               ("mean + 1 sd, EB prior",), ("ProBALL, min, x .3", "LinTS, EB prior")),
     ),
 }  # fmt: skip
@@ -121,10 +121,10 @@ def _references(column: Column, results: Results) -> dict[str, Reference]:
 
 
 def agreement(table: str, column: Column, results: Results) -> Claim:
-    """Claim that every row agrees with its reference value.
+    """Return the claim that every row agrees with its reference value.
 
-    Rows of at least 100 runs: within 3 combined standard errors. Others: within 15%, or within 3
-    combined standard errors where those are larger.
+    Rows of at least 100 runs must be within 3 combined standard errors. Others must be within 15%,
+    or within 3 combined standard errors if those are larger.
     """
     references = _references(column, results)
     away = {name: abs(results[name].regret.mean - row.mean) for name, row in references.items()}
@@ -148,10 +148,10 @@ def agreement(table: str, column: Column, results: Results) -> Claim:
 
 
 def same_order(table: str, column: Column, results: Results) -> Claim:
-    """Claim that rows are in the order of the reference, wherever it is sure of their order.
+    """Return the claim that rows are in the order of the reference, for all significant pairs.
 
-    It is sure of two rows that differ by more than 3 of their combined errors, and by more than
-    15% if one of them has fewer than 100 runs.
+    Two rows differ significantly if the difference is more than 3 combined standard errors, and
+    more than 15% if one of them has fewer than 100 runs.
     """
     references = _references(column, results)
     pairs = [

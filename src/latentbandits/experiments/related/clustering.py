@@ -29,14 +29,14 @@ from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.thompson import LinTS
 
 D, CLUSTERS, ITEMS, SHOWN, NOISE = 10, 10, 300, 20, 0.3
-SCALE = D**-0.5  # of a weight: |theta| = 1
+SCALE = D**-0.5  # scale of a weight, so that |theta| = 1
 ROUNDS = 24_000
 COMPONENTS = 15
-QUANTILE = 0.84  # of the normal distribution: mean + 1 standard deviation
+QUANTILE = 0.84  # quantile of the normal distribution at mean + 1 standard deviation
 PHASED = "Phased, mmBayesUCB(.84)"
 
 Maker = Callable[[int], Callable[[Any], AnyPolicy]]
-"""From the number of users to a maker of the policy, which is told the truth of the run."""
+"""A function of the number of users that returns a maker of the policy, given the run's truth."""
 
 
 def bayes_ucb(model: LinearGaussian) -> CheckedPolicy[Any]:
@@ -44,7 +44,7 @@ def bayes_ucb(model: LinearGaussian) -> CheckedPolicy[Any]:
 
 
 def phased(n_users: int, deploy: Any, first: int) -> Phased:
-    """Return the phased mixture: 15 components, noise and scale of the weights given."""
+    """Return the phased mixture with 15 components; noise and scale of the weights are known."""
     prior = LinearGaussian(np.zeros((1, D)), NOISE, SCALE**2 * np.eye(D)[None])
     learner = PopulationMixture(COMPONENTS, NOISE, SCALE)
     return Phased(bayes_ucb(prior), learner, deploy, n_users, D, first=first)

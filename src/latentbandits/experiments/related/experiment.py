@@ -1,4 +1,4 @@
-"""Plays the systems around the paper side by side, in five tables."""
+"""Play related systems on the same problems, in five tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TABLES: Mapping[str, RelatedTable] = {
 
 
 class RelatedExperiment:
-    """The systems that the paper compares itself with in words, and later ones."""
+    """The systems that the paper discusses as related work, and later ones."""
 
     name = "related"
     help = "related systems side by side: known models, clusters, rank 1, factors, subspaces"
@@ -64,7 +64,7 @@ class RelatedExperiment:
         self._columns(arguments)
 
     def _columns(self, arguments: argparse.Namespace) -> dict[str, list[Column]]:
-        """Return the chosen tables with the chosen rows; ValueError for unknown names."""
+        """Return the chosen tables with the chosen rows; raise ValueError for unknown names."""
         tables = choose("table", arguments.tables, TABLES)
         columns = {name: TABLES[name].columns(arguments.quick) for name in tables}
         known = dict.fromkeys(row for table in columns.values() for c in table for row in c.rows)
@@ -111,7 +111,7 @@ class RelatedExperiment:
 def play_row(
     table: str, column: str, row: str, quick: bool, seed: int, keep: Path | None = None
 ) -> PolicyResult:
-    """Play one policy on one problem; rows of a column draw the same users and noise."""
+    """Play one policy on one problem; all rows of a column have the same users and noise."""
     problem = next(c for c in TABLES[table].columns(quick) if c.name == column)
     kept, key = KeptRows(keep), (table, column, row)
     numbers = problem.runs_of(row), problem.horizon, seed
@@ -166,7 +166,7 @@ def _run(
 def _tables(
     table: RelatedTable, columns: list[Column], results: Mapping[str, Results]
 ) -> list[Table]:
-    """Return regret by policy and problem; with quarters, one table for every problem."""
+    """Return regret by policy and problem; with quarters, one table per problem."""
     if not table.quarters:
         names = list(dict.fromkeys(name for column in columns for name in column.rows))
         body = [

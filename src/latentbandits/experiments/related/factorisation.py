@@ -1,4 +1,4 @@
-"""Table iv: 50 users and 60 items of rank 3; particle Thompson sampling and its relatives."""
+"""Table iv: 50 users and 60 items of rank 3; particle Thompson sampling and related policies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOMENTS = "TS, item factors and moments of users known"
 
 @dataclass(frozen=True, eq=False)
 class PrintedParticleMF(ParticleMF):
-    """Particle Thompson sampling with the weights as printed: variance 1 / sigma^2 + V' L V."""
+    """Particle Thompson sampling with the printed weights, of variance 1 / sigma^2 + V' L V."""
 
     def _variance(self, factor: Factor, spread: FloatArray, row: FloatArray) -> FloatArray:
         quadratic = (row[..., None, :] @ factor.precision @ row[..., None])[..., 0, 0]
@@ -68,8 +68,8 @@ def _column(
 
     ts = TS(ITEMS, NOISE, 0.5, (1 / 12) ** 0.5)
     particles = dict(rank=RANK, noise=NOISE, centre=0.5, user_spread=0.5, item_spread=0.5)
-    # The reference's prior of a user's weights is taken to be N(0, I), as in particle Thompson
-    # sampling with its defaults. A prior with the moments of the Dirichlet law does better.
+    # The prior of a user's weights in the reference is assumed to be N(0, I), the default of
+    # particle Thompson sampling. A prior with the moments of the Dirichlet does better.
     plain = LinearGaussian(np.zeros((1, RANK)), NOISE, np.eye(RANK)[None])
     moment = (np.eye(RANK) - 1 / RANK) / RANK / (RANK * concentration + 1) + 1e-9 * np.eye(RANK)
     factors = LinearGaussian(np.full((1, RANK), 1 / RANK), NOISE, moment[None])

@@ -16,7 +16,7 @@ _Panels = dict[str, dict[str, Estimate]]
 
 
 def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw the tables that results.json has rows of."""
+    """Draw the tables whose rows are in the results."""
     figures = {}
     for name, table in TABLES.items():
         rows = [row for row in results["policies"] if row["table"] == name]
@@ -27,7 +27,7 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def _bands(rows: list[Mapping[str, Any]]) -> list[_Panels]:
-    """Return problems with the same policies side by side, the others below each other."""
+    """Group problems with the same policies into one band of panels; bands are stacked."""
     bands: list[_Panels] = []
     for setting, found in estimates(rows, "regret").items():
         alike = bands and set(next(iter(bands[-1].values()))) == set(found)

@@ -1,4 +1,4 @@
-"""Finished rows of the tables on disk, so that an interrupted run goes on where it stopped."""
+"""Finished rows of the tables on disk, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ARRAYS = tuple(
 
 
 class KeptRows:
-    """A folder with one file for every finished row; None keeps nothing.
+    """A folder with one file per finished row; None stores nothing.
 
-    A file is used only for the same row, number of runs, horizon and seed. It does not know the
-    version of the code: empty the folder after a change of a policy.
+    A file is used only for the same row, number of runs, horizon and seed. The version of the code
+    is not recorded: empty the folder after a change of a policy.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -32,7 +32,7 @@ class KeptRows:
             folder.mkdir(parents=True, exist_ok=True)
 
     def load(self, row: tuple[str, ...], numbers: tuple[int, ...]) -> PolicyResult | None:
-        """Return the result of this row if it was kept, None otherwise or if it is unreadable."""
+        """Return the stored result of this row; None if there is none or it is unreadable."""
         path = self._path(row)
         if path is None or not path.exists():
             return None
@@ -42,12 +42,12 @@ class KeptRows:
                     return None
                 arrays = {name: file[name] for name in _ARRAYS}
                 windows = Windows(*(int(size) for size in file["windows"]))
-        except (OSError, KeyError, ValueError, BadZipFile):  # half a file, or another one
+        except (OSError, KeyError, ValueError, BadZipFile):  # incomplete or foreign file
             return None
         return PolicyResult(policy=row[-1], windows=windows, **arrays)
 
     def save(self, row: tuple[str, ...], numbers: tuple[int, ...], result: PolicyResult) -> None:
-        """Keep the result of this row; the file appears whole or not at all."""
+        """Store the result of this row; the file is written atomically."""
         path = self._path(row)
         if path is None:
             return

@@ -27,9 +27,9 @@ RESCALED = "own scale, sigma0="
 
 @dataclass(frozen=True)
 class Rescaled:
-    """The synthetic problem in which every session has a scale and a level of its own.
+    """The synthetic problem with a separate scale and level of rewards for every session.
 
-    True means are .5 + U(-.3, .3) + U(.3, 1.7) (mu - .5); the policies are told of mu.
+    True means are .5 + U(-.3, .3) + U(.3, 1.7) (mu - .5); the policies are given mu.
     """
 
     problem: Synthetic
@@ -44,7 +44,7 @@ class Rescaled:
 
 
 def wide_mmts(model: GaussianArms) -> mmTS:
-    """Return mmTS with a spread of .2, whatever the errors of the model are."""
+    """Return mmTS with a spread of .2, regardless of the errors of the model."""
     return mmTS(GaussianArms(model.means, model.noise, 0.2))
 
 

@@ -1,4 +1,4 @@
-"""Table v: users in 3 of 30 dimensions; offline trajectories teach the subspace."""
+"""Table v: users in 3 of 30 dimensions; the subspace is learned from offline trajectories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from latentbandits.policies.proball import ProBALL
 from latentbandits.policies.protocol import AnyPolicy
 
 D, RANK, OFFLINE_ROUNDS, ROUNDS, ACTIONS, NOISE = 30, 3, 20, 300, 20, 0.5
-SPREADS = np.arange(1, D + 1) ** -0.5  # of the features: their length is about 2
+SPREADS = np.arange(1, D + 1) ** -0.5  # standard deviations of the features, of length about 2
 BOUND, LENGTH = RANK**0.5, float((SPREADS**2).sum() ** 0.5)
 QUANTILE = 0.84
 STATES = 8
@@ -27,12 +27,12 @@ _TRIES = 500
 
 @dataclass(frozen=True)
 class Offline:
-    """A subspace that was learned before new users come, and its distance from the true one."""
+    """A subspace learned from offline users, and its distance from the true one."""
 
     truth: FloatArray  # (D, RANK)
     found: Subspace
     error: float
-    principal_error: float  # of principal components of ridge estimates
+    principal_error: float  # error of the principal components of ridge estimates
     principal_trace: float
     features: FloatArray  # (n_users, OFFLINE_ROUNDS, D)
     rewards: FloatArray  # (n_users, OFFLINE_ROUNDS)
@@ -44,9 +44,9 @@ class Offline:
 
     @cached_property
     def states(self) -> LinearGaussian:
-        """Eight states: k-means of the offline users' posterior means under the prior.
+        """Eight states, by k-means of the offline users' posterior means under the prior.
 
-        A state's covariance is that of its users' posterior means, plus their posterior covariance.
+        A state's covariance is that of its users' posterior means plus their posterior covariance.
         """
         from sklearn.cluster import KMeans
 
@@ -72,12 +72,12 @@ class Offline:
 
 @dataclass(frozen=True)
 class SubspaceUsers:
-    """New users with weights in a subspace; `n_offline` others taught it, `OFFLINE_ROUNDS` each.
+    """New users with weights in a subspace learned from `n_offline` users, `OFFLINE_ROUNDS` each.
 
-    Features are N(0, diag(1 / i)): their dimensions differ, so that principal components of ridge
-    estimates do not find the subspace however many users there are. This design is chosen here.
-    All runs share one subspace, and most rows depend on how well it was learned. So subspaces are
-    drawn until the error of SOLD is `error`, that of the reference, to 5%; None takes the first.
+    Features are N(0, diag(1 / i)), a design chosen here: with unequal scales, principal components
+    of ridge estimates do not find the subspace with any number of users. All runs share one
+    subspace, and most rows depend on the error with which it is learned. Subspaces are therefore
+    drawn until the error of SOLD is within 5% of `error`, the reference's; None takes the first.
     """
 
     n_offline: int
@@ -118,7 +118,7 @@ def learn_offline(truth: FloatArray, n_users: int) -> Offline:
 
 @dataclass(frozen=True, eq=False)
 class SubspaceInstances:
-    """Runs: the weights of each new user."""
+    """Runs of the problem, with the weights of each new user."""
 
     weights: FloatArray  # (n_runs, D)
     model: Any
@@ -138,7 +138,7 @@ def _proball(
 
 
 def _linear(kind: str, prior: str, known: Offline) -> AnyPolicy:
-    """Return a Bayesian policy on the wide, the empirical-Bayes or the true prior."""
+    """Return a Bayesian policy with the wide, the empirical-Bayes or the true prior."""
     if prior == "wide":
         model = LinearGaussian(np.zeros((1, D)), NOISE, np.eye(D)[None])
     elif prior == "EB":

@@ -1,4 +1,4 @@
-"""Table iii: clicks on one good row and column; elimination against policies on the pairs."""
+"""Table iii: clicks with one good row and column; elimination compared with policies on pairs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RankOneClicks:
 
 @dataclass(frozen=True, eq=False)
 class RankOneInstances:
-    """Runs of the problem: the probability of a click for every pair."""
+    """Runs of the problem, with the click probability of every pair."""
 
     means: FloatArray  # (n_runs, n_rows * n_columns)
     model: None = None

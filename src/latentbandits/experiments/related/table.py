@@ -11,7 +11,7 @@ from latentbandits.policies.protocol import AnyPolicy
 
 
 class Reference(NamedTuple):
-    """A figure of an independent implementation: mean, standard error, and its runs."""
+    """A result of an independent implementation: mean, standard error, and number of runs."""
 
     mean: float
     stderr: float
@@ -20,17 +20,17 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A policy and the problem it plays; rows of a column draw the same users and noise."""
+    """A policy and its problem; all rows of a column have the same users and noise."""
 
     environment: Environment
-    policy: Callable[[Any], AnyPolicy]  # of the model that the environment tells
+    policy: Callable[[Any], AnyPolicy]  # makes the policy from the environment's model
     reference: Reference | None = None
-    runs: int | None = None  # fewer than the column's, where a row is slow
+    runs: int | None = None  # fewer than the column's, if the row is slow
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One problem: how many runs, for how long."""
+    """One problem, with its rows, number of runs and horizon."""
 
     name: str
     rows: Mapping[str, Row]
@@ -42,7 +42,7 @@ class Column:
         return min(self.runs, self.rows[name].runs or self.runs)
 
     def only(self, names: Collection[str]) -> Column:
-        """Return this problem with some of its rows."""
+        """Return this problem with only the rows in `names`."""
         rows = {name: row for name, row in self.rows.items() if name in names}
         return Column(self.name, rows, self.runs, self.horizon)
 

@@ -1,4 +1,4 @@
-"""Attributes of users and items with known effects: how much of their worth is learned."""
+"""Attributes of users and items with known effects: the share of their value that is learned."""
 
 from latentbandits.experiments.side.experiment import SideExperiment
 

@@ -1,4 +1,4 @@
-"""`reproduce side`: how much of the worth of users' and items' attributes is learned?"""
+"""`reproduce side`: the learned share of the value of users' and items' attributes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SideExperiment:
             help=f"users of each generated log (default {USERS:,})")  # fmt: skip
 
     def check(self, arguments: argparse.Namespace) -> None:
-        """There is nothing to check beyond the options themselves."""
+        """Accept all options; nothing needs a check."""
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
@@ -77,7 +77,7 @@ def _run(
 
 
 def share_of_gain(found: Sequence[RoundOne]) -> float:
-    """Return the gain of the gates over the achievable gain, both summed over the problems."""
+    """Return the summed gain of the gates divided by the summed achievable gain."""
     without, gated, best = np.array(found).T
     return float((gated - without).sum() / (best - without).sum())
 
@@ -86,7 +86,7 @@ def _recovered(rows: int, found: Sequence[RoundOne]) -> Claim:
     share = share_of_gain(found)
     worst = min(share_of_gain([one]) for one in found)
     return Claim(
-        f"gate-{rows}", f"a gate learned from {rows} rows a user brings what attributes can bring",
+        f"gate-{rows}", f"a gate learned from {rows} rows a user has most of the achievable gain",
         "at least 90% of the achievable gain in round 1",
         f"{share:.1%} (worst problem {worst:.0%})", share >= 0.9,
     )  # fmt: skip
@@ -95,8 +95,8 @@ def _recovered(rows: int, found: Sequence[RoundOne]) -> Claim:
 def _no_cost(found: Sequence[RoundOne]) -> Claim:
     lead = Estimate.of(np.array([one.gated - one.without for one in found]))
     return Claim(
-        "gate-useless", "an attribute that says nothing costs nothing",
-        "reward of round 1 with less without it not below zero by more than a standard error",
+        "gate-useless", "an uninformative attribute costs nothing",
+        "reward of round 1 with it at most one standard error below that without it",
         f"{lead:+}", lead.mean >= -lead.stderr,
     )  # fmt: skip
 
@@ -120,9 +120,9 @@ def _nothing(found: Sequence[NewItems]) -> Claim:
         np.concatenate([one.predicted - one.average for one in found]), n_groups=len(found)
     )
     return Claim(
-        "items-useless", "attributes of items that say nothing cost nothing",
-        "reward with predicted less with average vectors not below zero by more than a standard "
-        "error", f"{lead:+}", lead.mean >= -lead.stderr,
+        "items-useless", "uninformative attributes of items cost nothing",
+        "reward with predicted vectors at most one standard error below that with average "
+        "vectors", f"{lead:+}", lead.mean >= -lead.stderr,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The worth of users' attributes in round 1, on generated logs whose effects are known."""
+"""The value of users' attributes in round 1, on generated logs with known effects."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 COLUMNS = ("country", "age", "device")
 USELESS = ("device",)
-"""Attributes of `generate_attributed`; the device says nothing about a user."""
+"""Attributes of `generate_attributed`; the device is independent of the user's state."""
 
 _NEW_USERS = 5_000
 
 
 class GateJob(NamedTuple):
-    """Learn a gate from a log of users with so many rows each."""
+    """The fit of a gate to a log of users with `n_rows` rows each."""
 
     n_users: int
     n_rows: int
@@ -21,9 +21,9 @@ class GateJob(NamedTuple):
 
 
 class RoundOne(NamedTuple):
-    """Mean true reward of new users in round 1, each played the action that seems best."""
+    """Mean true reward of new users in round 1, with the action of highest estimated reward."""
 
-    without: float  # the best action for everybody
+    without: float  # the same best action for everybody
     gated: float  # with the learned model and gate
     best: float  # with the true means and the true P(s | z)
 

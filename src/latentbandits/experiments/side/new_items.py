@@ -1,4 +1,4 @@
-"""The reward that predicted vectors of new items bring, on generated items with known effects."""
+"""The reward of predicted vectors of new items, on generated items with known effects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOISE, ROUNDS, OFFERED = 0.5, 20, 10
 
 
 class ItemsJob(NamedTuple):
-    """Predict new items from attributes that are `informative`, or say nothing."""
+    """The prediction of new items from attributes that are `informative` or not."""
 
     informative: bool
     seed: int
@@ -43,12 +43,12 @@ class NewItems(NamedTuple):
 
     learned: FloatArray  # with the true vectors of new items
     predicted: FloatArray
-    average: FloatArray  # every new item taken as the average one
+    average: FloatArray  # every new item has the average vector
     explained: float  # share of the variance of expected rewards that attributes explain
 
 
 def item_problem(seed: int, informative: bool = True) -> ItemProblem:
-    """A genre and a year say most of an item's vector, or nothing (those of other items)."""
+    """Return items whose genre and year mostly determine their vectors, or not (permuted)."""
     rng = np.random.default_rng(seed)
     n = KNOWN + NEW
     covariances = np.stack([0.1 * np.eye(4)] * 3)
@@ -66,7 +66,7 @@ def item_problem(seed: int, informative: bool = True) -> ItemProblem:
 
 
 def play_items(job: ItemsJob) -> NewItems:
-    """Users are offered new items only, by mmGreedy with learned, predicted, average vectors."""
+    """Offer only new items, ranked by mmGreedy with learned, predicted and average vectors."""
     model, vectors, table = item_problem(job.seed, job.informative)
     known, new = table["id"][:KNOWN], table["id"][KNOWN:]
     catalogue = Catalogue(known, features=vectors[:KNOWN])
@@ -93,7 +93,7 @@ def _earned(
     job: ItemsJob,
     truth: LinearGaussian,
 ) -> FloatArray:
-    """The mean true reward of every user; the same users and offers for every model."""
+    """Return the mean true reward of every user; users and offers are the same for every model."""
     rng = np.random.default_rng(job.seed)
     n = job.n_users
     policy, users = mmGreedy(model), np.arange(n)

@@ -1,4 +1,4 @@
-"""Logs of growing size: does the error of the method of moments fall as n^-1/2, does EM agree?"""
+"""Test on logs of growing size the n^-1/2 rate of the moments, and their agreement with EM."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 SIZES = (2_500, 5_000, 10_000, 20_000)
 LOGS = 10
 TOLERANCE = 0.1
-"""The fitted power may differ from -1/2 by this much."""
+"""The largest accepted difference of the fitted power from -1/2."""
 
 
 class SpectralExperiment:
-    """Section 4.2: epsilon and delta shrink with the amount of offline data."""
+    """Test that epsilon and delta shrink with the amount of offline data (Section 4.2)."""
 
     name = "spectral"
     help = "learning the model by moments and by EM: how errors fall with the data"
@@ -43,7 +43,7 @@ class SpectralExperiment:
 
     def check(self, arguments: argparse.Namespace) -> None:
         if len(set(arguments.sizes)) < 2:
-            raise ValueError("give at least two different --sizes: a slope needs them")
+            raise ValueError("give at least two different --sizes to fit a slope")
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
@@ -101,7 +101,7 @@ def _claims(outcomes: Sequence[Outcome]) -> list[Claim]:
     claims.append(
         Claim(
             "spectral-em",
-            "from where the moments arrive, EM ends where EM with restarts does",
+            "EM started at the moments ends at the same point as EM with restarts",
             "the same error of the means to within 1% in every log",
             f"ratio of errors {ratios.min():.3f} to {ratios.max():.3f}",
             bool(np.abs(ratios - 1).max() < 0.01),
@@ -111,8 +111,8 @@ def _claims(outcomes: Sequence[Outcome]) -> list[Claim]:
     claims.append(
         Claim(
             "em-allowed",
-            "EM loses little to who knows every user's state",
-            "an error of the means below 1.5 times theirs in every log",
+            "the error of EM is close to that of an oracle with the true labels",
+            "an error of the means below 1.5 times the oracle's in every log",
             f"{Estimate.of(allowed)} times on average, {allowed.max():.2f} at most",
             bool(allowed.max() < 1.5),
         )
@@ -121,7 +121,7 @@ def _claims(outcomes: Sequence[Outcome]) -> list[Claim]:
 
 
 def _near(power: Estimate, expected: float) -> bool | None:
-    """Within the tolerance; None where two standard errors reach into it from outside."""
+    """Return whether the power is within the tolerance; None if its error leaves this open."""
     distance = abs(power.mean - expected)
     if distance <= TOLERANCE:
         return True

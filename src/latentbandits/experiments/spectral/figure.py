@@ -1,4 +1,4 @@
-"""Errors of the learned means and shares as logs grow."""
+"""The figure of the errors of learned means and shares by size of the log."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOURS = dict(zip(METHODS, (ORANGE, GREEN, BLUE, GREY), strict=True))
-_STYLES = {"spectral": "o", "em": "-"}  # EM ends where EM from the moments does
+_STYLES = {"spectral": "o", "em": "-"}  # EM ends at the same point as EM from the moments
 
 
 _TICKS = (0.005, 0.01, 0.02, 0.05)
 
 
 def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw two panels from results.json, a line for each method and one of slope -1/2."""
+    """Draw two panels with a line for each method and one of slope -1/2."""
     from matplotlib.figure import Figure
 
     rows = results["settings"]["errors"]

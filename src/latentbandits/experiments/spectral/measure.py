@@ -1,4 +1,4 @@
-"""One generated log, learned in four ways."""
+"""One generated log, from which four methods learn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Root mean square errors, one of each of METHODS."""
+    """Root mean square errors, one for each of METHODS."""
 
     n_users: int
     seed: int
@@ -52,9 +52,9 @@ def measure(job: Job) -> Outcome:
 
 
 def slope(n_users: FloatArray, errors: FloatArray, truth: IntArray) -> Estimate:
-    """Return the power of n with which errors fall, by least squares of their logarithms.
+    """Return the power of n with which errors fall, by least squares on their logarithms.
 
-    Logs of one `truth` have a level of their own: some truths are harder than others.
+    Each `truth` has its own intercept, because some truths are harder than others.
 
     >>> users, truth = np.array([1.0, 4.0, 1.0, 4.0]), np.array([0, 0, 1, 1])
     >>> print(f"{slope(users, np.array([2.0, 1.0, 8.0, 4.0]), truth).mean:.3f}")
@@ -68,7 +68,7 @@ def slope(n_users: FloatArray, errors: FloatArray, truth: IntArray) -> Estimate:
 
 
 def _within(values: FloatArray, group: IntArray) -> FloatArray:
-    """Values less the mean of their group."""
+    """Return the values minus the mean of their group."""
     _, index = np.unique(group, return_inverse=True)
     centred: FloatArray = values - (np.bincount(index, values) / np.bincount(index))[index]
     return centred

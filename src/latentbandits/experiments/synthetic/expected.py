@@ -1,4 +1,4 @@
-"""Figures of an independent implementation, 2,000 runs: ours must agree within their errors."""
+"""Results of an independent implementation, 2,000 runs; ours must agree within their errors."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ WORST_DECILE_REWARD: Mapping[str, Mapping[str, float]] = {
         "mmTS": 0.677,
     },
 }
-"""Printed without errors; they come from as many runs as ours, so their errors are like ours."""
+"""Values printed without errors; they have as many runs as ours, so similar errors are assumed."""

@@ -1,4 +1,4 @@
-"""Plays every policy at both noise levels, and checks the theory on a grid beside them."""
+"""Play every policy at both noise levels, and check the theory on a grid of problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SyntheticExperiment:
-    """The paper's Figure 1 and what it is said to show."""
+    """The paper's Figure 1 and the claims about it."""
 
     name = "synthetic"
     help = "the paper's synthetic experiment (Section 5.1, Figure 1) and its regret bounds"
@@ -77,7 +77,7 @@ class SyntheticExperiment:
 
 
 def _curves(results: dict[str, Results]) -> polars.DataFrame:
-    """policy, sigma0, round, mean, stderr, worst_decile_mean."""
+    """Return columns policy, sigma0, round, mean, stderr, worst_decile_mean."""
     import polars
 
     return polars.concat(

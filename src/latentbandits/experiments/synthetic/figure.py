@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DRAWN = ("TS", "mUCB", "mTS", "mmTS", "mmIDS")
-"""Five lines can be told apart; the others are in the tables."""
+"""The policies in the figure, few enough to be distinguished; the tables show all."""
 
 
 def draw(results: Mapping[str, Results], runs: int) -> Figure:

@@ -17,7 +17,7 @@ RUNS = 1000
 
 @dataclass(frozen=True)
 class Setting:
-    """One noise level of the model that the policies are told."""
+    """One noise level of the model that the policies are given."""
 
     sigma0: float
 
@@ -34,11 +34,11 @@ SETTINGS = tuple(Setting(sigma0) for sigma0 in MODEL_NOISES)
 
 
 REWARD_RANGE = (0.0, 1.0)
-"""The range of the means: TS has the prior of how they are drawn, uniformly."""
+"""The range of the means, which are drawn uniformly; TS uses it as prior."""
 
 POLICIES: Mapping[str, str] = {
-    "UCB1": "UCB1(scale=1)",  # the classic scale, for rewards in [0, 1]
-    "UCB1(scale=0.5)": "UCB1(scale=0.5)",  # the noise of a reward
+    "UCB1": "UCB1(scale=1)",  # the classic scale for rewards in [0, 1]
+    "UCB1(scale=0.5)": "UCB1(scale=0.5)",  # the standard deviation of a reward
 } | {
     name: name
     for name in ("TS", "EXP4", "mUCB", "mmUCB", "mTS", "mmTS", "mIDS", "mmIDS", "mmGreedy")

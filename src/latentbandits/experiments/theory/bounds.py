@@ -12,9 +12,9 @@ from latentbandits.models.checks import FloatArray
 def regret_bound(
     n_states: int, horizon: int, noise: float, epsilon: float = 0.0, delta: float = 0.0
 ) -> float:
-    """N delta + 3 S + 2 n eps + 2 sigma sqrt(6 S n log n): Theorem 2 and Corollary 2.
+    """Return n delta + 3 S + 2 n eps + 2 sigma sqrt(6 S n log n): Theorem 2 and Corollary 2.
 
-    With epsilon = delta = 0 it is Theorem 1 and Corollary 1.
+    With epsilon = delta = 0 it is the bound of Theorem 1 and Corollary 1.
 
     >>> round(regret_bound(n_states=5, horizon=500, noise=0.5))
     320
@@ -24,10 +24,10 @@ def regret_bound(
 
 
 def tightest(errors: FloatArray, horizon: int) -> tuple[float, float]:
-    """Return the (epsilon, delta) of smallest n (delta + 2 eps), given models' largest errors.
+    """Return the (epsilon, delta) that minimise n (delta + 2 eps), given models' largest errors.
 
-    `errors` is max over (a, s) of |mu_hat - mu| for each of many models; P(error <= eps) is then
-    at least 1 - delta, as measured, for eps any of them.
+    `errors` is max over (a, s) of |mu_hat - mu| for each of many models. For eps equal to any of
+    them, delta is the measured fraction of models whose error exceeds eps.
 
     >>> tightest(np.array([0.1, 0.1, 0.1, 0.9]), horizon=100)
     (0.1, 0.25)

@@ -1,4 +1,4 @@
-"""Measured regret against the bounds, on a grid of problems."""
+"""Measured regret compared with the bounds, on a grid of problems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HORIZONS = (100, 500)
 NOISES = (0.2, 0.5, 1.0)
 MODEL_NOISE = 0.05
 RUNS = 200
-N_MODELS = 2000  # drawn to measure epsilon and delta
+N_MODELS = 2000  # number of models that are drawn to measure epsilon and delta
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Cell:
         return Synthetic(self.model_noise, self.n_actions, self.n_states, self.noise)
 
     def misspecification(self, seed: int) -> tuple[float, float]:
-        """(epsilon, delta) of the noisy model, measured on fresh draws of it."""
+        """Return (epsilon, delta) of the noisy model, measured on fresh draws of it."""
         if self.model_noise == 0:
             return 0.0, 0.0
         instances = self.environment.start(N_MODELS, self.horizon, np.random.default_rng(seed))
@@ -63,7 +63,7 @@ class BoundCheck:
 
     @property
     def share(self) -> float:
-        """Regret, two standard errors up, as a share of the bound."""
+        """Regret plus two standard errors, as a share of the bound."""
         return (self.regret.mean + 2 * self.regret.stderr) / self.bound
 
 
@@ -113,7 +113,7 @@ def _check_cell(cell: Cell, seed: int, runs: int) -> list[BoundCheck]:
 
 
 def claims(checks: list[BoundCheck]) -> list[Claim]:
-    """One claim per theorem: below the bound everywhere on the grid."""
+    """Return one claim per theorem: regret is below the bound everywhere on the grid."""
     return [_claim(name, [check for check in checks if check.policy == name]) for name in THEOREMS]
 
 

@@ -1,4 +1,4 @@
-"""The bounds by themselves, cell by cell."""
+"""The regret bounds alone, for each problem of the grid."""
 
 from __future__ import annotations
 

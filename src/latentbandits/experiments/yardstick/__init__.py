@@ -1,4 +1,4 @@
-"""Policies beside the exact optimum of small problems: `latentbandits reproduce yardstick`."""
+"""Policies compared with the exact optimum: `latentbandits reproduce yardstick`."""
 
 from latentbandits.experiments.yardstick.experiment import YardstickExperiment
 

@@ -1,7 +1,7 @@
-"""The exact dynamic programme over counts of ones and zeros, and policies played through it.
+"""The exact dynamic programme over counts of ones and zeros, and exact regrets of policies.
 
-The belief of a Bernoulli problem is a function of the counts of every arm. Level t holds all count
-vectors of t rewards: there are C(t + 2 K - 1, 2 K - 1) of them.
+The belief of a Bernoulli problem is a function of the counts of every arm. Level t contains all
+C(t + 2 K - 1, 2 K - 1) count vectors of t rewards.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from latentbandits.models.trees import map_leaves
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy
 
-_NEGLIGIBLE = 1e-14  # probability of a history that is not followed
-_GRID = 20_001  # points of the integral for E[max]
+_NEGLIGIBLE = 1e-14  # histories of smaller probability are dropped
+_GRID = 20_001  # grid points of the integral for E[max]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,17 +44,17 @@ class Programme:
         return tuple(levels)
 
     def _codes(self, counts: IntArray) -> IntArray:
-        """Return one number for every count vector; levels are sorted by it."""
+        """Return a unique number for every count vector; levels are sorted by it."""
         radix = (self.problem.horizon + 1) ** np.arange(counts.shape[1], dtype=np.int64)
         codes: IntArray = counts @ radix
         return codes
 
     def find(self, t: int, counts: IntArray) -> IntArray:
-        """Return where count vectors stand in level t."""
+        """Return the positions of count vectors in level t."""
         return np.searchsorted(self._codes(self.levels[t]), self._codes(counts))
 
     def chances(self, counts: IntArray) -> FloatArray:
-        """Return P(the next reward of an arm is 1), `(n, K)`, by Bayes' rule from the counts."""
+        """Return P(next reward of an arm = 1), `(n, K)`, by Bayes' rule from the counts."""
         from scipy.special import betaln
 
         ones, zeros = counts[:, None, 0::2], counts[:, None, 1::2]  # (n, 1, K)
@@ -95,7 +95,7 @@ class Programme:
 
     @cached_property
     def best_mean(self) -> float:
-        """E[max_a mu(a)] of one round under the prior; E[max] is an integral of 1 - P(max <= x)."""
+        """E[max_a mu(a)] of one round under the prior, as the integral of 1 - P(max <= x)."""
         if self.problem.known:
             return float(self.problem.prior @ self.problem.rates.max(axis=1))
         from scipy.special import betainc
@@ -136,7 +136,7 @@ class Programme:
     def _step(
         self, t: int, counts: IntArray, mass: FloatArray, shares: FloatArray, chances: FloatArray
     ) -> _Step:
-        """Return the count vectors of the next level that are reached."""
+        """Return the reached count vectors of the next level."""
         ways = np.indices((*shares.shape, 2)).reshape(3, -1)
         parent, arm, reward = ways
         weight = (mass[:, None] * shares)[parent, arm]
@@ -153,7 +153,7 @@ class Programme:
 
 
 class _Step(NamedTuple):
-    """Count vectors of a level: probability, place, and one way to reach each."""
+    """Count vectors of a level: probability, position, and one way to reach each."""
 
     mass: FloatArray
     place: IntArray

@@ -1,4 +1,4 @@
-"""Every policy of the registry beside the exact optimum of small problems."""
+"""Every policy of the registry compared with the exact optimum of small problems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from latentbandits.report.report import Claim, Report, Table
 
 RUNS = 2000
 LIMITS = {"mLookahead": (1.05, None), AUTO: (1.10, 1.35)}
-"""The largest ratio of summed regrets, and the largest ratio in any one problem."""
+"""By policy: the largest ratio of summed regrets, and the largest ratio in a single problem."""
 
 
 class YardstickExperiment:
@@ -91,13 +91,13 @@ def _run(
 
 
 def summed_ratio(measured: Sequence[Measured], policy: str) -> float:
-    """Return the sum of a policy's regrets over that of the optima."""
+    """Return the sum of a policy's regrets divided by the sum of the optimal regrets."""
     total = sum(one.regrets[policy].mean for one in measured)
     return total / sum(one.optimum for one in measured)
 
 
 def claims(measured: Sequence[Measured]) -> list[Claim]:
-    """Return the limits on the policies that were measured."""
+    """Return claims that each measured policy is within its limits."""
     found = []
     for policy, (overall, each) in LIMITS.items():
         if policy not in measured[0].regrets:
@@ -135,7 +135,7 @@ def _rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
 
 
 def _summary(measured: Sequence[Measured], chosen: Sequence[str]) -> Table:
-    """Ratios of summed regrets, and the mean, 90% and largest ratio, best policy first."""
+    """Tabulate ratios of summed regrets, and quantiles of the ratios, best policy first."""
     body = []
     for policy in chosen:
         ratios = [one.ratio(policy) for one in measured]

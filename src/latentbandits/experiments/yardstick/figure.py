@@ -1,4 +1,4 @@
-"""Ratios to the optimum: one row per policy, one point per problem."""
+"""The figure of ratios to the optimum, with a row per policy and a point per problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TICKS = (1, 1.5, 2, 3, 5, 10, 20, 40)
 
 
 def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw every policy of results.json, the smallest sum of regrets first."""
+    """Draw every policy, sorted by the sum of regrets."""
     from matplotlib.figure import Figure
 
     rows: dict[str, list[Mapping[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""One problem: the optimum, and the Bayes regret of every policy, exact or simulated."""
+"""One problem: its optimum, and the Bayes regret of every policy, exact or simulated."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _TUNE_EFFORT = 0.3
 
 @dataclass(frozen=True)
 class Measured:
-    """Regrets of one problem; those of exact policies have an error of zero."""
+    """Regrets of one problem; exact regrets have a standard error of zero."""
 
     problem: Problem
     optimum: float
     regrets: Mapping[str, Estimate]
-    chosen: str  # the policy that `auto` is here
+    chosen: str  # the policy that `auto` chose
 
     def ratio(self, policy: str) -> float:
         return self.regrets[policy].mean / self.optimum
 
 
 def policies(problem: Problem) -> list[str]:
-    """Return the texts of all policies of the registry that the problem's model can build."""
+    """Return the texts of all registered policies that the problem's model can build."""
     inputs = _inputs(problem)
     texts = [entry.name for entry in entries("session") if not entry.missing(inputs)]
     return [text for text in (*texts, *QUANTILES) if _can_build(text, inputs)]
@@ -49,7 +49,7 @@ def _can_build(text: str, inputs: Inputs) -> bool:
 
 
 def measure(problem: Problem, chosen: Sequence[str], runs: int, seed: int) -> Measured:
-    """Return the regrets of the chosen policies; of `auto`, that of tune's winner."""
+    """Return the regrets of the chosen policies; the regret of `auto` is that of tune's winner."""
     programme = Programme(problem)
     texts = [text for text in policies(problem) if text in chosen]
     winner = ""

@@ -17,7 +17,7 @@ _SEED = 2012
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Rates of 2 states x 2 or 3 arms; a `spread` of zero is a known model.
+    """Rates of 2 states x 2 or 3 arms; a `spread` of zero makes the model known.
 
     `alpha` and `beta` are the prior's ones and zeros of an uncertain model.
     """
@@ -34,14 +34,14 @@ class Problem:
 
     @property
     def arms(self) -> BernoulliArms:
-        """The model with beta priors; of a known model only the means count."""
+        """The model with beta priors; if the model is known, only its means are used."""
         spread = np.full(self.rates.shape, self.spread or 0.01)
         widest = np.sqrt(self.rates * (1 - self.rates))
         return BernoulliArms.from_means(self.rates, np.minimum(spread, 0.9 * widest), self.prior)
 
     @property
     def model(self) -> Model:
-        """The model that policies are given."""
+        """The model given to policies."""
         return Known(self.arms) if self.known else self.arms
 
 

@@ -1,8 +1,8 @@
 """Sufficient statistics of every (user, action) pair, in partitions of whole users.
 
-Rewards of one pair are added, never averaged: 200 impressions weigh as 200. A partition is all
-that a pass of the learner reads, and users of a bucket (`user_hash`) make one partition, so that
-sums are the same wherever a partition is summed.
+The rewards of a pair are summed, not averaged, so 200 impressions have the weight of 200. Each
+pass of the learner reads only partitions. The users of one hash bucket (`user_hash`) form one
+partition, so sums are identical on every engine.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from latentbandits.learning.logs import Log
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import FloatArray
 
-_DENSE = 0.1  # share of entries above which a full array is faster than a sparse one
+_DENSE = 0.1  # fraction of nonzero entries above which a dense array is faster than a sparse one
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Statistics of some users, `(n_users, n_statistics * n_actions)`: a full or a sparse array.
+    """Statistics of some users, `(n_users, n_statistics * n_actions)`, as a dense or sparse array.
 
-    The columns of a statistic lie together: column k * n_actions + a is statistic k of action a.
-    `weights` (n_users, n_replicates) are the users' weights in a bootstrap.
+    The columns of a statistic are adjacent: column k * n_actions + a is statistic k of action a.
+    `weights` (n_users, n_replicates) are the users' bootstrap weights.
     """
 
     statistics: Any  # FloatArray or scipy.sparse.csr_array
     squares: FloatArray  # (n_actions,): sums of the squares of (standardised) rewards
-    log_base: float  # the sum of log b(r)
+    log_base: float  # sum of log b(r)
     keys: Keys  # (n_users,)
     n_actions: int
     weights: FloatArray | None = None
@@ -42,7 +42,7 @@ class Partition:
         return len(self.keys)
 
     def dense(self) -> FloatArray:
-        """The statistics as a full array `(n_users, n_statistics, n_actions)`."""
+        """Return the statistics as a dense array `(n_users, n_statistics, n_actions)`."""
         full = self.statistics if isinstance(self.statistics, np.ndarray) else (
             self.statistics.toarray()
         )  # fmt: skip
@@ -52,7 +52,7 @@ class Partition:
 class Totals(NamedTuple):
     """Sums over the whole log."""
 
-    statistics: FloatArray  # (R, n_actions, n_statistics); R = 1, or the bootstrap's replicates
+    statistics: FloatArray  # (R, n_actions, n_statistics); R = 1, or the bootstrap replicates
     squares: FloatArray  # (R, n_actions)
     n_users: FloatArray  # (R,)
     log_base: float
@@ -63,9 +63,9 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Prepare:
-    """Makes the partition of a bucket's users: what every pass over it reads.
+    """A callable that turns a bucket's log into the partition that every pass reads.
 
-    With `n_replicates` users have weights in so many bootstraps.
+    With `n_replicates`, every user gets that many bootstrap weights.
     """
 
     family: Family
@@ -94,7 +94,7 @@ class Prepare:
 
 @dataclass(frozen=True, eq=False)
 class TotalsPass:
-    """The first pass over a log: sums over all its users."""
+    """The first pass over a log, which sums statistics over all users."""
 
     prepare: Prepare
 
@@ -103,7 +103,7 @@ class TotalsPass:
 
 
 def totals(partition: Partition, family: Family) -> Totals:
-    """Sum a partition's statistics over its users: `summarise` of the first pass."""
+    """Sum a partition's statistics over its users; this is `summarise` of the first pass."""
     shape = (-1, family.n_statistics, partition.n_actions)
     if partition.weights is None:
         summed = np.asarray(partition.statistics.sum(axis=0)).reshape(shape)

@@ -1,9 +1,9 @@
 """Choose the reward family by the log probability of held-out rewards.
 
-Each family whose support holds all rewards learns from the same users, with its own number of
+Each family whose support contains all rewards learns from the same users, with its own number of
 states, and predicts the same held-out rewards. Rewards on a lattice (integers, half stars) are
-events of positive probability: a continuous family gets the probability of the reward's cell.
-Other rewards are compared by density. Gaussian models of transformed rewards are compared too, to
+compared by probability: a continuous family is given the probability of the reward's cell. Other
+rewards are compared by density. Gaussian models of transformed rewards are compared as well, to
 recommend a transform.
 """
 
@@ -34,7 +34,7 @@ from latentbandits.learning.transforms import (
 from latentbandits.models.checks import FloatArray
 
 MOST_USERS = 2_000
-"""Users, chosen by hash, that families are compared on."""
+"""The number of users, sampled by hash, on which families are compared."""
 
 _CLEAR = 2.0  # paired standard errors
 _STATES = (1, 2, 3, 5, 8)
@@ -42,13 +42,13 @@ _STATES = (1, 2, 3, 5, 8)
 
 @dataclass(frozen=True, eq=False)
 class Contender:
-    """A family, and how well it predicts held-out rewards."""
+    """A family and its log probability of held-out rewards."""
 
     rewards: Rewards
     transform: Transform | None
     n_states: int
     by_user: FloatArray  # (n_users,): log probability of each user's rewards
-    log_probability: float  # of a reward, in nats
+    log_probability: float  # mean log probability of a reward, in nats
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ class Contender:
 
 @dataclass(frozen=True, eq=False)
 class FamilyChoice:
-    """The chosen family, and why."""
+    """The chosen family, the reason for the choice, and the compared families."""
 
     rewards: Rewards
     reason: str
@@ -75,7 +75,7 @@ class FamilyChoice:
     warnings: tuple[str, ...] = ()
 
     def report(self) -> dict[str, Any]:
-        """Plain data for report.json."""
+        """Return the choice as plain data for report.json."""
         return {
             "chosen": self.rewards,
             "reason": self.reason,
@@ -95,18 +95,18 @@ def choose_family(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> FamilyChoice:
-    """Choose the family of the rewards, or judge the one that was `asked` for.
+    """Choose the family of the rewards, or compare the `asked` family with the others.
 
-    Rewards that are all 0 or 1 are Bernoulli. `asked` is kept, with a warning where another family
-    is better by more than two paired standard errors.
+    Rewards that are all 0 or 1 are Bernoulli. An `asked` family is always returned, with a warning
+    if another family is better by more than two paired standard errors.
     """
     rewards = summary_of(kept).rewards + summary_of(held_out).rewards
     if not rewards.outside["bernoulli"].n and asked in (None, "bernoulli"):
         return FamilyChoice("bernoulli", "all rewards are 0 or 1")
     if asked is not None:
-        make_family(asked, rewards)  # refused now if it cannot take the rewards
+        make_family(asked, rewards)  # raises LogError if rewards are outside the support
     if rewards.least == rewards.most:
-        return FamilyChoice(asked or "gaussian", "constant rewards tell no family from another")
+        return FamilyChoice(asked or "gaussian", "constant rewards do not distinguish families")
     bar = Silent() if progress is None else progress
     possible = _possible(rewards)
     transforms: list[Transform] = [t for t in TRANSFORMS if not rewards.outside[t].n]
@@ -180,7 +180,7 @@ def _contend(
 
 
 def _recommended(found: Sequence[Contender], best: Contender) -> Transform | None:
-    """The best transform, where it is clearly better than the best family without one."""
+    """Return the best transform if it is clearly better than every family without a transform."""
     others = [one for one in found if one.transform is not None]
     if not others:
         return None

@@ -1,4 +1,4 @@
-"""Passes over the log until the ELBO stops rising: all starts for a while, then the best."""
+"""Coordinate ascent on the ELBO: all starts take a few passes, then only the best continue."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from latentbandits.learning.engines.memory import engine_of
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 TOLERANCE = 1e-3
-"""Nats: a pass that gains less ends the climb."""
+"""ELBO gain of a pass, in nats, below which the ascent stops."""
 
 SMALLEST_SHARE = 0.005
-"""States with a smaller share of users are dropped."""
+"""Minimal share of users of a state; smaller states are dropped."""
 
-_BURN_IN = 15  # passes of every start before only the best go on
+_BURN_IN = 15  # passes of every start, before only the best continue
 _FINALISTS = 2
 _MAX_PASSES = 1_000
 
 
 class Problem(NamedTuple):
-    """A log on its engine, and what the first pass over it found."""
+    """A log on its engine, and the totals of the first pass over it."""
 
     family: Family
     engine: Engine
     prepare: Prepare
     totals: Totals
-    centre: FloatArray  # (A, ...): the pooled prior's mean of every action
+    centre: FloatArray  # (A, ...): the mean of the pooled prior for every action
 
     @classmethod
     def of(cls, family: Family, log: AnyLog, *, n_replicates: int = 0, seed: int = 0) -> Problem:
-        """Sum the log once; with `n_replicates`, users have weights in so many bootstraps."""
+        """Sum the log once; with `n_replicates`, give every user that many bootstrap weights."""
         engine, prepare = engine_of(log), Prepare(family, n_replicates, seed)
         found = engine.fold(TotalsPass(prepare), None)
         return cls(family, engine, prepare, found, family.centre(found.statistics.mean(axis=0)))
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
         return self.engine.fold(vb.MixturePass(self.prepare), vb.broadcast(self.family, mixture))
 
     def sample(self, size: int, seed: int) -> FloatArray:
-        """Statistics of `size` users chosen by hash, `(size, n_statistics, n_actions)`."""
+        """Return the statistics `(size, n_statistics, n_actions)` of users sampled by hash."""
         return Prepare(self.family)(self.engine.sample(size, seed)).dense()
 
     def elbo(self, mixture: Mixture, sums: vb.Sums) -> FloatArray:
@@ -58,18 +58,18 @@ class Problem(NamedTuple):
 
 
 class Climbed(NamedTuple):
-    """The end of a climb, and the ELBO of every pass."""
+    """The final mixtures of an ascent, and the best ELBO after every pass."""
 
     mixture: Mixture
     elbo: FloatArray  # (R,)
-    elbos: tuple[float, ...]  # of the best mixture so far, pass by pass
+    elbos: tuple[float, ...]  # of the best mixture so far, one per pass
     converged: bool
 
 
 def start_at(problem: Problem, means: FloatArray, shares: FloatArray) -> Mixture:
-    """Return the mixture of states with these `means` (S, A) and `shares` (S,) of users.
+    """Return a mixture whose states have the given `means` (S, A) and `shares` (S,) of users.
 
-    LogError if the family needs more than means.
+    Raise LogError if means do not determine the family's parameters.
     """
     family, totals = problem.family, problem.totals
     counting, _ = family.counts_and_sums
@@ -90,9 +90,9 @@ def climb(
     finalists: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Climbed:
-    """Repeat passes until none of the mixtures gains `tolerance`.
+    """Repeat passes until no mixture gains more than `tolerance`.
 
-    With `finalists`, all go on for a few passes and then only the so many best.
+    With `finalists`, all mixtures take a few passes and then only that many of the best continue.
     """
     current, before = start, np.full(len(start.strength), -np.inf)
     history: list[float] = []
@@ -123,11 +123,11 @@ def best_of(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Climbed:
-    """Return the mixture of the highest ELBO over starts: grouped users, and `extra`.
+    """Return the mixture with the highest ELBO over the starts: grouped users, and `extra`.
 
-    Mixtures that keep all their states come before those that lose one, whatever the ELBO: with
-    fewer states they are candidates for that number. Where none keeps all, states below half a
-    percent of the users are dropped, and the rest is climbed again.
+    A mixture that keeps all its states ranks above one that loses a state, whatever their ELBOs:
+    the latter is a candidate for a smaller number of states. If no mixture keeps all its states,
+    the states with less than half a percent of the users are dropped and the ascent is repeated.
     """
     starts = [] if extra is None else [extra]
     if n_starts:
@@ -153,19 +153,19 @@ def best_of(
 
 
 def _kept(mixture: Mixture) -> BoolArray:
-    """Mark the states whose share is large enough, `(R, S)`."""
+    """Mark the states whose share is large enough to keep, `(R, S)`."""
     least = min(SMALLEST_SHARE, 1 / mixture.shares.shape[1])
     kept: BoolArray = mixture.state_prior() >= least
     return kept
 
 
 def _best_first(mixture: Mixture, bound: FloatArray) -> IntArray:
-    """The R mixtures by falling ELBO; those that lose states come last."""
+    """Return the indices of the R mixtures by falling ELBO; mixtures that lose states come last."""
     order: IntArray = np.lexsort((-bound, ~_kept(mixture).all(axis=1)))
     return order
 
 
 def _by_share(mixture: Mixture) -> Mixture:
-    """One mixture with its states by falling share."""
+    """Return a single mixture with its states sorted by falling share."""
     order = np.argsort(-mixture.shares[0], kind="stable")
     return mixture._replace(phi=mixture.phi[:, order], shares=mixture.shares[:, order])

@@ -19,10 +19,10 @@ class Earlier(NamedTuple):
 
 
 def earlier_means(model: Any, catalogue: Catalogue | None, actions: Sequence[str]) -> Earlier:
-    """Return an earlier model's means of `actions`: the state's average where it has none.
+    """Return an earlier model's means for `actions`; a new action gets the state's average mean.
 
-    Where the model is one of transformed rewards, so are these means. Actions of a model without
-    a catalogue are called "0", "1", ...
+    If the model is of transformed rewards, the means are transformed too. The actions of a model
+    without a catalogue are called "0", "1", ...
 
     >>> from latentbandits import GaussianArms
     >>> earlier_means(GaussianArms([[0.2, 0.6]], noise=1.0), None, ["1", "new"]).means

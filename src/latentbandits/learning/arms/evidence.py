@@ -1,20 +1,21 @@
-"""The log evidence of a mixture, by which the number of states is chosen.
+"""The log evidence of a mixture, used to choose the number of states.
 
-The ELBO takes the users' states as independent of the parameters. Where states overlap it is too
-low, and the more so the more states there are: the true number loses to a smaller one. Laplace's
-method at the same maximum has the observed information I (Louis 1982) where the ELBO has that of
-labelled rewards:
+The ELBO treats the users' states as independent of the parameters. If states overlap, it is too
+low, and the gap grows with the number of states, so a smaller number of states would be chosen.
+Laplace's method at the same maximum uses the observed information I (Louis 1982); the ELBO uses
+the information of labelled rewards:
 
     log p(rewards) = ELBO + 1/2 log(det I_labelled / det I_observed) - centre
 
 The last term is the same correction for the mean m_a of the pooled prior, which is estimated from
-the same log. With a prior of its own worth one reward, and n[s, a] rewards of a state,
+the same log. With a prior on m_a worth one reward, and n[s, a] rewards of a state,
 
     centre = 1/2 sum_a d log(1 + sum_s kappa n[s, a] / (kappa + n[s, a])),
 
-d the free parameters of an action. Without it, one state would pay nothing for its means: they are
-the centre. Where states are told apart without doubt the first correction vanishes. The S! orders
-of the states are not counted: states that are all alike would gain by them.
+with d the number of free parameters of an action. Without this term a model of one state would pay
+no penalty for its means, because they equal m_a. If states do not overlap, the first correction
+vanishes. The S! permutations of the states are not counted, because that would reward states that
+are identical.
 """
 
 from __future__ import annotations

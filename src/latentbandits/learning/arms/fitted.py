@@ -1,9 +1,9 @@
-"""A fitted mixture and the model that is made of it: where a new user's parameters may lie.
+"""A fitted mixture, and the model made from it with its prior for a new user's parameters.
 
-The prior of the model's mean rewards has two parts, which add as variances: the estimation error
-of a state's mean (`information`), and the variation of users within a state. The second is a
-strength nu in rewards: users' parameters have the family's prior around the state's, worth nu
-rewards; infinity is no variation.
+The prior variance of the model's mean rewards is the sum of two parts: the estimation error of a
+state's mean (`information`), and the variation of users within a state. The second part is given by
+a strength nu in rewards: users' parameters have the family's prior around the state's, worth nu
+rewards. An infinite nu means no variation.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from latentbandits.models.checks import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class FittedArms:
-    """One mixture (R = 1), states by falling share, with both parts of its uncertainty."""
+    """One mixture (R = 1), states sorted by falling share, with both parts of its uncertainty."""
 
     family: Family
     mixture: Mixture
     elbo: float
-    log_evidence: float  # the ELBO without what it loses where states overlap (`evidence`)
+    log_evidence: float  # the ELBO corrected for overlapping states (`evidence`)
     estimation: FloatArray  # (S, A): variance of the estimate of each mean reward
-    strength: float = inf  # nu: rewards that the variation within a state is worth
+    strength: float = inf  # nu: strength, in rewards, of the prior for the variation within a state
 
     @property
     def within(self) -> FloatArray:
@@ -45,7 +45,7 @@ class FittedArms:
         return self.family.moments(self.mixture.phi[0])[0]
 
     def model(self) -> ArmsModel:
-        """The family's own model, whose prior has both parts."""
+        """Return the family's model, with both parts in its prior variance."""
         variance = self.estimation + self.within
         shares = self.mixture.state_prior()[0]
         return self.family.model(self.mixture.phi[0], variance, shares, self.mixture.noise[0])
@@ -54,14 +54,14 @@ class FittedArms:
         return replace(self, strength=strength)
 
     def widened(self, variance: FloatArray) -> FittedArms:
-        """The same with an estimation error of at least this `variance` (S, A)."""
+        """Return a copy whose estimation variance is at least `variance` (S, A)."""
         return replace(self, estimation=np.maximum(self.estimation, variance))
 
 
 def finish(problem: Problem, climbed: Climbed, *, most_users: int = MOST_USERS) -> FittedArms:
     """Measure the estimation error and the evidence of a climbed mixture.
 
-    What unknown labels cost is measured on `most_users` users at most.
+    The loss of information from unknown labels is measured on at most `most_users` users.
     """
     mixture = climbed.mixture
     elbo = float(climbed.elbo[0])

@@ -1,14 +1,14 @@
 """Standard errors of the means of a mixture: the observed information of Louis (1982).
 
-The ELBO's own posterior takes the users' states as independent of the parameters, and is too
-narrow where states overlap. The observed information of the marginal likelihood is what labelled
-rewards would tell, less what unknown labels cost. In the natural parameter lambda[s, a] of a mean
+The posterior of the ELBO treats the users' states as independent of the parameters, and is too
+narrow if states overlap. The observed information of the marginal likelihood is the information of
+labelled rewards minus the loss from unknown labels. In the natural parameter lambda[s, a] of a mean
 mu[s, a] (d mu / d lambda = V, the variance of a reward) a user's score is
 
     h[u, s, a] = sum of rewards - count x mu[s, a],
 
 the complete information is the expected count times V, and the loss is the covariance of h over
-the user's state. The states' shares enter as log odds. Variances come back as V^2 Var(lambda).
+the user's state. The states' shares enter as log odds. Returned variances are V^2 Var(lambda).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import FloatArray
 
 MOST_MEANS = 1_500
-"""States times actions up to which the whole matrix is made; beyond, a block for each action."""
+"""Largest number of states times actions for the full matrix; above it, one block per action."""
 
 MOST_USERS = 20_000
-"""Users, chosen by hash, that the loss is measured on; it is scaled to all."""
+"""The number of users, sampled by hash, on which the loss is measured and then scaled to all."""
 
-_BLOCK = 2**23  # scores of users that are held at once
-_LEAST = 1e-2  # of the complete information: what is never lost
+_BLOCK = 2**23  # user scores held in memory at once
+_LEAST = 1e-2  # fraction of the complete information that is kept in every direction
 
 
 class Parameters(NamedTuple):
-    """The inputs of a pass: the mixture's broadcast, the means and the shares."""
+    """The inputs of a pass: the mixture's broadcast, the means, and the shares."""
 
     current: vb.Broadcast
     means: FloatArray  # (S, A), in the units of the statistics
@@ -46,21 +46,21 @@ class Parameters(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Information that unknown labels cost; sums over users."""
+    """The information lost because labels are unknown, summed over users."""
 
-    matrix: FloatArray  # (S A + S - 1, the same); or (A, S, S), a block for each action
+    matrix: FloatArray  # (S A + S - 1, S A + S - 1); or (A, S, S), one block per action
 
     def __add__(self, other: Loss) -> Loss:  # type: ignore[override]
         return Loss(self.matrix + other.matrix)
 
 
 class Observed(NamedTuple):
-    """The information that a log with unknown labels has about a mixture."""
+    """The information about a mixture in a log with unknown labels."""
 
-    variance: FloatArray  # (S, A): of the estimate of every mean reward, in squared rewards
+    variance: FloatArray  # (S, A): variance of each mean reward's estimate, in squared rewards
     missing: float  # half the log of det(complete information) / det(observed information)
-    counts: FloatArray  # (S, A): rewards of each state
-    strength: FloatArray  # (A,): rewards that the pooled prior is worth
+    counts: FloatArray  # (S, A): expected number of rewards in each state
+    strength: FloatArray  # (A,): strength of the pooled prior, in rewards
 
 
 def observed(
@@ -68,7 +68,7 @@ def observed(
 ) -> Observed:
     """Measure the observed information of one mixture (R = 1).
 
-    The loss is measured on `most_users` users, chosen by hash, and scaled to all.
+    The loss is measured on `most_users` users, sampled by hash, and scaled to all users.
     """
     family = problem.family
     phi, noise = mixture.phi[0], mixture.noise[0]
@@ -91,7 +91,7 @@ def observed(
     spread, missing = (
         _by_action(complete, matrix) if blocks else _whole(complete, matrix, shares, n_users)
     )
-    # The pooled prior's mean is itself estimated, from all rewards of the action.
+    # The mean of the pooled prior is itself estimated from all rewards of the action.
     worth = variance / prior_variance
     weight = worth / (counts + worth)
     pooled = weight**2 * variance / np.maximum(counts.sum(axis=0), 1.0)
@@ -101,7 +101,7 @@ def observed(
 
 @dataclass(frozen=True, eq=False)
 class LossPass:
-    """A pass that sums the loss over users, or over those with the keys `chosen`."""
+    """A pass that sums the loss over all users, or over the users whose keys are `chosen`."""
 
     prepare: Prepare
     blocks: bool
@@ -150,7 +150,10 @@ def _shape(means: FloatArray, blocks: bool) -> tuple[int, ...]:
 def _covariance(
     taken: FloatArray, scores: FloatArray, weighted: FloatArray, shares: FloatArray
 ) -> FloatArray:
-    """E[h h'] - E[h] E[h]' over the users' states, summed; h of the means, then of the shares."""
+    """Return E[h h'] - E[h] E[h]' over the users' states, summed over users.
+
+    h holds the scores of the means, then the scores of the shares.
+    """
     n, n_states, n_actions = scores.shape
     n_means = n_states * n_actions
     size = n_means + n_states - 1
@@ -173,9 +176,9 @@ def _covariance(
 def _whole(
     complete: FloatArray, loss: FloatArray, shares: FloatArray, n_users: int
 ) -> tuple[FloatArray, float]:
-    """Var(lambda) from the inverse of the information, `(S, A)`, and what is missing.
+    """Return Var(lambda) `(S, A)` from the inverse information, and `Observed.missing`.
 
-    Directions that unknown labels leave without information keep a part of the complete one.
+    In directions where unknown labels leave no information, a part of the complete one is kept.
     """
     n_means, free = complete.size, len(shares) - 1
     information = -loss
@@ -190,13 +193,13 @@ def _whole(
     left = np.maximum(values, _LEAST)
     inverse = (vectors**2 / left).sum(axis=1)
     spread: FloatArray = (inverse * scale**2)[:n_means].reshape(complete.shape)
-    # det(diag(p) - p p') = the product of all shares, that of the last state included.
+    # det(diag(p) - p p') is the product of all shares, including the last state's.
     of_shares = float(np.log(shares).sum() - np.log(odds * (1 - odds)).sum())
     return spread, 0.5 * (of_shares - float(np.log(left).sum()))
 
 
 def _by_action(complete: FloatArray, loss: FloatArray) -> tuple[FloatArray, float]:
-    """Var(lambda) with the actions taken as independent, `(S, A)`, and what is missing."""
+    """Return Var(lambda) `(S, A)` with actions treated as independent, and `Observed.missing`."""
     scale = complete.T**-0.5  # (A, S)
     lost = loss * scale[:, :, None] * scale[:, None, :]
     values, vectors = np.linalg.eigh(np.eye(lost.shape[1]) - lost)

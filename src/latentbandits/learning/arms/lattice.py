@@ -1,4 +1,4 @@
-"""Rewards that repeat: the cell of the real line that each of them stands for."""
+"""The cell of the real line around each reward, for rewards on a lattice or with few values."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from latentbandits.models.checks import FloatArray
 
 STEPS = (100.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01)
-"""Steps of lattices that rewards may lie on."""
+"""Steps of the lattices that are tried."""
 
 _FEW_VALUES = 20
 
 
 class Cells(NamedTuple):
-    """The intervals [r - below(r), r + above(r)]: of a lattice's step, or halfway to neighbours."""
+    """The intervals [r - below(r), r + above(r)]: one lattice step, or halfway to neighbours."""
 
     step: float | None
-    values: FloatArray  # the different rewards, where there is no lattice
+    values: FloatArray  # the distinct rewards, used if there is no lattice
 
     def edges(self, rewards: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper edges of every reward's cell."""
+        """Return the lower and upper edges of every reward's cell."""
         if self.step is not None:
             return rewards - self.step / 2, rewards + self.step / 2
         middles = (self.values[1:] + self.values[:-1]) / 2
@@ -44,7 +44,7 @@ def cells_of(rewards: FloatArray) -> Cells | None:
 
 
 def cells_of_values(values: FloatArray, distances: FloatArray) -> Cells | None:
-    """The same from the different rewards and their `off_lattice` distances."""
+    """Return the cells, given the distinct rewards and their `off_lattice` distances."""
     for step, distance in zip(STEPS, distances, strict=True):
         if distance < 1e-6:
             return Cells(step, values)
@@ -52,7 +52,7 @@ def cells_of_values(values: FloatArray, distances: FloatArray) -> Cells | None:
 
 
 def off_lattice(values: FloatArray) -> FloatArray:
-    """The largest distance of `values` from the multiples of each of `STEPS`, in steps."""
+    """Return the largest distance of `values` from the multiples of each of `STEPS`, in steps."""
     units = values / np.array(STEPS)[:, None]
     distances: FloatArray = np.abs(units - np.round(units)).max(axis=1)
     return distances

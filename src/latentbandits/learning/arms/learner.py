@@ -1,4 +1,4 @@
-"""From a log to a model of arms: number of states, noise and variation within states chosen."""
+"""The learner of arms; it chooses the number of states, the noise and within-state variation."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ STATES = tuple(range(1, 11))
 """Numbers of states that `auto` tries, until the log evidence falls."""
 
 STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, inf)
-"""Rewards that the variation of users within a state may be worth."""
+"""Candidate strengths, in rewards, of the prior for users' variation within a state."""
 
 LARGEST = 5_000
-"""States times actions of a model of arms."""
+"""The largest number of states times actions of a model of arms."""
 
 LARGE = 10_000_000
 LARGE_TOLERANCE = 1e-6
-"""From more than LARGE rewards, a pass that gains fewer nats per user ends the climb."""
+"""For logs of more than LARGE rewards: ELBO gain per user, in nats, below which ascent stops."""
 
-_PATIENCE = 2  # numbers of states in a row that do not raise the evidence, before the search ends
-_FEW_USERS = 4_000  # on which the evidence of a number of states is measured
-_CLEAR = 2.0  # paired standard errors by which a choice must be better to be taken
+_PATIENCE = 2  # numbers of states in a row that do not raise the evidence before the search ends
+_FEW_USERS = 4_000  # number of users on which the evidence of a number of states is measured
+_CLEAR = 2.0  # paired standard errors by which an alternative must be better to be chosen
 
 
 @dataclass(frozen=True, eq=False)
 class ArmsLearner:
-    """A mixture over users of conjugate arms, by variational Bayes (`mixture`).
+    """A mixture over users of conjugate arms, fitted by variational Bayes (`mixture`).
 
-    `by_action` (a noise for each action of Gaussian rewards) and `strength` (of the variation
-    within states), where None, are chosen by held-out evidence. An `earlier` model is one of the
-    starts of the fits with as many states.
+    `by_action` (one noise per action of Gaussian rewards) and `strength` (of the variation within
+    states) are chosen by held-out evidence if they are None. An `earlier` model is one of the
+    starts of every fit with the same number of states.
     """
 
     family: Family = field(default_factory=Gaussian)
@@ -78,10 +78,10 @@ class ArmsLearner:
         seed: int,
         progress: Progress,
     ) -> Selection:
-        """Fit every number of states to the users kept, and choose by log evidence.
+        """Fit every number of states to the `kept` users, and choose by log evidence.
 
-        A choice whose held-out evidence is more than two paired standard errors below the best is
-        vetoed. `states` None tries 1, 2, ... until the log evidence falls.
+        A number of states is rejected if its held-out evidence is more than two paired standard
+        errors below the best. If `states` is None, 1, 2, ... are tried until log evidence falls.
         """
         wanted = STATES if states is None else tuple(states)
         progress.start("choosing the number of states", len(wanted))
@@ -102,9 +102,9 @@ class ArmsLearner:
         return Selection(learner, tuple(rows), chosen, learned, judged)
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
-        """The highest log evidence among those that held-out evidence does not veto.
+        """Return the candidate of highest log evidence that held-out evidence does not reject.
 
-        Of those that it does not tell apart, the fewest states.
+        Among candidates whose log evidence is about equal, the one with the fewest states wins.
         """
         fitted = [row for row in rows if row.evidence is not None]
         left = [row for row in fitted if not vetoed(row, fitted, _CLEAR)]
@@ -114,7 +114,7 @@ class ArmsLearner:
         )
 
     def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
-        """Learn from `log`; the fit behind `chosen` is one of the starts."""
+        """Learn from `log`, with the fit of `chosen` as one of the starts."""
         log = engine_of(log)
         check_size(log, chosen.n_states)
         problem = self._problem(log)
@@ -143,7 +143,7 @@ class ArmsLearner:
             yield Replicate(means, found.state_prior()[i], counts[i].round().astype(np.int64))
 
     def widened(self, learned: Learned, found: Disagreement) -> Learned:
-        """The model with an estimation error of at least what the replicates disagree on."""
+        """Return the model with an estimation variance of at least that between the replicates."""
         fitted = learned.fitted
         assert isinstance(fitted, FittedArms)
         wide = fitted.widened(found.variance())
@@ -191,7 +191,7 @@ class ArmsLearner:
     ) -> Climbed:
         n_starts = self.n_starts if start is None else 2
         tolerance = TOLERANCE
-        if log.n_events > LARGE:  # a start that was chosen on many users is near the end
+        if log.n_events > LARGE:  # a start chosen on many users is already close to the maximum
             n_starts = 0 if start is not None else n_starts
             tolerance = LARGE_TOLERANCE * log.n_users
         if self.method == "spectral":
@@ -200,7 +200,7 @@ class ArmsLearner:
             start, n_starts = spectral_start(problem, log, n_states, seed), 0
         starts = [] if start is None else [start]
         if self.earlier is not None and len(self.earlier.shares) == n_states:
-            with suppress(LogError):  # the family needs more than means
+            with suppress(LogError):  # means do not determine the family's parameters
                 starts.append(start_at(problem, self.earlier.means, self.earlier.shares))
         extra = joined(*starts) if starts else None
         return best_of(
@@ -244,12 +244,12 @@ class ArmsLearner:
 
 
 def clearly_better(one: HeldOut, other: HeldOut) -> bool:
-    """Whether the evidence of users is higher by more than two paired standard errors."""
+    """Return whether the evidence of users is higher by more than two paired standard errors."""
     return clearly_below(other.by_user(), one.by_user(), _CLEAR)
 
 
 def check_size(log: AnyLog, n_states: int) -> None:
-    """LogError where a log is too small, or a model too large, for so many states."""
+    """Raise LogError if a log is too small, or a model too large, for `n_states` states."""
     positive_count("states", n_states)
     if n_states > log.n_users:
         raise LogError(
@@ -268,7 +268,7 @@ def _height(row: Candidate) -> float:
 
 
 def _past(rows: Sequence[Candidate]) -> bool:
-    """Whether the last few numbers of states did not raise the log evidence."""
+    """Return whether the last few numbers of states did not raise the log evidence."""
     heights = [_height(row) for row in rows]
     best = next(i for i, one in enumerate(heights) if one >= max(heights) - LEAST_NATS)
     return len(heights) - 1 - best >= _PATIENCE

@@ -1,18 +1,18 @@
 """A mixture over users of conjugate arms, by variational Bayes (Bishop 2006, section 10.2).
 
 Every user has one hidden state s ~ pi, pi ~ Dirichlet(1), and all their rewards for action a come
-from p(r | theta[s, a]). theta[s, a] has a pooled prior: its mean is the action's over all users,
-its strength kappa is shared. With N[u, a] a user's statistics and q(theta) of hyperparameters phi,
+from p(r | theta[s, a]). theta[s, a] has a pooled prior: its mean is the action's mean over all
+users, and its strength kappa is shared. With N[u, a] a user's statistics and phi the
+hyperparameters of q(theta),
 
     log r[u, s] = E[log pi_s] + sum_a N[u, a] . E[eta(theta[s, a])] - normaliser_u
     phi[s, a] = phi0[a] + sum_u r[u, s] N[u, a],        w[s] = 1 + sum_u r[u, s]
     ELBO = sum_u normaliser_u - sum_{s, a} KL(q(theta) || prior) - KL(Dirichlet(w) || Dirichlet(1))
 
-A pass is `summarise` of every partition, sums that add, and one `step`. The ELBO never falls:
-each step raises it in q(theta) and q(pi), then in the noise, then in kappa.
+A pass calls `summarise` on every partition, adds the sums, and takes one `step`. The ELBO never
+falls: each step raises it in q(theta) and q(pi), then in the noise, then in kappa.
 
-Several mixtures are fitted side by side: starts, or the replicates of a bootstrap. Theirs is the
-leading axis R.
+Several mixtures are fitted at once: starts, or bootstrap replicates. They form the leading axis R.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from latentbandits.learning.arms.families.family import STRENGTHS, Family
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics import dirichlet
 
-_LOG_STRENGTH_STEP = 2.0  # the most that log kappa moves in a step
+_LOG_STRENGTH_STEP = 2.0  # largest change of log kappa in a step
 
 
 class Mixture(NamedTuple):
-    """q(theta) and q(pi) of R mixtures, and the parameters that are points."""
+    """q(theta) and q(pi) of R mixtures, and their point estimates (strength and noise)."""
 
     phi: FloatArray  # (R, S, A, K): hyperparameters of q(theta)
-    shares: FloatArray  # (R, S): w, those of q(pi)
+    shares: FloatArray  # (R, S): w, the parameters of q(pi)
     strength: FloatArray  # (R,): kappa
-    noise: FloatArray  # (R, A): variances of rewards; ones for families that have none
+    noise: FloatArray  # (R, A): variances of rewards; ones for families without noise
 
     def take(self, chosen: IntArray) -> Mixture:
-        """The chosen ones of the R mixtures."""
+        """Return the mixtures with the indices `chosen`."""
         return Mixture(*(part[chosen] for part in self))
 
     def state_prior(self) -> FloatArray:
-        """E[pi], `(R, S)`."""
+        """Return E[pi], `(R, S)`."""
         prior: FloatArray = self.shares / self.shares.sum(axis=1, keepdims=True)
         return prior
 
 
 class Broadcast(NamedTuple):
-    """The parameters that a pass needs: small, and the same for every partition."""
+    """The parameters that a pass needs; they are small, and the same for every partition."""
 
-    log_shares: FloatArray  # (R, S): E[log pi]; (n_users, R, S): with a gate, of each user
+    log_shares: FloatArray  # (R, S): E[log pi]; with a gate (n_users, R, S), one per user
     coefficients: FloatArray  # (K * A, R * S): E[eta], in the order of a partition's columns
 
 
 class Sums(NamedTuple):
-    """The sums that a pass returns; those of partitions add."""
+    """The sums that a pass returns; the sums of partitions are added."""
 
-    statistics: FloatArray  # (R, S, A, K): of the users, weighted by their responsibilities
-    shares: FloatArray  # (R, S): users in each state
+    statistics: FloatArray  # (R, S, A, K): users' statistics, weighted by responsibility
+    shares: FloatArray  # (R, S): expected number of users in each state
     log_normaliser: FloatArray  # (R,)
 
     def __add__(self, other: Sums) -> Sums:  # type: ignore[override]
@@ -67,7 +67,7 @@ class Sums(NamedTuple):
 
 
 def broadcast(family: Family, mixture: Mixture) -> Broadcast:
-    """Return what `summarise` needs to know of a mixture."""
+    """Return the parameters of a mixture that `summarise` needs."""
     coefficients = family.coefficients(mixture.phi, mixture.noise)
     columns = coefficients.transpose(3, 2, 0, 1)  # (K, A, R, S)
     n_columns = columns.shape[0] * columns.shape[1]
@@ -76,7 +76,7 @@ def broadcast(family: Family, mixture: Mixture) -> Broadcast:
 
 
 def responsibilities(partition: Partition, current: Broadcast) -> tuple[FloatArray, FloatArray]:
-    """P(s | the user's rewards), `(n_users, R, S)`, and log normalisers `(n_users, R)`."""
+    """Return P(s | the user's rewards) `(n_users, R, S)` and log normalisers `(n_users, R)`."""
     weights = partition.statistics @ current.coefficients
     weights = weights.reshape(partition.n_users, *current.log_shares.shape[-2:])
     weights += current.log_shares
@@ -90,12 +90,12 @@ def responsibilities(partition: Partition, current: Broadcast) -> tuple[FloatArr
 
 
 def summarise(partition: Partition, current: Broadcast) -> Sums:
-    """Sum the statistics of a partition's users by their responsibilities: the E step."""
+    """Sum the statistics of a partition's users, weighted by responsibility: the E step."""
     return weighted_sums(partition, *responsibilities(partition, current))
 
 
 def weighted_sums(partition: Partition, taken: FloatArray, log_normaliser: FloatArray) -> Sums:
-    """Sum the statistics of a partition's users by responsibilities `taken` (n_users, R, S)."""
+    """Sum the statistics of a partition's users, weighted by `taken` (n_users, R, S)."""
     if partition.weights is not None:
         taken *= partition.weights[:, :, None]
         log_normaliser = log_normaliser * partition.weights
@@ -110,7 +110,7 @@ def weighted_sums(partition: Partition, taken: FloatArray, log_normaliser: Float
 
 @dataclass(frozen=True, eq=False)
 class MixturePass:
-    """A pass of the climb over a log."""
+    """A pass of the ascent over a log."""
 
     prepare: Prepare
 
@@ -121,7 +121,7 @@ class MixturePass:
 def step(
     family: Family, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
 ) -> Mixture:
-    """Return the mixture that raises the ELBO given the sums of a pass over the current one."""
+    """Return the mixture that maximises the ELBO given the sums of a pass over the current one."""
     prior = family.prior(centre, mixture.strength)
     phi = family.posterior(prior, sums.statistics, mixture.noise)
     noise = family.update_noise(phi, sums.statistics, totals.squares, mixture.noise)
@@ -132,7 +132,7 @@ def step(
 def elbo(
     family: Family, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
 ) -> FloatArray:
-    """The evidence lower bound of a mixture, `(R,)`; `sums` are those of a pass over it."""
+    """Return the evidence lower bound `(R,)`; `sums` come from a pass over the same mixture."""
     bound = bound_of_arms(family, mixture, sums, totals, centre)
     return bound - _dirichlet_divergence(mixture.shares)
 
@@ -140,7 +140,7 @@ def elbo(
 def bound_of_arms(
     family: Family, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
 ) -> FloatArray:
-    """The ELBO without the divergence of the shares, `(R,)`."""
+    """Return the ELBO without the divergence of the shares, `(R,)`."""
     counts = totals.statistics @ family.counts_and_sums[0]
     bound = sums.log_normaliser + totals.log_base
     bound = bound + family.log_constant(counts, totals.squares, mixture.noise)
@@ -176,7 +176,7 @@ def _expected_log_shares(w: FloatArray) -> FloatArray:
 
 
 def _dirichlet_divergence(w: FloatArray) -> FloatArray:
-    """KL(Dirichlet(w) || Dirichlet(1)), `(R,)`."""
+    """Return KL(Dirichlet(w) || Dirichlet(1)), `(R,)`."""
     gain = ((w - 1) * _expected_log_shares(w)).sum(axis=-1)
     divergence: FloatArray = (
         gain - dirichlet.log_normaliser(w) + dirichlet.log_normaliser(np.ones_like(w))

@@ -1,9 +1,9 @@
-"""Held-out rewards of arms, predicted one by one: all events of all users in one computation.
+"""One-step-ahead predictions of held-out rewards of arms, for all events of all users at once.
 
-Before every reward the model states its predictive distribution given the user's earlier ones:
-a mixture over states, each state weighted by the evidence so far. What a user's earlier rewards
-for the same action add up to is a cumulative sum over the events of the pair, so no loop over
-rounds is needed.
+Before every reward, the predictive distribution given the user's earlier rewards is computed: a
+mixture over states, with each state weighted by its evidence so far. The sufficient statistics of
+a user's earlier rewards for the same action are cumulative sums over the events of the pair, so no
+loop over rounds is needed.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Tails = tuple[FloatArray, FloatArray, FloatArray | None]
 
 
 class Predicted(NamedTuple):
-    """One entry per judged event of a log, in the order of the log."""
+    """Predictions with one entry per judged event of a log, in the order of the log."""
 
-    log_density: FloatArray  # of the reward given the user's earlier ones
+    log_density: FloatArray  # log predictive density of the reward given the user's earlier ones
     mean: FloatArray  # predictive mean
     below: FloatArray  # predictive P(reward < r)
     up_to: FloatArray  # predictive P(reward <= r)
-    log_cell: FloatArray | None  # log probability of the reward's cell, where there are cells
+    log_cell: FloatArray | None  # log probability of the reward's cell, if there are cells
 
 
 class ByState(NamedTuple):
-    """The same given each state, `(n, n_states)`; `variance` is that of the mean reward."""
+    """Predictions given each state, `(n, n_states)`; `variance` is that of the mean reward."""
 
     log_density: FloatArray
     mean: FloatArray
@@ -59,9 +59,9 @@ def predict(
 ) -> Predicted:
     """Predict every reward of `log` (n events) under `model`.
 
-    With `edges`, lower and upper ones of each reward's cell, `log_cell` is the cell's probability;
-    for discrete families that of the reward itself. `moments(mean, variance, action)` turns the
-    mean and variance of a mean reward into a prediction, where it is not the mean itself.
+    With `edges`, the lower and upper edges of each reward's cell, `log_cell` is the log probability
+    of the cell; for discrete families, of the reward itself. `moments(mean, variance, action)` maps
+    the mean and variance of a mean reward to a prediction; by default the prediction is the mean.
     """
     by_state = _by_state(model, log, edges)
     weights = _weights(model, log, by_state.log_density)
@@ -87,7 +87,7 @@ def predict(
 
 
 def _weights(model: GaussianArms | ConjugateArms, log: Log, log_density: FloatArray) -> FloatArray:
-    """Log P(s | the user's earlier rewards) before every event, `(n, n_states)`."""
+    """Return log P(s | the user's earlier rewards) before every event, `(n, n_states)`."""
     summed = np.cumsum(log_density, axis=0)
     before = summed - log_density
     start = before[log.starts[log.users]]
@@ -132,7 +132,7 @@ def log_density_by_state(
 
 
 def _earlier(log: Log, values: FloatArray) -> FloatArray:
-    """Sums of `values` (n, K) over the earlier events of the same user and action."""
+    """Return the sums of `values` (n, K) over the earlier events of the same user and action."""
     pair = log.users * log.n_actions + log.actions
     order = np.argsort(pair, kind="stable")
     own = values[order]
@@ -146,7 +146,7 @@ def _earlier(log: Log, values: FloatArray) -> FloatArray:
 
 def _gaussian(model: GaussianArms, log: Log, edges: Edges | None) -> ByState:
     rewards = np.asarray(log.rewards)
-    shift = rewards.mean()  # sums of small numbers keep their digits
+    shift = rewards.mean()  # centred sums lose fewer digits
     values = np.stack([np.ones(len(rewards)), rewards - shift], axis=1)
     count, total = (column[:, None] for column in _earlier(log, values).T)
     prior_mean = model.means[:, log.actions].T - shift
@@ -174,7 +174,7 @@ def _symmetric(
     deviation: FloatArray,
     edges: Edges | None,
 ) -> Tails:
-    """Tails of a symmetric location-scale family; a cell is a difference in its nearer tail."""
+    """Return the tails of a symmetric location-scale family, using the nearer tail for cells."""
     up_to = distribution((rewards - mean) / deviation)
     if edges is None:
         return up_to, up_to, None

@@ -1,8 +1,8 @@
-"""Starting points of the variational mixture: groups of users that lie far apart.
+"""Starting points of the variational mixture: clusters of users that lie far apart.
 
-A user's mean rewards, shrunk to the action's mean, are noisy where rewards are sparse. Their
-leading principal components are not: users are grouped in those, by k-means++ and a few steps of
-k-means, and each group's summed statistics are a start.
+A user's mean rewards, shrunk to the action's mean, are noisy if rewards are sparse; their leading
+principal components are less noisy. Users are clustered in those by k-means++ and a few steps of
+k-means, and the summed statistics of the clusters are a start.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.models.checks import FloatArray, IntArray
 
 SAMPLE = 4_000
-"""Users that starts are made from."""
+"""The number of users from which starts are made."""
 
 _LLOYD = 5
-_FIRST_STRENGTH = 20.0  # of the pooled prior, in rewards; the climb finds its own
+_FIRST_STRENGTH = 20.0  # of the pooled prior, in rewards; the ascent updates it
 
 
 def grouped_starts(
@@ -30,14 +30,14 @@ def grouped_starts(
     n_starts: int,
     rng: np.random.Generator,
 ) -> Mixture:
-    """Return `n_starts` mixtures of `n_states` states, from the `sample` (n, K, A) of users."""
+    """Return `n_starts` mixtures of `n_states` states, made from a `sample` (n, K, A) of users."""
     points = _points(family, sample, totals)
     n_users, n_actions = float(totals.n_users[0]), totals.statistics.shape[1]
     shape = (n_starts, n_states, family.n_statistics, n_actions)
     sums, shares = np.zeros(shape), np.zeros((n_starts, n_states))
     components = _principal(points, min(n_states + 1, points.shape[1], len(points)))
     for i in range(n_starts):
-        # Half of the starts see fewer components, which hides what is only noise.
+        # Half of the starts use fewer components, to leave out noise.
         n_components = max(1, n_states - 1) if i % 2 == 0 else components.shape[1]
         group = _groups(components[:, :n_components], n_states, rng)
         for s in range(n_states):
@@ -51,12 +51,12 @@ def grouped_starts(
 
 
 def joined(*mixtures: Mixture) -> Mixture:
-    """Return mixtures of equally many states side by side."""
+    """Join mixtures with the same number of states along the axis R."""
     return Mixture(*(np.concatenate(parts) for parts in zip(*mixtures, strict=True)))
 
 
 def _points(family: Family, sample: FloatArray, totals: Totals) -> FloatArray:
-    """Users' mean rewards less the action's, in units of their deviation, shrunk: `(n, A)`."""
+    """Return users' centred mean rewards, divided by their deviation and shrunk, `(n, A)`."""
     counting, paying = family.counts_and_sums
     counts = np.einsum("nka,k->na", sample, counting)
     sums = np.einsum("nka,k->na", sample, paying)
@@ -70,7 +70,7 @@ def _points(family: Family, sample: FloatArray, totals: Totals) -> FloatArray:
 
 
 def _principal(points: FloatArray, n: int) -> FloatArray:
-    """The users' coordinates along the `n` directions in which they differ most."""
+    """Return the users' coordinates along the `n` leading principal components."""
     centred = points - points.mean(axis=0)
     _, vectors = np.linalg.eigh(centred.T @ centred)
     coordinates: FloatArray = centred @ vectors[:, ::-1][:, :n]
@@ -78,7 +78,7 @@ def _principal(points: FloatArray, n: int) -> FloatArray:
 
 
 def _groups(points: FloatArray, n_states: int, rng: np.random.Generator) -> IntArray:
-    """k-means++ seeds (Arthur & Vassilvitskii 2007), then a few steps of k-means."""
+    """Cluster by k-means++ seeds (Arthur & Vassilvitskii 2007), then a few steps of k-means."""
     chosen = [int(rng.integers(len(points)))]
     distance = ((points - points[chosen[0]]) ** 2).sum(axis=1)
     while len(chosen) < n_states:

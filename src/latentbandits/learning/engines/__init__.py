@@ -1,1 +1,1 @@
-"""Engines that sum a log: in memory, out of core, or on Spark. Learning is a fold over users."""
+"""Engines that fold learners over the users of a log: in memory, out of core, or on Spark."""

@@ -1,4 +1,4 @@
-"""A log in buckets of users: all that learners know of it."""
+"""The engine interface: a log in buckets of users, and folds over it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from latentbandits.models.checks import IntArray
 
 
 class Engine(ABC):
-    """Holds a log and folds learners over its users; `changes` are applied to every partition."""
+    """A log over whose users learners are folded; `changes` are applied to every partition."""
 
     name: ClassVar[str]
     action_ids: tuple[str, ...]
@@ -26,11 +26,11 @@ class Engine(ABC):
 
     @abstractmethod
     def fold(self, summariser: Summariser[Parameters, Sums], parameters: Parameters) -> Sums:
-        """Return the sums of `summariser` over all buckets that have users."""
+        """Return the sums of `summariser` over all nonempty buckets."""
 
     @abstractmethod
     def mapped(self, change: Change) -> Engine:
-        """Return the same log with every partition changed."""
+        """Return the same log with `change` applied to every partition."""
 
     @property
     def n_actions(self) -> int:
@@ -38,7 +38,7 @@ class Engine(ABC):
 
     @cached_property
     def summary(self) -> LogSummary:
-        """Sizes of the log, and its rewards by action."""
+        """The sizes of the log, and its rewards by action."""
         return self.fold(LogSummariser(), None)
 
     @property
@@ -55,7 +55,7 @@ class Engine(ABC):
         return self.summary.action_counts
 
     def chosen_keys(self, size: int, seed: int) -> Keys:
-        """Return the keys of `size` users chosen by hash, ascending; all where there are fewer."""
+        """Return the keys of `size` users sampled by hash, ascending; all if there are fewer."""
         return self.fold(Smallest(size, seed, SAMPLE), None).keys()
 
     def users(self, keys: Keys) -> Log:
@@ -64,17 +64,17 @@ class Engine(ABC):
         return taken.log(self.action_ids)
 
     def sample(self, size: int, seed: int) -> Log:
-        """Load `size` users chosen by hash; all where there are fewer."""
+        """Load `size` users sampled by hash; all if there are fewer."""
         return self.users(self.chosen_keys(size, seed))
 
     def split(self, n_held_out: int, seed: int) -> tuple[Engine, Log]:
-        """Return the log of the users who are kept, and of `n_held_out` users chosen by hash."""
+        """Return the log without `n_held_out` users sampled by hash, and the log of those users."""
         keys = self.fold(Smallest(n_held_out, seed, HOLD_OUT), None).keys()
         return self.mapped(Without(keys)), self.users(keys)
 
 
 AnyLog: TypeAlias = Log | Engine
-"""A log in memory as it was read, or on an engine."""
+"""A log in memory, or on an engine."""
 
 
 def summary_of(log: AnyLog) -> LogSummary:
@@ -84,7 +84,7 @@ def summary_of(log: AnyLog) -> LogSummary:
 
 @dataclass(frozen=True, eq=False)
 class Without:
-    """The rows of all users but those with these keys."""
+    """A change that removes the users with the given keys."""
 
     keys: Keys
 
@@ -95,7 +95,7 @@ class Without:
 
 @dataclass(frozen=True)
 class Merged:
-    """The rows with several rewards of one user for one action made one (`Log.merged`)."""
+    """A change that merges several rewards of one user for one action (`Log.merged`)."""
 
     duplicates: Any
 
@@ -122,7 +122,7 @@ class _Least:
 
 @dataclass(frozen=True)
 class Smallest:
-    """Finds the users whose hashes, for a seed and a purpose, are smallest."""
+    """A summariser that finds the users with the smallest hashes for a seed and a purpose."""
 
     size: int
     seed: int
@@ -144,17 +144,17 @@ class _Taken:
         return _Taken(self.parts + other.parts)
 
     def log(self, action_ids: tuple[str, ...]) -> Log:
-        """All of them as one log, users by ascending key."""
+        """Join the parts into one log, with users sorted by key."""
         return join_logs(self.parts, action_ids)
 
 
 @dataclass(frozen=True, eq=False)
 class Take:
-    """Loads the rows of users with these keys, which are in ascending order."""
+    """A summariser that loads the rows of the users with the given keys, which are ascending."""
 
     keys: Keys
 
     def summarise(self, partition: Log, parameters: None) -> _Taken:
         chosen = np.flatnonzero(np.isin(partition.keys, self.keys))
-        # The catalogue is the engine's: it need not travel with every bucket.
+        # The catalogue is known to the engine, so it is not sent with every bucket.
         return _Taken((replace(partition.of_users(chosen), action_ids=()),))

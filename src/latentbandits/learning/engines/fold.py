@@ -1,10 +1,10 @@
 """The protocol of a learner for an engine, and the addition of the sums of buckets.
 
 A learner is two pure functions. `summarise(partition, parameters)` sums over the users of one
-partition; `step(sums, parameters)` makes the next parameters from the sums of all. All rows of a
-user lie in one bucket (`user_hash`), and buckets are added in a fixed binary tree over their
-numbers. So an engine may add any aligned block of buckets wherever it likes, and the sum is the
-same to the last bit.
+partition; `step(sums, parameters)` makes the next parameters from the total. All rows of a user are
+in one bucket (`user_hash`), and buckets are added in a fixed binary tree over their numbers. An
+engine may therefore add any aligned block of buckets on any machine, and the total is bitwise
+identical.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _Sums = TypeVar("_Sums", covariant=True)
 
 
 class Summariser(Protocol[_Contra, _Sums]):
-    """The half of a learner that engines run.
+    """The part of a learner that engines run.
 
-    A summariser that has an attribute `prepare` gets `prepare(partition)` in place of the
-    partition. It must not depend on the parameters, so that an engine may keep its result for the
-    next pass, for as long as the object `prepare` itself is kept.
+    A summariser with an attribute `prepare` is given `prepare(partition)` instead of the partition.
+    `prepare` must not depend on the parameters. An engine may then reuse its result in the next
+    pass, as long as the object `prepare` itself exists.
     """
 
     def summarise(self, partition: Any, parameters: _Contra, /) -> _Sums:
-        """Sum over the users of `partition`: a tree (tuples, dicts) of arrays that add."""
+        """Sum over the users of `partition`; return a tree (tuples, dicts) of arrays that add."""
 
 
 class FoldLearner(Protocol[Parameters, Sums]):
-    """A learner whose every pass over the log is `summarise` of each partition and one `step`."""
+    """A learner whose passes call `summarise` on each partition and `step` once."""
 
     def summarise(self, partition: Log, parameters: Parameters, /) -> Sums:
         """Sum over the users of `partition`."""
@@ -43,11 +43,11 @@ class FoldLearner(Protocol[Parameters, Sums]):
 
 
 Change = Callable[[Log], Log]
-"""A change of the rows of one partition, user by user: rewards transformed, users left out."""
+"""A change of the rows of one partition, such as transformed rewards or removed users."""
 
 
 def add(one: Any, other: Any) -> Any:
-    """Return the sum of two trees of the same structure; None is the sum of nobody.
+    """Return the sum of two trees of the same structure; None is the empty sum.
 
     >>> add((1, {"a": 2}), (10, {"a": 20}))
     (11, {'a': 22})
@@ -55,7 +55,7 @@ def add(one: Any, other: Any) -> Any:
     if one is None or other is None:
         return one if other is None else other
     if isinstance(one, tuple) and type(one).__add__ is not tuple.__add__:
-        return one + other  # a named tuple that says itself how it adds
+        return one + other  # a named tuple that defines its own addition
     if isinstance(one, tuple):
         branches = [add(a, b) for a, b in zip(one, other, strict=True)]
         return type(one)(*branches) if hasattr(one, "_fields") else tuple(branches)
@@ -65,7 +65,7 @@ def add(one: Any, other: Any) -> Any:
 
 
 def tree_sum(found: Iterator[tuple[int, Sums]], n: int) -> Sums | None:
-    """Add sums that come with their numbers below `n`, a power of two, in ascending order.
+    """Add numbered sums, given in ascending order, with numbers below the power of two `n`.
 
     The tree is fixed: 0 + 1, 2 + 3, then (0 + 1) + (2 + 3), ...; numbers may be missing.
 
@@ -88,6 +88,6 @@ def tree_sum(found: Iterator[tuple[int, Sums]], n: int) -> Sums | None:
 
 
 def prepared(summariser: Any, partition: Log) -> Any:
-    """Return what `summarise` takes: the partition, or what the summariser prepares of it."""
+    """Return the argument of `summarise`: the partition, or the result of `prepare` on it."""
     prepare = getattr(summariser, "prepare", None)
     return partition if prepare is None else prepare(partition)

@@ -1,4 +1,4 @@
-"""Further columns of a log beside user, action and reward, as engines store them with its rows."""
+"""Further columns of a log, stored by engines next to user, action and reward."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 MORE = "more:"
-"""The beginning of the names of further columns: they may be named as the others are."""
+"""Prefix of the stored names of further columns, so they cannot clash with other names."""
 
 
 def further_names(columns: Sequence[str]) -> list[str]:
@@ -16,7 +16,7 @@ def further_names(columns: Sequence[str]) -> list[str]:
 
 
 def beside_of(rows: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the further columns of stored rows by their own names; None if there are none.
+    """Return the further columns of stored rows under their original names; None without any.
 
     >>> beside_of(pl.DataFrame({"user": [0], "more:price": [2.5]})).columns
     ['price']

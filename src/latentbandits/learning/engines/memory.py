@@ -25,7 +25,7 @@ from latentbandits.processors import cores
 
 
 class MemoryEngine(Engine):
-    """Partitions are slices of one log; what learners prepare of them is kept between passes."""
+    """A log in memory. Partitions are slices of it; prepared partitions are kept between passes."""
 
     name: ClassVar[str] = "memory"
 
@@ -52,13 +52,13 @@ class MemoryEngine(Engine):
             for number, part in zip(numbers, parts, strict=True):
                 yield number, summariser.summarise(part, parameters)
             return
-        # Threads of linear algebra, beside these, would only wait for each other.
+        # Threads of linear algebra would compete with these.
         with ThreadPoolExecutor(cores()) as pool, threadpool_limits(1, user_api="blas"):
             sums = pool.map(lambda part: summariser.summarise(part, parameters), parts)
             yield from zip(numbers, sums, strict=True)
 
     def _partitions(self, summariser: Any) -> list[Any]:
-        """Return the partitions for the summariser, prepared once for each `prepare`."""
+        """Return the partitions for the summariser; each `prepare` runs once."""
         parts = [part for _, part in self._buckets]
         prepare = getattr(summariser, "prepare", None)
         if prepare is None:
@@ -69,12 +69,12 @@ class MemoryEngine(Engine):
 
 
 def engine_of(log: AnyLog) -> Engine:
-    """Return the engine of a log: in memory, unless it is on an engine already."""
+    """Return the log if it is an engine already, else an engine for it in memory."""
     return log if isinstance(log, Engine) else MemoryEngine(log)
 
 
 def _bucketed(log: Log) -> tuple[int, list[tuple[int, Log]]]:
-    """Return the number of buckets and the log of each that has users, sorted by their keys."""
+    """Return the number of buckets, and each nonempty bucket's log sorted by user key."""
     n_buckets = user_hash.bucket_count(log.n_users)
     bucket = user_hash.buckets(log.keys, n_buckets)
     order = np.lexsort((log.keys, bucket))

@@ -1,4 +1,4 @@
-"""Choose the engine that a log is learned on, and open the log on it."""
+"""The choice of the engine for a log, and the opening of the log on it."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from latentbandits.learning.tables import files_of
 EngineName = Literal["memory", "out_of_core", "spark"]
 
 BYTES_IN_MEMORY = 250
-"""Memory that a row of a log takes while it is read and learned from."""
+"""Bytes of memory per row of a log while it is read and learned from."""
 
-_SHARE = 0.5  # of the available memory that a log in memory may take
+_SHARE = 0.5  # fraction of the available memory that a log in memory may use
 
 
 def is_spark(log: Any) -> bool:
-    """Whether a log is a DataFrame of Spark, without importing Spark."""
+    """Return whether a log is a DataFrame of Spark, without importing Spark."""
     kind = type(log)
     return kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame"
 
 
 def choose_engine(log: Any, asked: EngineName | Literal["auto"], partitions: Any) -> EngineName:
-    """Return the engine that is asked for; "auto" is by the size of the log's files.
+    """Return the `asked` engine; "auto" chooses by the size of the log's files.
 
-    A log of files that would take more than half of the available memory is learned out of core.
+    Files that would take more than half of the available memory are learned out of core.
     """
     if asked not in ("auto", *get_args(EngineName)):
         names = ", ".join(("auto", *get_args(EngineName)))
@@ -115,7 +115,7 @@ def opened(
         return
     if unrewarded is not None:
         raise LogError(
-            f"unrewarded is for logs in memory; fill rewards in before (engine {chosen})"
+            f"unrewarded needs the engine memory, not {chosen}: fill in missing rewards before"
         )
     if chosen == "spark":
         from latentbandits.learning.engines.spark import on_spark
@@ -145,14 +145,14 @@ def opened(
         with scratch_folder(folder, needed) as making:
             made = write_partitions(log, columns, making, progress)
             for path in sorted(making.iterdir(), key=lambda path: path.suffix == ".json"):
-                path.replace(folder / path.name)  # the manifest last
+                path.replace(folder / path.name)  # the manifest comes last
         kept = open_partitions(folder, log, columns)
         assert kept == made.in_folder(folder)
     yield OnEngine(OutOfCoreEngine(kept, progress=progress), disk=size_of(folder))
 
 
 def available_memory() -> int:
-    """Bytes of memory that this process may still take: of the machine, and of its container."""
+    """Return the bytes of memory that the machine and its container leave to this process."""
     try:
         found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     except OSError:

@@ -19,7 +19,7 @@ from latentbandits.learning.progress import Progress, Silent
 
 
 class OutOfCoreEngine(Engine):
-    """Reads the partitions one by one in every pass; `progress` is told of each."""
+    """A log on disk, whose partitions are read one by one in every pass."""
 
     name: ClassVar[str] = "out_of_core"
 

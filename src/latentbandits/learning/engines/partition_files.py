@@ -1,8 +1,8 @@
 """A log of any size as Parquet partitions of whole users, written in one stream over its files.
 
 Each chunk of rows is sorted by the hash of its users and written once. Then the rows of each of 256
-hashes are collected, sorted by user, and kept as `rows-NNN.parquet` and `users-NNN.parquet`.
-Memory is one chunk, and then one partition. `manifest.json` says which log it is.
+hashes are collected, sorted by user, and stored as `rows-NNN.parquet` and `users-NNN.parquet`.
+Memory holds one chunk, and later one partition. `manifest.json` identifies the log.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from latentbandits.learning.user_hash import MOST_BUCKETS
 from latentbandits.models.checks import IntArray
 
 CHUNK = 2_000_000
-"""Rows that are read at a time."""
+"""The number of rows that are read at once."""
 
 BYTES_OF_A_ROW = 64
 BYTES_OF_A_COLUMN = 24
-"""Scratch space that a row, and each further column of it, takes while partitions are made."""
+"""Scratch space per row, and per further column of a row, while partitions are made."""
 
 _MANIFEST = "manifest.json"
-_ROWS_OF_A_GROUP = 8_192  # of a chunk's file: the rows of one hash are read without the others
+_ROWS_OF_A_GROUP = 8_192  # row group size of a chunk's file; the rows of one hash are read alone
 _FORMAT = 1
 
 
 @dataclass(frozen=True)
 class LogColumns:
-    """Names of the columns of a log, and how its text files are written."""
+    """The names of a log's columns, and the format of its text files."""
 
     user: str
     action: str
     reward: str
     order: str | None
     text_format: TextFormat
-    more: tuple[str, ...] = ()  # further columns, kept as they are
+    more: tuple[str, ...] = ()  # further columns, stored unchanged
 
     @property
     def bytes_of_a_row(self) -> int:
@@ -72,7 +72,7 @@ class LogColumns:
 
 @dataclass(frozen=True)
 class Partitions:
-    """A folder of partitions that is complete."""
+    """A folder of complete partitions."""
 
     folder: Path
     n_users: int
@@ -84,11 +84,11 @@ class Partitions:
         return user_hash.bucket_count(self.n_users)
 
     def in_folder(self, folder: Path) -> Partitions:
-        """Return the same, moved to another folder."""
+        """Return the same partitions in another folder."""
         return replace(self, folder=folder)
 
     def merge(self) -> None:
-        """Make the files of the log's buckets of those of all hashes: fewer, if users are few."""
+        """Merge the files of all hashes into those of the log's buckets, which may be fewer."""
         for bucket in range(self.n_buckets):
             numbers = range(bucket, MOST_BUCKETS, self.n_buckets)
             if len(numbers) == 1:
@@ -111,7 +111,7 @@ class Partitions:
             _write(users, self.folder / f"users-{bucket:03}.parquet")
 
     def load(self, number: int) -> Log | None:
-        """Return the users of a bucket, by their keys; None if it has none."""
+        """Return the log of a bucket, sorted by user key; None if the bucket is empty."""
         path = self.folder / f"rows-{number:03}.parquet"
         if not path.exists():
             return None
@@ -151,21 +151,22 @@ def write_partitions(
         "n_rows": found.n_rows,
         "action_ids": list(found.action_ids),
     }
-    (folder / _MANIFEST).write_text(json.dumps(manifest) + "\n")  # last: it says "complete"
+    (folder / _MANIFEST).write_text(json.dumps(manifest) + "\n")  # last: marks the folder complete
     return found
 
 
 def open_partitions(folder: Path, source: Any, columns: LogColumns) -> Partitions | None:
-    """Return the partitions in `folder`, None if it is empty; LogError if they are another log's.
+    """Return the partitions in `folder`; None if it is empty.
 
-    A folder that was left half written is another log's too: it has no manifest.
+    Raise LogError if they are of another log. A folder that was left half written has no manifest
+    and is rejected too.
     """
     path = folder / _MANIFEST
     if not path.exists():
         if any(folder.iterdir()):
             raise LogError(
                 f"{folder} is not empty and holds no partitions of a log: name another folder, or "
-                "remove what is in it"
+                "empty it"
             )
         return None
     try:
@@ -190,7 +191,7 @@ def open_partitions(folder: Path, source: Any, columns: LogColumns) -> Partition
 
 
 def row_count(path: Path) -> int:
-    """Return the number of rows of a file; a guess from its size if the file does not say."""
+    """Return the number of rows of a file, estimated from its size if it is not stored."""
     if path.suffix == ".parquet":
         try:
             return int(pl.scan_parquet(path).select(pl.len()).collect().item())
@@ -202,14 +203,14 @@ def row_count(path: Path) -> int:
 
 
 class _Writer:
-    """Collects chunks, sorted by hash, and turns them into partitions."""
+    """A collector of chunks, sorted by hash, that turns them into partitions."""
 
     def __init__(self, folder: Path, columns: LogColumns) -> None:
         self._folder, self._columns = folder, columns
-        self._codes: dict[str, int] = {}  # of actions, in the order they were met
-        self._ends: list[IntArray] = []  # of each chunk: rows up to and including each hash
+        self._codes: dict[str, int] = {}  # codes of actions, in order of first appearance
+        self._ends: list[IntArray] = []  # for each chunk, number of rows up to each hash, inclusive
         self._whole: dict[str, bool] = {}  # whether float ids have been whole numbers so far
-        self._kinds: dict[str, pl.DataType] = {}  # of further columns
+        self._kinds: dict[str, pl.DataType] = {}  # types of further columns
 
     def add(self, table: Table) -> None:
         columns, frame = self._columns, table.frame
@@ -291,7 +292,7 @@ class _Writer:
         return self._folder / f"chunk-{i:05}.parquet"
 
     def _further(self, table: Table, name: str) -> pl.Series:
-        """Return a further column; LogError if it was of another type before."""
+        """Return a further column; raise LogError if its type differs from earlier files."""
         column = table.frame[name]
         if isinstance(column.dtype, (pl.Categorical, pl.Enum)):
             column = column.cast(pl.String)
@@ -330,7 +331,7 @@ def _codes(values: pl.Series, ids: pl.Series) -> IntArray:
 
 
 def _tables(path: Path, columns: LogColumns) -> Iterator[Table]:
-    """The rows of a file, some at a time; text and JSON files are read whole, one by one."""
+    """Yield the rows of a file in chunks; text and JSON files are read as one chunk."""
     names = columns.names
     if path.suffix == ".parquet":
         scan = pl.scan_parquet(path)
@@ -343,12 +344,12 @@ def _tables(path: Path, columns: LogColumns) -> Iterator[Table]:
         scan, total = typed(frame.select(names), text).lazy(), len(frame)
     for start in range(0, total, CHUNK):
         rows = scan.slice(start, CHUNK).collect()
-        # The second entry is this chunk: `where` counts rows from the beginning of the file.
+        # The second entry is this chunk, because `where` counts rows from the start of the file.
         yield Table(rows, (str(path), str(path)), (-start, len(rows)))
 
 
 def _fingerprint(paths: Sequence[Path], columns: LogColumns) -> Mapping[str, Any]:
-    """Files, their sizes and times, and the columns that were read."""
+    """Return the files with their sizes and times, and the columns that were read."""
     files = []
     for path in paths:
         found = path.stat()

@@ -1,7 +1,7 @@
-"""A folder for scratch files that is gone when the work ends, however it ends.
+"""A folder for scratch files that is removed when the work ends, fails, or is interrupted.
 
-The folder's name holds the process that made it. It is removed when the work ends, when it fails,
-and when the process is asked to stop (SIGTERM, Ctrl-C). What a killed process leaves behind is
+The folder's name contains the process id. The folder is removed when the work ends, when it fails,
+and when the process is asked to stop (SIGTERM, Ctrl-C). A folder left behind by a killed process is
 recognised by its name, and removed by the next process that opens a scratch folder there.
 """
 
@@ -22,14 +22,14 @@ from typing import Any
 from latentbandits.learning.formats import LogError
 
 _NAME = re.compile(r"^latentbandits-scratch-(\d+)-(\d+)-\w+$")
-_SPARE = 1.1  # free space that is asked for, over what is expected
+_SPARE = 1.1  # factor on the expected size, when free space is checked
 
 
 @contextmanager
 def scratch_folder(parent: str | os.PathLike[str] | None, needed: int) -> Iterator[Path]:
-    """Yield a new folder below `parent` (None: the system's) that is removed in the end.
+    """Yield a new folder below `parent` (None: the system's) and remove it at the end.
 
-    LogError before any work if there is no space for `needed` bytes.
+    Raise LogError before any work if there is no space for `needed` bytes.
     """
     above = Path(tempfile.gettempdir() if parent is None else parent)
     if not above.is_dir():
@@ -49,7 +49,7 @@ def scratch_folder(parent: str | os.PathLike[str] | None, needed: int) -> Iterat
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """LogError if `folder` has no space for `needed` bytes."""
+    """Raise LogError if `folder` has no space for `needed` bytes."""
     free = shutil.disk_usage(folder).free
     if free < _SPARE * needed:
         raise LogError(
@@ -59,7 +59,7 @@ def check_space(folder: Path, needed: int) -> None:
 
 
 def remove_left_overs(above: Path) -> list[Path]:
-    """Remove scratch folders of processes that are gone; return them."""
+    """Remove the scratch folders of dead processes, and return them."""
     removed = []
     for folder in above.glob("latentbandits-scratch-*"):
         found = _NAME.match(folder.name)
@@ -73,7 +73,7 @@ def remove_left_overs(above: Path) -> list[Path]:
 
 
 def in_units(n_bytes: int) -> str:
-    """Return a number of bytes for people.
+    """Return a number of bytes in readable units.
 
     >>> in_units(1_500_000_000), in_units(20_000)
     ('1.5 GB', '0.0 MB')
@@ -87,9 +87,9 @@ def size_of(folder: Path) -> int:
 
 
 def _born(process: int) -> int:
-    """Return the start of a process in ticks since boot; 0 if there is none or it is unknown.
+    """Return the start time of a process in ticks since boot; 0 if it is unknown or not running.
 
-    Numbers of processes are used again: the start tells an old one from a new one.
+    Process ids are reused; the start time distinguishes an old process from a new one.
     """
     try:
         text = Path(f"/proc/{process}/stat").read_text()
@@ -99,7 +99,7 @@ def _born(process: int) -> int:
 
 
 def _alive(process: int) -> int:
-    """1 for a process that runs, where there is no /proc to tell when it started."""
+    """Return 1 if a process runs, else 0; used without /proc, where start times are unknown."""
     if Path("/proc/self/stat").exists():
         return 0
     try:
@@ -111,7 +111,7 @@ def _alive(process: int) -> int:
 
 @contextmanager
 def _stopped_by_exception() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, so that what was begun is tidied up."""
+    """Turn SIGTERM into SystemExit, so that scratch files are removed."""
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

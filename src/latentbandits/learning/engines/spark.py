@@ -3,7 +3,7 @@
 The rows are encoded and shuffled once, so that each bucket of users is one row of a cached
 DataFrame: its number and its columns as Arrow data. A pass runs `summarise` on the executors
 (`mapInArrow`), adds the buckets of each block there, and collects one row of sums for each block.
-Blocks are aligned powers of two, so the sums are those of the other engines to the last bit.
+Blocks are aligned powers of two, so the sums equal those of the other engines bit for bit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from latentbandits.learning.progress import Progress
 from latentbandits.learning.tables import files_of
 
 ROWS_OF_A_BLOCK = 2_000_000
-"""Rows of the log that one task of a pass reads, about."""
+"""The approximate number of log rows per task of a pass."""
 
 _SETTINGS = {
     "spark.app.name": "latentbandits",
@@ -55,7 +55,7 @@ _SETTINGS = {
 
 
 class SparkEngine(Engine):
-    """Folds on the executors that hold the cached buckets."""
+    """A log on Spark, with folds that run on the executors that hold the cached buckets."""
 
     name: ClassVar[str] = "spark"
 
@@ -106,7 +106,7 @@ def on_spark(
     progress: Progress,
     more: Sequence[str] = (),
 ) -> Iterator[SparkEngine]:
-    """Yield the engine of a Spark DataFrame, or of Parquet files that Spark reads."""
+    """Yield the engine for a Spark DataFrame, or for Parquet files that Spark reads."""
     with _session(log, master) as session:
         progress.start("shuffling the log on Spark", 3)
         frame, columns = _frame(session, log, user, action, reward, order, tuple(more))
@@ -118,7 +118,7 @@ def on_spark(
 
 
 def check_spark() -> None:
-    """LogError that says what to install if Spark cannot be started here."""
+    """Raise LogError with installation advice if Spark cannot be started."""
     try:
         import pyspark  # noqa: F401
     except ModuleNotFoundError:
@@ -136,21 +136,21 @@ def check_spark() -> None:
 
 
 class _Columns(NamedTuple):
-    """Columns of the frame: names as the log has them, for messages."""
+    """The original names of the frame's columns, for error messages."""
 
     user: str
     action: str
     reward: str
     order: str | None
-    more: tuple[str, ...]  # further columns, kept as they are
+    more: tuple[str, ...]  # further columns, stored unchanged
 
 
 @contextmanager
 def _session(log: Any, master: str | None) -> Iterator[Any]:
-    """Yield the DataFrame's own session, the active one, or a new one that is stopped again."""
+    """Yield the DataFrame's session, the active one, or a new one that is stopped at the end."""
     from latentbandits.learning.engines.opening import is_spark
 
-    # Workers must run the interpreter that the driver runs.
+    # Workers must run the same interpreter as the driver.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_spark(log):
         if master is not None:
@@ -169,7 +169,7 @@ def _session(log: Any, master: str | None) -> Iterator[Any]:
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)
     try:
-        with warnings.catch_warnings():  # of a pandas that is not used
+        with warnings.catch_warnings():  # about a pandas version that is not used
             warnings.simplefilter("ignore", FutureWarning)
             session = builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
@@ -187,7 +187,7 @@ def _frame(
     session: Any, log: Any, user: str | None, action: str | None, reward: str | None,
     order: str | None, more: tuple[str, ...],
 ) -> tuple[Any, _Columns]:  # fmt: skip
-    """Return columns user, action, reward, order, file and row, and the names they had."""
+    """Return columns user, action, reward, order, file and row, and their original names."""
     from pyspark.sql import functions as f
 
     from latentbandits.learning.engines.opening import is_spark
@@ -203,7 +203,7 @@ def _frame(
         numbers = {quote(str(path.resolve())): i for i, path in enumerate(paths)}
         frame = session.read.parquet(*(str(path.resolve()) for path in paths))
         number = f.create_map(*(f.lit(part) for pair in numbers.items() for part in pair))
-        # The same rows come first as in the files, which have the order of their names.
+        # Files are sorted by name, as on the other engines.
         name = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
         file, row = number[name], f.col("_metadata.row_index")
     found = _Columns(*name_columns(frame.columns, user, action, reward), order, more)
@@ -231,7 +231,7 @@ def _frame(
 
 
 def _text(frame: Any, name: str, kind: str) -> Any:
-    """Ids as text: whole floats are the integers they were before a value was missing."""
+    """Return ids as text; whole floats become the integers they were before missing values."""
     from pyspark.sql import functions as f
 
     column = f.col(name)
@@ -301,14 +301,14 @@ def _kind(frame: Any, name: str) -> str:
 
 
 def _mapped(frame: Any, work: Callable[[Batches], Batches], schema: str) -> Any:
-    """Return `frame.mapInArrow`, which warns of a pandas that it does not use."""
+    """Return `frame.mapInArrow` without its warning about a pandas that is not used."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return frame.mapInArrow(work, schema)
 
 
 def _salts(session: Any, n: int) -> list[int]:
-    """Return for each of `n` partitions a number that Spark's hash sends there."""
+    """Return, for each of `n` partitions, a number that Spark's hash assigns to it."""
     from pyspark.sql import functions as f
 
     found: dict[int, int] = {}
@@ -325,7 +325,7 @@ def _summing(
     action_ids: tuple[str, ...],
     buckets_of_a_block: int,
 ) -> Callable[[Batches], Batches]:
-    """The function that sums the buckets of a block, on the executors."""
+    """Return the function that sums the buckets of a block, on the executors."""
 
     def buckets(batches: Batches) -> Iterator[tuple[int, Any]]:
         for batch in batches:
@@ -358,7 +358,7 @@ def _summing(
 def _of_block(
     first: tuple[int, Any], found: Iterator[tuple[int, Any]], block: int, size: int
 ) -> tuple[Iterator[tuple[int, Any]], list[tuple[int, Any]]]:
-    """The buckets of one block, numbered from 0, and a list that gets the first beyond it."""
+    """Return the buckets of one block, numbered from 0, and a list for the first one beyond it."""
     rest: list[tuple[int, Any]] = []
 
     def own() -> Iterator[tuple[int, Any]]:

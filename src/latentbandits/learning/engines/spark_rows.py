@@ -1,4 +1,4 @@
-"""Functions of Spark's executors: they encode rows of a log and collect them into buckets."""
+"""Functions that run on Spark's executors: they encode rows and collect them into buckets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.engines.further_columns import MORE, beside_of, further_names
 from latentbandits.learning.logs import Log
 
-Batches = Iterator[Any]  # of pyarrow.RecordBatch
+Batches = Iterator[Any]  # iterators of pyarrow.RecordBatch
 
 
 def encoding(
@@ -23,7 +23,7 @@ def encoding(
     salts: list[int],
     more: tuple[str, ...] = (),
 ) -> Callable[[Batches], Batches]:
-    """The function that adds each row's bucket and numbers its action, on the executors."""
+    """Return the function that adds each row's bucket and encodes its action, on the executors."""
 
     def encode(batches: Batches) -> Batches:
         enum = pl.Enum(list(action_ids))
@@ -53,7 +53,7 @@ def encoding(
 
 
 def collecting(batches: Batches) -> Batches:
-    """Make one row of every bucket of sorted rows; only one bucket is held at a time."""
+    """Turn each bucket of sorted rows into one row; only one bucket is in memory at a time."""
     held: list[pl.DataFrame] = []
     for batch in batches:
         for part in pl.DataFrame(batch).partition_by("bucket", maintain_order=True):
@@ -108,7 +108,7 @@ def bucket_log(data: bytes, action_ids: tuple[str, ...]) -> Log:
 
 
 def batches_of(frame: pl.DataFrame) -> Iterator[Any]:
-    """Arrow batches with the plain types that Spark declares."""
+    """Yield Arrow batches with the plain types that Spark declares."""
     import pyarrow as pa
 
     table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -1,1 +1,1 @@
-"""Large catalogues: matrix completion, and clusters of the completed users as latent states."""
+"""Learners for large catalogues: matrix completion, then clustering of users into latent states."""

@@ -1,4 +1,4 @@
-"""The least penalty of a factorisation: its two sides equally large along common axes."""
+"""Rescaling of a factorisation that minimises its penalty and keeps its products."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from latentbandits.models.checks import FloatArray
 def balance(
     users: FloatArray, actions: FloatArray, user_ridge: FloatArray, action_ridge: FloatArray
 ) -> FloatArray:
-    """The actions' vectors of the factorisation with the same products and the least penalty.
+    """Return the actions' vectors of the factorisation with the same products and least penalty.
 
-    Among users T^-1' and actions T it is least where users'R users and actions'R actions, R their
-    ridges, are the same matrix. With users'R users = C C', that holds if the vectors actions C are
-    shrunk along each of their principal axes to the root of their length there. Of all such T,
-    which differ in a rotation, it is the symmetric one: axes have no sign to depend on.
-    Alternating least squares come there too, but in many sweeps: each one moves the two sides'
-    lengths along an axis only a little towards each other.
+    Over all transforms T (users T^-1', actions T), the penalty is least if users'R users equals
+    actions'R actions, with R the ridges. With users'R users = C C', this holds if the vectors
+    actions C are scaled along each principal axis to the square root of their length there. T is
+    determined up to a rotation; the symmetric T is returned, which does not depend on the signs of
+    the axes. Alternating least squares converge to the same point, but need many sweeps.
 
     >>> balance(np.array([[8.0]]), np.array([[2.0]]), np.ones(1), np.ones(1))
     array([[4.]])
@@ -26,7 +25,7 @@ def balance(
 
 
 def balanced(user_gram: FloatArray, actions: FloatArray, action_ridge: FloatArray) -> FloatArray:
-    """The same from users'R users alone."""
+    """Return the balanced vectors of the actions, given users'R users."""
     values, axes = np.linalg.eigh(user_gram)
     change = axes * np.sqrt(np.maximum(values, 0.0))
     change = change @ np.linalg.eigh(_gram(actions @ change, action_ridge))[1]

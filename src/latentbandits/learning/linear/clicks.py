@@ -1,9 +1,9 @@
-"""Held-out clicks under a logistic-linear model, by Gaussian beliefs instead of particles.
+"""Held-out clicks under a logistic-linear model, with Gaussian beliefs instead of particles.
 
-Choosing a rank and a number of states scores thousands of users many times; particles, which the
-service uses, are too slow for that. Here each state's posterior stays normal: a click is matched by
-the normal observation that has the same mode and curvature along x (Laplace), so that an update is
-of rank one, as in the Gaussian model. `tests/unit/test_clicks.py` compares it with quadrature.
+Choosing a rank and a number of states scores thousands of users many times; the particle filter of
+the service is too slow for that. Here each state's posterior stays normal: a click is replaced by
+a normal observation with the same mode and curvature along x (Laplace), so an update has rank one,
+as in the Gaussian model. `tests/unit/test_clicks.py` compares it with quadrature.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEWTON_STEPS = 5
 
 
 class ClickBelief(NamedTuple):
-    """N(mean, factor factor') of the weights in every state, and the log evidence of the states."""
+    """N(mean, factor factor') of the weights in every state, and the states' log evidence."""
 
     log_weights: FloatArray  # (n, n_states)
     mean: FloatArray  # (n, n_states, d)
@@ -30,7 +30,7 @@ class ClickBelief(NamedTuple):
 
 
 def prior(model: LogisticLinear, n: int) -> ClickBelief:
-    """The belief of `n` users who have shown nothing."""
+    """Return the prior belief of `n` users."""
     roots = np.linalg.cholesky(model.covariances)
     log_weights = np.broadcast_to(model.log_state_prior, (n, model.n_states))
     return ClickBelief(
@@ -41,7 +41,7 @@ def prior(model: LogisticLinear, n: int) -> ClickBelief:
 
 
 def click_probability(belief: ClickBelief, x: FloatArray, offset: FloatArray) -> FloatArray:
-    """P(1) in every state, `(n, n_states)`, for features `x` (n, d) and offsets (n,).
+    """Return P(reward = 1) in every state `(n, n_states)`, for features `x` (n, d), offsets (n,).
 
     E expit(z) for z ~ N(m, v) is about expit(m / sqrt(1 + pi v / 8)) (MacKay 1992).
     """
@@ -55,7 +55,7 @@ def click_probability(belief: ClickBelief, x: FloatArray, offset: FloatArray) ->
 def condition(
     belief: ClickBelief, x: FloatArray, offset: FloatArray, reward: FloatArray
 ) -> ClickBelief:
-    """The belief after the rewards `(n,)`, 0 or 1, of actions with these features."""
+    """Condition the belief on rewards `(n,)`, 0 or 1, of actions with features `x`."""
     from scipy.special import expit
 
     probability = click_probability(belief, x, offset)
@@ -70,7 +70,7 @@ def condition(
         slope = reward[:, None] - rate - (t - score) / variance
         t = t + slope / (curvature + 1 / variance)
     rate = expit(t)
-    noise = 1 / np.maximum(rate * (1 - rate), 1e-12)  # variance of the matching observation
+    noise = 1 / np.maximum(rate * (1 - rate), 1e-12)  # variance of the pseudo-observation
     target = t + (reward[:, None] - rate) * noise
     total = variance + noise
     mean = belief.mean + gain * ((target - score) / total)[..., None]
@@ -82,7 +82,7 @@ def condition(
 def _along(
     belief: ClickBelief, x: FloatArray, offset: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Mean and variance of the score, L'x and L L'x, of every state."""
+    """Return the mean and variance of the score, L'x and L L'x, for every state."""
     score = (belief.mean @ x[:, :, None])[..., 0] + offset[:, None]
     f = (x[:, None, None, :] @ belief.factor)[:, :, 0]
     gain = (belief.factor @ f[..., None])[..., 0]

@@ -1,4 +1,4 @@
-"""From completed users to a model: clusters of their vectors are the latent states (Section 5.2).
+"""Clusters of the completed users' vectors, which are the latent states of a model (Section 5.2).
 
 The model of a state is N(mean, covariance) of the users in its cluster, and the state's prior
 probability is its cluster's share of the users.
@@ -23,12 +23,12 @@ LARGEST_CONDITION = 1e4
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Users by latent state, and the model that this makes."""
+    """The cluster of each user, and the model of these clusters."""
 
     model: LinearGaussian | LogisticLinear
-    state: IntArray  # (n_users,), the cluster of each; -1 for a user without ratings
+    state: IntArray  # (n_users,), the cluster of each user; -1 for a user without ratings
     sizes: IntArray  # (n_states,)
-    shrinkage: FloatArray  # (n_states,), how far each covariance was moved towards a sphere
+    shrinkage: FloatArray  # (n_states,), weight w of each covariance's shrinkage towards a sphere
 
 
 def cluster_users(
@@ -44,8 +44,8 @@ def cluster_users(
 
     The model is a LinearGaussian, or a LogisticLinear for a completion of clicks.
 
-    `noise` None: as the completion's residuals have it. A state with fewer than `smallest` users
-    is refused. Users without ratings say nothing about anyone and are left out.
+    If `noise` is None, it is estimated from the completion's residuals. Raise ValueError if a state
+    has fewer than `smallest` users. Users without ratings are left out.
 
     >>> from latentbandits.learning.generate import generate_ratings
     >>> made = generate_ratings(n_users=200, n_actions=50, n_states=3, density=0.5, seed=0)
@@ -81,7 +81,7 @@ def cluster_users(
 def click_model(
     means: FloatArray, covariances: FloatArray, prior: FloatArray, *, offset: bool
 ) -> LogisticLinear:
-    """The model of clicks: an action's popularity, where there is one, is its known `offset`."""
+    """Return the model of clicks; an action's popularity, if there is one, is a known `offset`."""
     d = means.shape[1] - offset
     own = covariances[:, :d, :d]
     least = 1e-6 * np.trace(own, axis1=1, axis2=2).max() / d + 1e-12
@@ -91,12 +91,12 @@ def click_model(
 def usable_covariance(
     vectors: FloatArray, largest_condition: float = LARGEST_CONDITION
 ) -> tuple[FloatArray, float]:
-    """The covariance of the rows, and the smallest shrinkage that makes it usable.
+    """Return the covariance of the rows after the least shrinkage that bounds its condition.
 
-    Fewer users than dimensions would leave directions in which a state is held for certain
-    merely because nobody was seen to differ. (1 - w) C + w (tr C / d) I with the least w that
-    brings the condition number to `largest_condition`; w is zero where it is there already.
-    Columns that are the same for everyone are known, and stay so.
+    With fewer users than dimensions, the covariance is singular, and a state would be known
+    exactly in some directions. The result is (1 - w) C + w (tr C / d) I with the least w that
+    brings the condition number to `largest_condition`; w is returned too, and may be zero.
+    Columns that are constant over the rows are known, and keep zero variance.
 
     >>> usable_covariance(np.array([[0.0, 1.0], [2.0, 3.0], [0.0, 3.0], [2.0, 1.0]]))[1]
     0.0
@@ -113,7 +113,7 @@ def usable_covariance(
 def usable(
     given: FloatArray, largest_condition: float = LARGEST_CONDITION
 ) -> tuple[FloatArray, float]:
-    """The same from a covariance, in which rows and columns of what is known are zero."""
+    """Shrink a covariance in the same way; rows and columns of known coefficients are zero."""
     covariance = np.zeros_like(given)
     varying = np.flatnonzero(np.diag(given) > 0)
     if len(varying) == 0:
@@ -147,7 +147,7 @@ def _fitted(
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    with warnings.catch_warnings():  # fewer distinct users than clusters: seen by their sizes
+    with warnings.catch_warnings():  # fewer distinct users than clusters: detected by their sizes
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = KMeans(n_states, n_init=restarts, random_state=seed)
         return fit.fit(vectors, sample_weight=weights)
@@ -162,9 +162,9 @@ def too_many_states(
     seed: int,
     n_users: int | None = None,
 ) -> str:
-    """The message that names the largest number of states that works.
+    """Return an error message that names the largest number of states that works.
 
-    `vectors` may be of a sample of the `n_users`.
+    `vectors` may be a sample of the `n_users`.
     """
     share = 1.0 if n_users is None else len(vectors) / n_users
     usable = 0

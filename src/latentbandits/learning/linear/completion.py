@@ -1,15 +1,15 @@
-"""Matrix completion by regularised least squares (the paper's Section 5.2, after PMF), or logistic.
+"""Matrix completion by regularised least squares (Section 5.2, after PMF), or logistic.
 
 Alternating least squares on the objective
 
     sum over entries of n (r - mean - b_u - c_a - u'v)^2
         + reg (sum_u w_u (|u|^2 + b_u^2) + sum_a w_a (|v|^2 + c_a^2)),
 
-with n the number of rewards of an entry, weights w of one ("plain") or the number of rewards of the
-row ("counts"), and mean, b and c zero unless biases are asked for. Between sweeps the two sides are
-balanced. Clicks (`link="logit"`) have the same form with -2 log likelihood of a logistic model in
-place of the squares; the bound of Jaakkola & Jordan (2000) makes every half sweep a weighted least
-squares problem, and the objective never rises.
+with n the number of rewards of an entry, and weights w equal to one ("plain") or to the number of
+rewards of the row ("counts"). mean, b and c are zero without biases. Between sweeps the two sides
+are balanced. Clicks (`link="logit"`) have the same form, with -2 log likelihood of a logistic model
+instead of the squares; with the bound of Jaakkola & Jordan (2000) every half sweep is a weighted
+least squares problem, and the objective never rises.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Link = Literal["identity", "logit"]
 
 
 class Sweep(NamedTuple):
-    """The objective and errors of the fit after one pass over both sides."""
+    """The objective and the error after one pass over both sides."""
 
     number: int
-    rmse: float  # of clicks: the root of the mean deviance
+    rmse: float  # for clicks, the root of the mean deviance
     objective: float
 
 
@@ -52,7 +52,7 @@ class Sweep(NamedTuple):
 class Completion:
     """A completed matrix: rating(u, a) = mean + b_u + c_a + users[u]'actions[a].
 
-    A user or action without ratings has the minimiser of its penalty: zeros.
+    The vector of a user or action without ratings is zero, which minimises its penalty.
     """
 
     users: FloatArray  # (n_users, rank)
@@ -61,7 +61,7 @@ class Completion:
     action_biases: FloatArray | None  # (n_actions,)
     mean: float
     noise: float  # standard deviation of a rating around its true value, from the residuals
-    user_counts: IntArray  # (n_users,), the ratings that each row rests on
+    user_counts: IntArray  # (n_users,), number of ratings of each user
     action_counts: IntArray  # (n_actions,)
     history: tuple[Sweep, ...]
     link: Link = "identity"
@@ -80,7 +80,7 @@ class Completion:
     def user_vectors(self) -> FloatArray:
         """Rows whose products with `action_vectors` are the completed ratings, biases included.
 
-        With biases: (u - centre, mean + b_u, 1), so that the average user has no taste.
+        With biases: (u - centre, mean + b_u, 1), so the average user has a zero taste vector.
         """
         if self.user_biases is None:
             return self.users
@@ -89,7 +89,7 @@ class Completion:
 
     @cached_property
     def action_vectors(self) -> FloatArray:
-        """The features of each action: what a linear model of rewards sees of it.
+        """The features of each action in a linear model of rewards.
 
         With biases: (v, 1, c_a + v'centre); the last is the action's popularity.
         """
@@ -100,10 +100,10 @@ class Completion:
 
     @cached_property
     def tastes(self) -> FloatArray:
-        """Vectors of the users whose distances say how much their ratings of actions differ.
+        """Vectors of the users whose distances measure how much their ratings differ.
 
         With biases these are the centred vectors in the metric of the actions, without the level:
-        |t_i - t_j|^2 is the mean square difference of u'v over actions as often as they occur.
+        |t_i - t_j|^2 is the mean squared difference of u'v over actions, weighted by frequency.
         """
         if self.user_biases is None:
             return self.users
@@ -114,7 +114,7 @@ class Completion:
         return tastes
 
     def predict(self, users: ArrayLike, actions: ArrayLike) -> FloatArray:
-        """The completed ratings (of clicks: probabilities) of pairs of user and action."""
+        """Return the completed ratings (for clicks, probabilities) of pairs of user and action."""
         pairs = self.user_vectors[np.asarray(users)], self.action_vectors[np.asarray(actions)]
         ratings: FloatArray = np.einsum("...d,...d->...", *pairs)
         return ratings if self.link == "identity" else _expit(ratings)
@@ -143,14 +143,14 @@ def complete(
     """Complete the user x action matrix of which `rewards` are the known entries.
 
     `users` and `actions` number the rows and columns from 0; a pair that occurs twice counts
-    twice. Instead, an entry may stand for several rewards of its pair: `rewards` are then their
-    means, `weights` how many they are, and `scatter` the sum of their squared distances from those
-    means, which the noise needs. With `link` "logit" rewards are 0 and 1, or shares of ones among
-    `weights` trials, and their log-odds are completed.
+    twice. Alternatively an entry stands for several rewards of its pair: `rewards` are then their
+    means, `weights` their numbers, and `scatter` the sum of their squared distances from those
+    means, from which the noise is estimated. With `link` "logit", rewards are 0 and 1, or fractions
+    of ones among `weights` trials, and their log-odds are completed.
 
-    At most `sweeps` passes, fewer once the objective falls by less than a share `tolerance` of
-    itself; `callback` hears of each. The same seed gives the same numbers, on any number of
-    `threads` (None: one per core).
+    There are at most `sweeps` passes, and fewer if the relative decrease of the objective falls
+    below `tolerance`; `callback` is called after each. The same seed gives the same numbers on any
+    number of `threads` (None: one per core).
 
     >>> fit = complete([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [4, 2, 4, 2, 4], rank=1, reg=0.01)
     >>> bool(abs(fit.predict(2, 1) - 2) < 0.1)
@@ -185,8 +185,8 @@ def complete(
     start = Factors(vectors, np.zeros(shape[1]) if biases else None)
     current = Factors(np.zeros((shape[0], rank)), np.zeros(shape[0]) if biases else None)
     history: list[Sweep] = []
-    # numpy lets go of the interpreter's lock. Threads of its linear algebra's own, beside these,
-    # would only wait for each other, and waste a core while they do.
+    # numpy releases the interpreter's lock. Extra threads of its linear algebra would compete
+    # with these and waste a core.
     with ThreadPoolExecutor(workers) as pool, threadpool_limits(1, user_api="blas"):
         by_user, by_action = pool.map(
             lambda rows, columns, shape: Rows.of(rows, columns, centred, shape, reg, weighting, w),
@@ -216,7 +216,7 @@ def complete(
                 start = action_side._replace(vectors=balanced)
         left = 1.0
         if likelihood is None:
-            # Of the noise that is in the ratings, the fits of each side leave about this much.
+            # The fits of both sides absorb part of the noise; about this fraction is left.
             left -= float(by_user.freedom(action_side, pool.map).sum()) / total
             left *= 1 - float(by_action.freedom(user_side, pool.map).sum()) / total
     return Completion(
@@ -234,7 +234,7 @@ def complete(
 
 
 def level_of(mean: float, link: Link) -> float:
-    """The constant of a completion with biases: the mean, or its log-odds."""
+    """Return the constant of a completion with biases: the mean, or its log-odds."""
     if link == "identity":
         return mean
     inside = min(max(mean, 1e-6), 1 - 1e-6)
@@ -259,7 +259,7 @@ def _weights(values: ArrayLike, n: int) -> FloatArray:
 
 
 def _codes(name: str, values: ArrayLike, n: int, size: int | None) -> IntArray:
-    """Row or column numbers: one for each of `n` rewards, from 0, below `size` if that is given."""
+    """Return row or column numbers, one per reward, from 0, below `size` if it is given."""
     codes = np.asarray(values)
     if codes.ndim != 1 or not np.issubdtype(codes.dtype, np.integer):
         raise ValueError(

@@ -1,8 +1,8 @@
-"""Matrix completion as a fold over users (`completion.py` has the objective).
+"""Matrix completion as a fold over users; `completion.py` states the objective.
 
-A pass solves the users of every partition against the broadcast vectors of the actions, and returns
-the actions' normal equations. The vectors of users never leave their partition: they follow from
-those of the actions, and are made again wherever they are needed.
+A pass solves for the users of every partition given the broadcast vectors of the actions, and
+returns the actions' normal equations. Users' vectors are never stored: they are functions of the
+actions' vectors, and are computed again when they are needed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from latentbandits.models.checks import FloatArray, IntArray
 if TYPE_CHECKING:
     from latentbandits.learning.linear.variational import Uncertain
 
-_BOUNDS = 8  # steps of the bound that a user's clicks are solved by, from zero
+_BOUNDS = 8  # iterations of the logistic bound for a user's clicks, from zero
 
 
 class Items(NamedTuple):
-    """The side of the factorisation that is broadcast: offset[a] + vectors[a]'u_u + d_u."""
+    """The broadcast side of the factorisation: offset[a] + vectors[a]'u_u + d_u."""
 
     vectors: FloatArray  # (n_actions, rank)
     biases: FloatArray | None  # (n_actions,)
@@ -40,23 +40,23 @@ class Items(NamedTuple):
 
     @property
     def factors(self) -> Factors:
-        """Return the vectors and biases of the actions."""
+        """The vectors and biases of the actions."""
         return Factors(self.vectors, self.biases)
 
     @property
     def known(self) -> Factors:
-        """Return the side that users are solved against; its biases have the mean in them."""
+        """The known side when users are solved for; its biases include the mean."""
         return Factors(self.vectors, None if self.biases is None else self.biases + self.mean)
 
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """The ratings of a partition's users, pairs summed."""
+    """The ratings of a partition's users, with the rewards of each pair summed."""
 
     users: IntArray  # (n,), ascending
     actions: IntArray  # (n,)
     means: FloatArray  # (n,)
-    counts: FloatArray | None  # (n,); None: one each
+    counts: FloatArray | None  # (n,); None means one each
     shape: tuple[int, int]
     scatter: float
     keys: Keys
@@ -72,17 +72,17 @@ class Ratings:
 
     @cached_property
     def totals(self) -> FloatArray:
-        """Rewards of every user, `(n_users,)`."""
+        """Number of rewards of every user, `(n_users,)`."""
         return np.bincount(self.users, self.counts, minlength=self.shape[0]).astype(np.float64)
 
     def weights(self, weigh: FloatArray) -> FloatArray:
-        """Return the weight of each entry where users count `weigh` times, `(n,)`."""
+        """Return the weight of each entry `(n,)`, given users' weights `weigh`."""
         own: FloatArray = weigh[self.users]
         return own if self.counts is None else own * self.counts
 
 
 class PrepareRatings:
-    """Makes the ratings of a partition."""
+    """A callable that turns a partition's log into ratings."""
 
     def __call__(self, log: Log) -> Ratings:
         pairs = sum_pairs(log)
@@ -107,24 +107,24 @@ class Settings:
 
     @property
     def bound(self) -> LogisticBound | None:
-        """Return the bound on the likelihood of clicks; the mean is part of what is known."""
+        """The bound on the likelihood of clicks; the mean is part of the known side."""
         return LogisticBound(0.0) if self.link == "logit" else None
 
     def weigh(self, keys: Keys) -> FloatArray | None:
-        """Return the weight of each user."""
+        """Return the bootstrap weight of each user, or None without a bootstrap."""
         if self.replicate is None:
             return None
         return user_hash.bootstrap_weights(keys, self.replicate + 1, self.seed)[:, -1]
 
     def ridge(self, totals: FloatArray) -> FloatArray:
-        """The penalty of rows with so many rewards; a row without any has its vector at zero."""
+        """Return the penalties of rows with `totals` rewards; without rewards a vector is zero."""
         return self.reg * (np.ones(len(totals)) if self.weighting == "plain" else totals)
 
 
 class Totals(NamedTuple):
-    """Sums of the first pass."""
+    """The sums of the first pass."""
 
-    counts: FloatArray  # (n_actions,): rewards
+    counts: FloatArray  # (n_actions,): number of rewards
     rewards: float
     scatter: float
     n_users: float
@@ -134,11 +134,11 @@ class SweepSums(NamedTuple):
     """The sums of a pass."""
 
     items: Equations
-    deviance: float  # of clicks
-    user_gram: FloatArray  # (rank, rank): vectors of users, weighted by their ridges
+    deviance: float  # for clicks
+    user_gram: FloatArray  # (rank, rank): Gram matrix of users' vectors, weighted by their ridges
     penalty: float
-    vectors: FloatArray  # (rank,): of users with ratings
-    n_users: float  # who have ratings
+    vectors: FloatArray  # (rank,): sum over users with ratings
+    n_users: float  # number of users with ratings
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +162,7 @@ class TotalsPass:
 
 @dataclass(frozen=True, eq=False)
 class SweepPass:
-    """A pass: users against actions, and the equations of the actions against these users."""
+    """A pass that solves for users given actions, and returns the equations of the actions."""
 
     settings: Settings
     prepare: PrepareRatings
@@ -197,7 +197,7 @@ class SweepPass:
 
 @dataclass(frozen=True, eq=False)
 class FreedomPass:
-    """The last pass: degrees of freedom of the users, which the noise needs."""
+    """The last pass, which sums the users' degrees of freedom for the noise estimate."""
 
     settings: Settings
     prepare: PrepareRatings
@@ -212,23 +212,23 @@ class FreedomPass:
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """A completion without the vectors of its users, which follow from `start`."""
+    """A completion without its users' vectors, which are computed from `start`."""
 
     engine: Engine
     prepare: PrepareRatings
     settings: Settings
-    start: Items  # the users are solved against these
-    items: Items  # and these against the users
+    start: Items  # the users are solved for given these
+    items: Items  # solved for given those users
     centre: FloatArray  # (rank,): the mean vector of users with ratings
     action_counts: IntArray  # (n_actions,)
     noise: float
     history: tuple[Sweep, ...]
-    uncertain: Uncertain | None = None  # of a variational factorisation
-    bounds: tuple[float, ...] = ()  # on its log evidence, pass by pass
+    uncertain: Uncertain | None = None  # set by a variational factorisation
+    bounds: tuple[float, ...] = ()  # lower bounds on its log evidence, one per pass
 
     @cached_property
     def vectors(self) -> Any:
-        """The recipe of the vectors of users (`user_vectors.PrepareVectors`)."""
+        """The callable that computes users' vectors (`user_vectors.PrepareVectors`)."""
         from latentbandits.learning.linear.user_vectors import PrepareVectors, metric_root
 
         root = metric_root(self.items.vectors, self.action_counts.astype(np.float64))
@@ -238,7 +238,7 @@ class Folded:
 
     @property
     def features(self) -> FloatArray:
-        """The features of each action: with biases (v, 1, popularity), as `Completion` has them."""
+        """The features of each action, as in `Completion`; with biases (v, 1, popularity)."""
         items = self.items
         if items.biases is None:
             return items.vectors
@@ -256,7 +256,7 @@ def complete_fold(
 ) -> Folded:
     """Complete the matrix of a log on any engine: `sweeps` passes, and one before and after.
 
-    `tolerance` ends earlier, once the objective falls by less than such a share of itself.
+    It stops earlier if the relative decrease of the objective falls below `tolerance`.
     """
     prepare = PrepareRatings()
     totals = engine.fold(TotalsPass(settings, prepare), None)
@@ -264,7 +264,7 @@ def complete_fold(
     mean = level_of(totals.rewards / total, settings.link) if settings.biases else 0.0
     ridge = settings.ridge(totals.counts)
     empty = totals.counts == 0
-    ridge = np.where(empty, 1.0, ridge)  # any: their vectors are zero
+    ridge = np.where(empty, 1.0, ridge)  # any value: their vectors are zero
     current = first_items(engine.n_actions, settings, mean) if start is None else start
     history: list[Sweep] = []
     while True:
@@ -289,7 +289,7 @@ def complete_fold(
             current = items._replace(vectors=balanced(sums.user_gram, items.vectors, ridge))
     left = 1.0
     if settings.link == "identity":
-        # Of the noise that is in the ratings, the fits of each side leave about this much.
+        # The fits of both sides absorb part of the noise; about this fraction is left.
         left -= engine.fold(FreedomPass(settings, prepare), items) / total
         left *= 1 - float(sums.items.freedom(ridge)[~empty].sum()) / total
     return Folded(
@@ -306,12 +306,12 @@ def complete_fold(
 
 
 def users_of(part: Ratings, items: Items, settings: Settings) -> Factors:
-    """Solve the users of a partition against the actions."""
+    """Solve for the users of a partition given the actions."""
     rows = part.by_user.with_ridge(settings.ridge(part.totals))
     bound = settings.bound
     if bound is None:
         return rows.solve(items.known).factors
-    # Each step bounds the likelihood of clicks at the last log-odds (`logistic_bound`), from zero.
+    # Each step bounds the likelihood at the previous log-odds (`logistic_bound`), from zero.
     n = part.shape[0]
     users = Factors(np.zeros((n, settings.rank)), np.zeros(n) if settings.biases else None)
     for _ in range(_BOUNDS):
@@ -320,7 +320,7 @@ def users_of(part: Ratings, items: Items, settings: Settings) -> Factors:
 
 
 def first_items(n_actions: int, settings: Settings, mean: float) -> Items:
-    """Return the random vectors that a completion begins with."""
+    """Return the random initial vectors of a completion."""
     rng = np.random.default_rng(settings.seed)
     random = rng.standard_normal((n_actions, settings.rank)) / math.sqrt(settings.rank)
     return Items(random, np.zeros(n_actions) if settings.biases else None, mean)

@@ -1,7 +1,8 @@
-"""Clusters of users' vectors as a fold: the latent states of a completion on any engine.
+"""k-means of users' vectors as a fold: the latent states of a completion on any engine.
 
-k-means begins with the centres of a sample of users and goes on over all of them: a pass returns
-count, sum and outer products of each cluster. The vectors of all other users stay where they are.
+k-means starts from the centres of a sample of users and continues over all users: a pass returns
+the count, the sum and the outer products of each cluster. No users' vectors outside the sample are
+collected.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.logistic import LogisticLinear
 
 SAMPLE = 20_000
-"""Users whose vectors the first centres are found on."""
+"""The number of users whose vectors give the first centres."""
 
 _PASSES = 10
-_STILL = 1e-4  # share of the mean variance: centres that move less have settled
+_STILL = 1e-4  # convergence: centres move less than this fraction of the mean variance
 
 
 class Found(NamedTuple):
-    """Sums of each cluster, of vectors less a common shift."""
+    """Sums of each cluster, over vectors minus a common shift."""
 
     counts: FloatArray  # (n_states,)
     tastes: FloatArray  # (n_states, rank)
@@ -43,7 +44,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ClusterPass:
-    """A pass of k-means: sums of the users nearest to each centre."""
+    """A pass of k-means, which sums over the users nearest to each centre."""
 
     prepare: PrepareVectors
     shift: FloatArray  # (d,)
@@ -61,7 +62,7 @@ class ClusterPass:
             tastes[s] = weights @ part.tastes[own]
             sums[s] = weights @ moved[own]
             outer[s] = moved[own].T @ (weights[:, None] * moved[own])
-            if part.covariances is not None:  # users' vectors are uncertain
+            if part.covariances is not None:  # users' vectors have posterior covariances
                 outer[s] += np.tensordot(weights, part.covariances[own], axes=1)
         return Found(counts, tastes, sums, outer)
 
@@ -74,7 +75,7 @@ class _Sampled:
         return _Sampled(self.parts + other.parts)
 
     def joined(self) -> Vectors:
-        """The vectors of all of them, by the users' keys."""
+        """Join the sampled vectors, sorted by the users' keys."""
         keys = np.concatenate([part.keys for part in self.parts])
         order = np.argsort(keys, kind="stable")
         vectors, tastes, weights = (
@@ -85,7 +86,7 @@ class _Sampled:
 
 @dataclass(frozen=True, eq=False)
 class SamplePass:
-    """A pass that returns the vectors of the users with these keys; None: of all."""
+    """A pass that returns the vectors of the users with the given keys; None means all users."""
 
     prepare: PrepareVectors
     keys: Keys | None
@@ -98,7 +99,7 @@ class SamplePass:
 
 
 class FoldedClusters(NamedTuple):
-    """The model of clusters of users, and what was done for it."""
+    """The model made from clusters of users, with their sizes and shrinkage."""
 
     model: LinearGaussian | LogisticLinear
     sizes: FloatArray  # (n_states,)
@@ -116,8 +117,8 @@ def cluster_fold(
 ) -> FoldedClusters:
     """Cluster the users of a completion by k-means into the states of a linear model.
 
-    As `cluster_users` does where all users' vectors are in memory; a log of at most `SAMPLE` users
-    is clustered as a whole.
+    This is `cluster_users` for users' vectors that are not in memory; a log of at most `SAMPLE`
+    users is clustered as a whole.
     """
     positive_count("n_states", n_states)
     positive_count("smallest", smallest)
@@ -168,14 +169,14 @@ def nearest(points: FloatArray, centres: FloatArray) -> IntArray:
 
 
 def _centres(found: Found, centres: FloatArray) -> FloatArray:
-    """The mean tastes of each cluster; an empty one stays."""
+    """Return the mean taste vector of each cluster; an empty cluster keeps its centre."""
     counts = found.counts[:, None]
     moved: FloatArray = np.where(counts > 0, found.tastes / np.maximum(counts, 1e-12), centres)
     return moved
 
 
 def _covariance(n: float, total: FloatArray, outer: FloatArray) -> FloatArray:
-    """The covariance of n rows from their sum and outer products; the same for all: exactly 0."""
+    """Return the covariance of n rows from their sum and outer products; exactly 0 if constant."""
     spread = (outer - np.outer(total, total) / n) / max(n - 1, 1)
     constant = np.diag(spread) <= 1e-12 * (np.diag(outer) / n + 1e-300)
     spread[constant] = 0.0

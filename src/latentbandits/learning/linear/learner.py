@@ -1,4 +1,4 @@
-"""Large catalogues: clusters of the users' vectors in the completed user x action matrix."""
+"""The learner for large catalogues: clusters of users' vectors in the completed matrix."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ REGS: Mapping[Weighting, tuple[float, ...]] = {
 """Regularisations that `auto` tries for each weighting of rows, in units of the rewards' standard
 deviation: a completion's penalty is a nuclear norm, which has the units of a reward."""
 
-_ATTEMPTS = 5  # bootstraps that are tried beyond those that are asked for
-_SETTLED = 1e-5  # share of its objective by which a sweep of a bootstrap must lower it
+_ATTEMPTS = 5  # extra bootstraps that may be tried to replace failed ones
+_SETTLED = 1e-5  # relative decrease of the objective below which a bootstrap's sweeps stop
 _CLEAR = 2.0  # paired standard errors by which the second choice must be better
 
 
 @dataclass(frozen=True)
 class LinearLearner:
-    """Clusters of the users' vectors in the completed user x action matrix (Section 5.2).
+    """A learner that clusters users' vectors in the completed user x action matrix (Section 5.2).
 
-    Without a `reg`, vectors are uncertain and their priors are learned with them (`variational`);
-    with one the completion is by regularised least squares. `rewards` "bernoulli" completes
-    log-odds of clicks, by regularised least squares always. `rank`, `intercepts` (levels of users
-    and popularity of actions, r = c + b_a + d_u + u'v) and, for clicks, `reg` and `weighting` of
-    the penalty, where None, are chosen by held-out evidence. A `reg` without a `weighting` is of
-    plain rows.
+    If `reg` is None, vectors have posterior distributions and their priors are learned
+    (`variational`); otherwise the completion is by regularised least squares. `rewards` "bernoulli"
+    completes the log-odds of clicks, always by regularised least squares. `rank`, `intercepts`
+    (levels of users and popularity of actions, r = c + b_a + d_u + u'v) and, for clicks, `reg` and
+    the `weighting` of the penalty are chosen by held-out evidence if they are None. A `reg` without
+    a `weighting` uses the "plain" weighting.
     """
 
     reg: float | None = None
@@ -82,11 +82,12 @@ class LinearLearner:
         seed: int,
         progress: Progress,
     ) -> Selection:
-        """Choose regularisation and intercepts at a moderate rank, then the rank, both with one
-        state; then the number of states. Where the users are too few for some number of states,
-        they are for any larger one.
+        """Choose the settings by held-out evidence, and then the number of states.
 
-        The rank is the lowest within one paired standard error of the best.
+        The regularisation and intercepts are chosen at a moderate rank, then the rank, both with
+        one state; the number of states comes last. If some number of states has too few users,
+        larger numbers are not tried. The rank is the lowest within one paired standard error of the
+        best.
         """
         kept = engine_of(kept)
         learner, warnings = self._settled(kept, held_out, seed, progress)
@@ -119,8 +120,9 @@ class LinearLearner:
     def _settled(
         self, kept: Engine, held_out: Log, seed: int, progress: Progress
     ) -> tuple[LinearLearner, tuple[str, ...]]:
-        """The learner with regularisation and intercepts, by the evidence of one state of moderate
-        rank; and a warning where the regularisation is at the end of its grid.
+        """Choose the regularisation and intercepts by the evidence of one state of moderate rank.
+
+        Return the learner and a warning if the regularisation is at the end of its grid.
         """
         scale = (kept.summary.rewards.deviation or 1.0) if self.rewards == "gaussian" else 1.0
         rank = self.rank or min(5, kept.n_users, kept.n_actions)
@@ -159,13 +161,13 @@ class LinearLearner:
         own = [reg for weighting, reg in grid if weighting == best.weighting]
         if best.reg is not None and len(own) > 1 and best.reg in (own[0], own[-1]):
             warnings = (
-                f"the chosen regularisation, {best.reg:.3g}, is at the end of those that were "
-                "tried: a better one may lie beyond (--reg)",
+                f"the chosen regularisation, {best.reg:.3g}, is at the end of the range that "
+                "was tried: a better value may lie beyond it (--reg)",
             )
         return best, warnings
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
-        """The lowest rank, and there the fewest states, within one standard error of the best."""
+        """Return the lowest rank, then the fewest states, within one standard error of the best."""
         fitted = [row for row in rows if row.evidence is not None]
         fewest = min(row.n_states for row in fitted)
         rank = lowest_rank([row for row in fitted if row.n_states == fewest]).rank
@@ -185,10 +187,10 @@ class LinearLearner:
         seed: int,
         progress: Progress,
     ) -> Iterator[Replicate]:
-        """Refit to Poisson bootstraps of the users, each from where the fit to all began last.
+        """Refit to Poisson bootstraps of the users, each from the last start of the full fit.
 
-        A replicate is compared by its means, which need no covariance of many users; one that
-        lacks a cluster is left out, and the next one is taken.
+        Replicates are compared by their means, which need no covariance of many users. A replicate
+        that lacks a cluster is left out, and the next one is taken.
         """
         log = engine_of(log)
         assert isinstance(learned.fitted, Folded)
@@ -215,8 +217,9 @@ class LinearLearner:
                 return
 
     def widened(self, learned: Learned, found: Disagreement) -> Learned:
-        """A covariance of users within their state says nothing of the state's mean, so the
-        variance of that mean is added to it.
+        """Add the variance of each state's mean to the covariance of users within the state.
+
+        The covariance of users alone does not include the error of the estimated mean.
         """
         model = learned.model
         if isinstance(model, LogisticLinear):
@@ -234,9 +237,9 @@ class LinearLearner:
         return {name: value for name, value in asdict(self).items() if name != "rank"}
 
     def prepare(self, log: Engine, rank: int, seed: int) -> Folded:
-        """Complete the matrix: the part that does not depend on the number of states.
+        """Complete the matrix; this part does not depend on the number of states.
 
-        Several rewards of a pair count as many times.
+        A pair with several rewards has the weight of that many.
         """
         settings = Settings(
             rank=rank,
@@ -254,10 +257,10 @@ class LinearLearner:
     def clustered(
         self, prepared: Folded, n_states: int, seed: int, smallest: int = SMALLEST_CLUSTER
     ) -> Learned:
-        """The model of `n_states` clusters of the completion's users."""
+        """Return the model of `n_states` clusters of the completion's users."""
         from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(1, "openmp"):  # k-means' threads wait for each other on small data
+        with threadpool_limits(1, "openmp"):  # threads of k-means slow each other down
             clusters = cluster_fold(
                 prepared, n_states, noise=self.noise, smallest=smallest, seed=seed
             )
@@ -276,10 +279,10 @@ class LinearLearner:
 
 
 def _preferred(found: Sequence[tuple[LinearLearner, HeldOut]]) -> tuple[LinearLearner, HeldOut]:
-    """The best of the first weighting, unless the best of another is clearly better.
+    """Return the best of the first weighting, unless the best of another is clearly better.
 
-    Penalties weighted by counts (Zhou et al. 2008) come first: users and actions with few rewards
-    keep a larger share of what they show.
+    Penalties weighted by counts (Zhou et al. 2008) come first, because users and actions with few
+    rewards are shrunk less by them.
     """
     best: dict[Weighting | None, tuple[LinearLearner, HeldOut]] = {}
     for learner, judged in found:
@@ -294,7 +297,7 @@ def _preferred(found: Sequence[tuple[LinearLearner, HeldOut]]) -> tuple[LinearLe
 
 
 def lowest_rank(rows: Sequence[Candidate]) -> Candidate:
-    """The lowest rank whose evidence is within one paired standard error of the best."""
+    """Return the lowest rank whose evidence is within one paired standard error of the best."""
     fitted = [row for row in rows if row.evidence is not None]
     left = [row for row in fitted if not vetoed(row, fitted, 1.0)]
     return min(left, key=lambda row: row.rank or 0)

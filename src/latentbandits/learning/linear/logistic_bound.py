@@ -4,8 +4,8 @@ For c ones in n trials with log-odds z, and any xi,
 
     c z - n log(1 + e^z) >= (c - n/2) z - n lambda(xi) z^2 + constant,
 
-with lambda(xi) = tanh(xi/2) / (4 xi); equal at z = xi and z = -xi. The right side is a weighted
-square: weight 2 n lambda(xi), target (c - n/2) / (2 n lambda(xi)).
+with lambda(xi) = tanh(xi/2) / (4 xi) and equality at z = xi and z = -xi. The right side is a
+weighted square with weight 2 n lambda(xi) and target (c - n/2) / (2 n lambda(xi)).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 from latentbandits.learning.linear.ridge_rows import Factors, Weighted
 from latentbandits.models.checks import FloatArray, IntArray
 
-_BLOCK = 2**18  # entries whose deviance is summed at a time
+_BLOCK = 2**18  # entries whose deviance is summed at once
 
 
 @dataclass(frozen=True)
 class LogisticBound:
-    """The least squares problem that bounds clicks at the current log-odds, `mean` included."""
+    """The least squares problem that bounds the likelihood of clicks at log-odds with `mean`."""
 
     mean: float
 
     def __call__(self, rates: FloatArray, trials: FloatArray, predicted: FloatArray) -> Weighted:
-        """Targets and weights for log-odds less `mean`; `predicted` are the current ones."""
+        """Return targets and weights for log-odds minus `mean`, at the `predicted` log-odds."""
         slope = half_slope(np.abs(predicted + self.mean))
         return Weighted((rates - 0.5) / (2 * slope) - self.mean, 2 * trials * slope)
 
@@ -40,7 +40,7 @@ class LogisticBound:
         user_side: Factors,
         action_side: Factors,
     ) -> float:
-        """-2 log likelihood of all entries."""
+        """Return -2 log likelihood of all entries."""
         total = 0.0
         for start in range(0, len(rates), _BLOCK):
             block = slice(start, start + _BLOCK)
@@ -54,7 +54,7 @@ class LogisticBound:
 
 
 def half_slope(xi: FloatArray) -> FloatArray:
-    """lambda(xi) = tanh(xi / 2) / (4 xi); 1/8 at zero.
+    """Return lambda(xi) = tanh(xi / 2) / (4 xi), which is 1/8 at zero.
 
     >>> half_slope(np.array([0.0, 2.0])).round(4)
     array([0.125 , 0.0952])

@@ -1,4 +1,4 @@
-"""The rewards of a log summed by pair of user and action, so that repeated pairs are weighted."""
+"""The rewards of a log summed by pair of user and action; repeated pairs get larger weights."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from latentbandits.models.checks import FloatArray, IntArray
 
 
 class Pairs(NamedTuple):
-    """Pairs of user and action, each once, in the order of users and then of actions."""
+    """Distinct pairs of user and action, sorted by user and then by action."""
 
     users: IntArray  # (n_pairs,)
     actions: IntArray  # (n_pairs,)
     means: FloatArray  # (n_pairs,): mean reward of the pair
-    counts: FloatArray | None  # (n_pairs,): rewards of the pair; None: one each
+    counts: FloatArray | None  # (n_pairs,): number of rewards of the pair; None means one each
     scatter: float  # sum over all rewards of their squared distance from their pair's mean
 
 

@@ -1,7 +1,7 @@
-"""One side of a matrix completion: a ridge regression for every row, many rows in one product.
+"""One side of a matrix completion: a ridge regression for every row, batched over rows.
 
-Rows with about equally many ratings lie together in a block, padded to the longest of them with
-entries of a zero vector. The Gram matrices of a block are then one batched product.
+Rows with similar numbers of ratings form a block, padded to the longest of them with entries of a
+zero vector. The Gram matrices of a block are then one batched product.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Weighting = Literal["plain", "counts"]
 
 Blocks: TypeAlias = "tuple[_Block, ...]"
 Each: TypeAlias = Callable[[Callable[[Blocks], Any], Iterable[Blocks]], Iterable[Any]]
-"""Maps a function over groups of blocks, in order: `map`, or that of a pool of threads."""
+"""A function that maps over groups of blocks in order: `map`, or the map of a thread pool."""
 
-_BLOCK_ENTRIES = 2**15  # smaller ones keep threads waiting for each other, larger ones the cache
-_BLOCKS_PER_TASK = 4  # of about a millisecond each: worth a thread's while
+_BLOCK_ENTRIES = 2**15  # smaller blocks keep threads waiting, larger ones exceed the cache
+_BLOCKS_PER_TASK = 4  # tasks of a few milliseconds, long enough for a thread
 
 
 class Factors(NamedTuple):
@@ -40,7 +40,7 @@ class Fit(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """A weighted least squares problem for every entry, `(n, length)` each."""
+    """A weighted least squares problem for every entry; arrays are `(n, length)`."""
 
     targets: FloatArray
     weights: FloatArray
@@ -48,14 +48,14 @@ class Weighted(NamedTuple):
 
 class _Block(NamedTuple):
     rows: IntArray  # (n,)
-    columns: IntArray  # (n, length): of their ratings; beyond them the zero vector's
-    ratings: FloatArray  # (n, length): less their mean; beyond them zero
+    columns: IntArray  # (n, length): columns of the ratings; padded with the zero vector's
+    ratings: FloatArray  # (n, length): ratings minus their mean; padded with zeros
     squares: float  # weighted sum of all squared ratings
-    weights: FloatArray | None  # (n, length): beyond the ratings zero; None: one each
+    weights: FloatArray | None  # (n, length): padded with zeros; None means one each
 
 
 class _Equations(NamedTuple):
-    """(X'WX + ridge I) z = X'Wy for the rows of a block, W the weights of its entries."""
+    """(X'WX + ridge I) z = X'Wy for the rows of a block, with W the weights of its entries."""
 
     rows: IntArray
     gram: FloatArray  # (n, d, d): X'WX
@@ -64,11 +64,11 @@ class _Equations(NamedTuple):
 
 
 class Equations(NamedTuple):
-    """The equations of all rows; those of disjoint entries add."""
+    """The equations of all rows; equations of disjoint entries add."""
 
     products: FloatArray  # (n_rows, d (d + 1) / 2): X'WX on and above the diagonal
     targets: FloatArray  # (n_rows, d): X'Wy
-    squares: float  # y'Wy, of all rows
+    squares: float  # y'Wy, summed over all rows
 
     def gram(self) -> FloatArray:
         """Return X'WX of every row, `(n_rows, d, d)`."""
@@ -79,7 +79,7 @@ class Equations(NamedTuple):
         return self.products.take(both.ravel(), axis=1).reshape(n, d, d)
 
     def solve(self, ridge: FloatArray) -> tuple[FloatArray, float]:
-        """Return the minimum of every row, `(n_rows, d)`, and the squares that it leaves."""
+        """Return the minimiser of every row `(n_rows, d)`, and the sum of squared residuals."""
         z = minimum(self.gram(), self.targets, ridge)
         penalty = float(ridge @ np.einsum("nd,nd->n", z, z))
         return z, self.squares - float(np.einsum("nd,nd->", z, self.targets)) - penalty
@@ -90,17 +90,18 @@ class Equations(NamedTuple):
 
 
 Likelihood: TypeAlias = Callable[[FloatArray, FloatArray, FloatArray], Weighted]
-"""The least squares problem that bounds a likelihood at the current predictions: from ratings,
-weights (zero beyond the ratings) and predictions, `(n, length)` each."""
+"""A function that returns the least squares problem that bounds a likelihood at the predictions.
+Its arguments are ratings, weights (zero in the padding) and predictions, `(n, length)` each.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The ratings of each row of the matrix: of its users, or of its actions."""
+    """The ratings of each row of the matrix; rows are users or actions."""
 
     tasks: tuple[Blocks, ...]
-    counts: IntArray  # (n_rows,): how many ratings each has
-    ridge: FloatArray  # (n_rows,): reg times the weight of each
+    counts: IntArray  # (n_rows,): number of ratings of each row
+    ridge: FloatArray  # (n_rows,): reg times the weight of each row
 
     @classmethod
     def of(
@@ -130,12 +131,12 @@ class Rows:
         likelihood: Likelihood | None = None,
         current: Factors | None = None,
     ) -> Fit:
-        """The factors of these rows that minimise the objective, given the other side's.
+        """Return the factors of these rows that minimise the objective, given the other side.
 
         At the minimum z of (y - X z)'W(y - X z) + ridge |z|^2 the residual squares are
-        y'Wy - z'X'Wy - ridge |z|^2, so the ratings need not be visited again. A row without
-        ratings has its penalty's minimum, zero. With a `likelihood`, targets and weights follow
-        from the predictions of the `current` factors of these rows.
+        y'Wy - z'X'Wy - ridge |z|^2, so the ratings are not read again. A row without ratings has a
+        zero vector. With a `likelihood`, targets and weights are computed from the predictions of
+        the `current` factors of these rows.
         """
         z = np.zeros((len(self.ridge), _width(others)))
 
@@ -151,7 +152,7 @@ class Rows:
         return Fit(factors, squares - penalty, penalty)
 
     def freedom(self, others: Factors, each: Each = map) -> FloatArray:
-        """The degrees of freedom of every row, `(n_rows,)`: none without ratings."""
+        """Return the degrees of freedom of every row `(n_rows,)`; zero without ratings."""
         found = np.zeros(len(self.ridge))
 
         def work(equations: _Equations) -> float:
@@ -169,9 +170,9 @@ class Rows:
         current: Factors | None = None,
         column_weights: FloatArray | None = None,
     ) -> Equations:
-        """The equations that `solve` would solve, for sums over several parts of the ratings.
+        """Return the equations of `solve`, to be added over several parts of the ratings.
 
-        `column_weights` (n_columns,) say how often each of the other side counts.
+        `column_weights` (n_columns,) are the weights of the other side's rows.
         """
         d = _width(others)
         above = np.flatnonzero(np.triu(np.ones((d, d))))
@@ -200,13 +201,13 @@ class Rows:
         current: Factors | None = None,
         column_weights: FloatArray | None = None,
     ) -> Iterable[float]:
-        """`work` on the equations of every block, summed by task."""
+        """Apply `work` to the equations of every block, and sum by task."""
         n, rank = others.vectors.shape
-        features = np.zeros((n + 1, _width(others)))  # the last: zero vector
+        features = np.zeros((n + 1, _width(others)))  # the last row is the zero vector
         features[:n, :rank] = others.vectors
         offsets = None
         if others.biases is not None:
-            features[:n, rank] = 1.0  # the intercept: these rows' own biases
+            features[:n, rank] = 1.0  # the coefficient of this column is the row's bias
             offsets = np.append(others.biases, 0.0)
         own = None if current is None else joined(current)
         often = None if column_weights is None else np.append(column_weights, 0.0)
@@ -243,7 +244,7 @@ class Rows:
 
 
 class _Scratch(threading.local):
-    """Memory of a thread that is used again for every block: new pages cost more than the copy."""
+    """A thread's buffer, reused for every block because new pages cost more than the copy."""
 
     numbers: FloatArray = np.empty(0)
 
@@ -271,10 +272,10 @@ def minimum(gram: FloatArray, target: FloatArray, ridge: FloatArray) -> FloatArr
 
 
 def degrees_of_freedom(gram: FloatArray, ridge: FloatArray) -> FloatArray:
-    """Return the trace of every row's hat matrix: how much of the noise it has fitted, `(n,)`.
+    """Return the trace of every row's hat matrix, its degrees of freedom, `(n,)`.
 
-    That of a row is the trace of (X'WX + ridge I)^-1 X'WX = I - ridge (X'WX + ridge I)^-1; `gram`
-    is overwritten.
+    The trace is that of (X'WX + ridge I)^-1 X'WX = I - ridge (X'WX + ridge I)^-1; `gram` is
+    overwritten.
     """
     np.einsum("nii->ni", gram)[...] += ridge[:, None]
     traces = np.trace(np.linalg.inv(gram), axis1=1, axis2=2)
@@ -283,13 +284,15 @@ def degrees_of_freedom(gram: FloatArray, ridge: FloatArray) -> FloatArray:
 
 
 def _width(others: Factors) -> int:
-    """The number of coefficients of a row: with biases, one more than the rank."""
+    """Return the number of coefficients of a row: the rank, plus one with biases."""
     return int(others.vectors.shape[1]) + (others.biases is not None)
 
 
 def _by_row(rows: IntArray, n_rows: int) -> IntArray:
-    """The positions of each row's ratings, row after row: a stable sort by counting, as scipy
-    transposes a matrix with one entry per rating. Much faster than `argsort`.
+    """Return the positions of the ratings sorted by row.
+
+    This is a stable counting sort, done by transposing a sparse matrix with one entry per rating.
+    It is much faster than `argsort`.
     """
     from scipy.sparse import csr_array
 
@@ -299,7 +302,7 @@ def _by_row(rows: IntArray, n_rows: int) -> IntArray:
 
 
 def joined(factors: Factors) -> FloatArray:
-    """Vectors and, behind them, biases: the order of the features of the other side."""
+    """Return the vectors, then the biases as last column, in the order of the features."""
     if factors.biases is None:
         return factors.vectors
     return np.column_stack([factors.vectors, factors.biases])
@@ -312,7 +315,7 @@ def _pad(
     weights: FloatArray | None,
     zero: int,
 ) -> Iterator[_Block]:
-    """Blocks of ratings that are sorted by row: the rows with most of them first."""
+    """Yield blocks of ratings sorted by row; rows with the most ratings come first."""
     starts = np.cumsum(counts) - counts
     by_count = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     first = 0
@@ -320,7 +323,7 @@ def _pad(
         length = int(counts[by_count[first]])
         rows = by_count[first : first + max(1, _BLOCK_ENTRIES // length)]
         entry = np.arange(length)
-        where = starts[rows, None] + entry  # past the end for some: clipped, and then emptied
+        where = starts[rows, None] + entry  # positions past the end are clipped, and emptied below
         own, rated = columns.take(where, mode="clip"), ratings.take(where, mode="clip")
         weighed = None if weights is None else weights.take(where, mode="clip")
         if counts[rows[-1]] < length:

@@ -1,4 +1,4 @@
-"""The vectors of a partition's users, made from those of the actions wherever they are needed."""
+"""The vectors of a partition's users, computed from the actions' vectors when they are needed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from latentbandits.models.checks import BoolArray, FloatArray
 
 
 class Vectors(NamedTuple):
-    """Vectors of a partition's users who have ratings."""
+    """Vectors of a partition's users with ratings."""
 
-    vectors: FloatArray  # (n, d): whose products with the actions' features are rewards
-    tastes: FloatArray  # (n, rank): whose distances say how much their rewards differ
-    weights: FloatArray  # (n,): how often each user counts
+    vectors: FloatArray  # (n, d): their products with the actions' features are rewards
+    tastes: FloatArray  # (n, rank): their distances measure how much rewards differ
+    weights: FloatArray  # (n,): weight of each user
     keys: Keys
-    covariances: FloatArray | None = None  # (n, d, d): of uncertain vectors
+    covariances: FloatArray | None = None  # (n, d, d): posterior covariances
 
     def of(self, chosen: BoolArray) -> Vectors:
-        """The vectors of the users who are marked."""
+        """Return the vectors of the users marked in `chosen`."""
         covariances = None if self.covariances is None else self.covariances[chosen]
         vectors, tastes = self.vectors[chosen], self.tastes[chosen]
         return Vectors(vectors, tastes, self.weights[chosen], self.keys[chosen], covariances)
@@ -33,14 +33,14 @@ class Vectors(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PrepareVectors:
-    """Makes the vectors of a partition's users from those of the actions."""
+    """A callable that computes the vectors of a partition's users from the actions' vectors."""
 
     prepare: PrepareRatings
     settings: Settings
-    start: Items  # the actions that users are solved against
+    start: Items  # the users are solved for given these
     centre: FloatArray  # (rank,)
     root: FloatArray  # (rank, rank): the metric of the actions
-    uncertain: Uncertain | None = None  # of a variational factorisation
+    uncertain: Uncertain | None = None  # set by a variational factorisation
 
     def __call__(self, log: Log) -> Vectors:
         settings = self.settings
@@ -66,7 +66,7 @@ class PrepareVectors:
 
 
 def metric_root(actions: FloatArray, counts: FloatArray) -> FloatArray:
-    """The root of the mean of v v' over actions as often as they occur."""
+    """Return the square root of the mean of v v' over actions, weighted by `counts`."""
     weights = counts / counts.sum()
     values, axes = np.linalg.eigh(actions.T @ (weights[:, None] * actions))
     root: FloatArray = axes * np.sqrt(np.maximum(values, 0.0)) @ axes.T

@@ -1,16 +1,18 @@
-"""Matrix factorisation whose vectors are uncertain (variational Bayes; Lim & Teh 2007).
+"""Matrix factorisation with posterior distributions of vectors (variational Bayes; Lim & Teh 2007).
 
     r = mean + b_a + d_u + v_a'u_u + noise,    (v_a, b_a) ~ N(0, diag Q),    (u_u, d_u) ~ N(m, C),
 
-with b and d left out where there are no intercepts. q(vectors) is a Gaussian for each user and each
-action; m, C, Q and the noise maximise the bound. So nothing is left to choose but the rank: Q and C
-are the regularisation, and an action with few rewards counts as one. A user's vector solves
+with b and d left out if there are no intercepts. q(vectors) is a Gaussian for each user and each
+action; m, C, Q and the noise maximise the bound. Only the rank is left to choose: Q and C are the
+regularisation. The posterior of an action with few rewards stays close to its prior. A user's
+vector solves
 
     (C^-1 + sum E[x x'] / s^2) w = C^-1 m + sum E[x (r - o)] / s^2,    x = (v, 1), o = mean + b,
 
-where E[x x'] and E[x o] hold the covariance of the action's vector; an action's vector likewise.
-These are ridge regressions with expected products in place of products of features. A pass solves
-the users of every partition and returns the actions' equations; the bound never falls:
+where E[x x'] and E[x o] include the covariance of the action's vector. An action's vector solves
+similar equations. These are ridge regressions with expected products instead of products of
+features. A pass solves for the users of every partition and returns the actions' equations. The
+bound never falls:
 
     -N/2 (log 2 pi s^2 + 1) - 1/2 (n log |C| - sum log |V_u|) - 1/2 sum (log |Q| - log |V_a|).
 """
@@ -36,14 +38,14 @@ from latentbandits.learning.linear.ridge_rows import joined
 from latentbandits.models.checks import FloatArray
 
 SWEEPS = 5
-"""Sweeps of regularised least squares that the factorisation begins with."""
+"""Sweeps of regularised least squares with which the factorisation starts."""
 
 PASSES = 30
 TOLERANCE = 1e-4
-"""Nats per reward: a pass that raises the bound by less is the last one."""
+"""The rise of the bound, in nats per reward, below which passes stop."""
 
-_FIRST_REG = 0.05  # of the first sweeps, for each reward, in standard deviations of rewards
-_LEAST = 1e-8  # share of the rewards' variance below which no variance falls
+_FIRST_REG = 0.05  # of the first sweeps, per reward, in standard deviations of rewards
+_LEAST = 1e-8  # lower limit of every variance, as a fraction of the rewards' variance
 
 
 class Uncertain(NamedTuple):
@@ -57,19 +59,19 @@ class Uncertain(NamedTuple):
 
 
 class Equations(NamedTuple):
-    """Sums over the entries of every row; those of disjoint entries add."""
+    """Sums over the entries of every row; sums of disjoint entries add."""
 
     products: FloatArray  # (n, p): E[x x'] above the diagonal, then, with offsets, E[x o], E[o o]
     targets: FloatArray  # (n, d) or (n, d + 1): r x, then r o
 
 
 class Moments(NamedTuple):
-    """Sums of the first pass."""
+    """The sums of the first pass."""
 
-    counts: FloatArray  # (n_actions,): rewards
+    counts: FloatArray  # (n_actions,): number of rewards
     rewards: float
-    squares: float  # of the means of pairs, as often as they occur
-    scatter: float  # of rewards within pairs
+    squares: float  # sum of the squared means of pairs, weighted by their counts
+    scatter: float  # sum of squared distances of rewards from their pair's mean
 
 
 class UserSums(NamedTuple):
@@ -83,7 +85,7 @@ class UserSums(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """Gaussians of many rows."""
+    """Gaussian posteriors of many rows."""
 
     means: FloatArray  # (n, d)
     covariances: FloatArray  # (n, d, d)
@@ -108,7 +110,7 @@ class MomentsPass:
 
 @dataclass(frozen=True, eq=False)
 class VariationalPass:
-    """A pass: q of the users against q of the actions, and the equations of the actions."""
+    """A pass that computes q of the users given q of the actions, and the actions' equations."""
 
     settings: Settings
     prepare: PrepareRatings
@@ -137,8 +139,8 @@ def factorise(
 ) -> Folded:
     """Factorise the matrix of a log on any engine.
 
-    The result has users with vectors of unit covariance and, in `uncertain`, what their posterior
-    needs. `start` is that of another factorisation of the same rank.
+    In the result the users' vectors have unit covariance, and `uncertain` holds the parameters of
+    their posterior. `start` is the result of another factorisation of the same rank.
     """
     prepare = PrepareRatings()
     totals = engine.fold(MomentsPass(settings, prepare), None)
@@ -168,7 +170,7 @@ def factorise(
 
 
 def step(sums: UserSums, current: Uncertain, totals: Moments) -> tuple[Uncertain, float]:
-    """Return the parameters that raise the bound given the sums of a pass, and the bound."""
+    """Return the parameters that maximise the bound given the sums of a pass, and the bound."""
     d = len(current.mean)
     biases = current.items.biases is not None
     rated = totals.counts > 0
@@ -190,7 +192,7 @@ def step(sums: UserSums, current: Uncertain, totals: Moments) -> tuple[Uncertain
     variance = max(squares / n, least)
     items = Items(z[:, :-1] if biases else z, z[:, -1] if biases else None, current.items.mean)
     found = Uncertain(items, spread, mean, covariance, variance)
-    # The bound at q of these users and actions, with the m, C, Q and noise that maximise it.
+    # The bound at the current q, with the m, C, Q and noise that maximise it.
     own = np.maximum((z**2 + np.einsum("nii->ni", spread))[rated].mean(axis=0), least)
     bound = -0.5 * n * (math.log(2 * math.pi * variance) + 1)
     bound -= 0.5 * (sums.n_users * float(np.linalg.slogdet(covariance)[1]) - sums.log_volume)
@@ -217,7 +219,7 @@ def posterior_of_users(part: Ratings, current: Uncertain) -> Posterior:
 
 
 def expected_products(rows: Posterior, mean: float, biases: bool) -> FloatArray:
-    """E of `products` of the other side's features (vector, 1) and offsets mean + intercept."""
+    """Return E[products] of the other side's features (vector, 1) and offsets mean + intercept."""
     x, spread = rows.means, rows.covariances
     if not biases:
         above = np.triu_indices(x.shape[1])
@@ -235,7 +237,7 @@ def expected_products(rows: Posterior, mean: float, biases: bool) -> FloatArray:
 
 
 def whitened(current: Uncertain) -> Uncertain:
-    """The same factorisation in coordinates in which the users' vectors have unit covariance."""
+    """Return the same factorisation with users' vectors scaled to unit covariance."""
     rank = current.items.vectors.shape[1]
     values, axes = np.linalg.eigh(current.covariance[:rank, :rank])
     root = axes * np.sqrt(values) @ axes.T
@@ -253,7 +255,7 @@ def whitened(current: Uncertain) -> Uncertain:
 
 
 def _first(engine: Engine, settings: Settings, totals: Moments) -> Uncertain:
-    """The end of a few sweeps of regularised least squares, as if its vectors were certain."""
+    """Return the result of a few least squares sweeps, with zero covariance of the actions."""
     n = float(totals.counts.sum())
     deviation = math.sqrt(_variance(totals))
     plain = Settings(
@@ -263,7 +265,7 @@ def _first(engine: Engine, settings: Settings, totals: Moments) -> Uncertain:
     folded = complete_fold(engine, plain, sweeps=SWEEPS)
     items = folded.items
     d = settings.rank + settings.biases
-    scale = float((totals.counts @ items.vectors**2).mean() / n)  # both sides are equally large
+    scale = float((totals.counts @ items.vectors**2).mean() / n)  # both sides are balanced
     covariance = np.diag(np.full(d, scale + _least(totals)))
     mean = np.zeros(d)
     mean[: settings.rank] = folded.centre
@@ -274,7 +276,7 @@ def _first(engine: Engine, settings: Settings, totals: Moments) -> Uncertain:
 
 
 def _system(sums: Equations, d: int, biases: bool) -> tuple[FloatArray, FloatArray]:
-    """Gram matrices `(n, d, d)` and right-hand sides `(n, d)`, less what is known."""
+    """Return Gram matrices `(n, d, d)` and right-hand sides `(n, d)`, minus the known offsets."""
     target = sums.targets[:, :d]
     if biases:
         target = target - sums.products[:, -d - 1 : -1]
@@ -285,13 +287,13 @@ def _system(sums: Equations, d: int, biases: bool) -> tuple[FloatArray, FloatArr
 
 
 def entry_weights(part: Ratings, settings: Settings | None) -> FloatArray:
-    """Return how often each entry counts; with `settings`, in their replicate."""
+    """Return the weight of each entry; with `settings`, in their bootstrap replicate."""
     weigh = None if settings is None else settings.weigh(part.keys)
     return part.weights(np.ones(part.shape[0]) if weigh is None else weigh)
 
 
 def _matrices(part: Ratings, weights: FloatArray) -> tuple[Any, Any]:
-    """Weights and weighted rewards as sparse matrices, users x actions."""
+    """Return weights and weighted rewards as sparse matrices, users x actions."""
     from scipy.sparse import csr_array
 
     starts = np.searchsorted(part.users, np.arange(part.shape[0] + 1))

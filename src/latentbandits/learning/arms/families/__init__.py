@@ -1,4 +1,4 @@
-"""Reward families: each is a plug-in of the one variational mixture."""
+"""Reward families; each is a plug-in of the same variational mixture."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Described(Protocol):
 
     @property
     def values(self) -> FloatArray:
-        """Different rewards: all, or many of them with one outside each family."""
+        """Distinct rewards: all, or many of them with one outside the support of each family."""
 
     @property
     def mean(self) -> float: ...
@@ -52,9 +52,10 @@ class Described(Protocol):
 def make_family(
     name: Rewards, rewards: FloatArray | Described, noise: float | None = None
 ) -> Family:
-    """Return the family `name`, set up for a log's `rewards`; LogError if they cannot be its.
+    """Return the family `name`, set up for a log's `rewards`.
 
-    `noise` fixes the standard deviation of Gaussian rewards.
+    Raise LogError if they are outside its support. `noise` fixes the standard deviation of
+    Gaussian rewards.
     """
     if isinstance(rewards, np.ndarray):
         family = _MAKERS[name].of(rewards)

@@ -1,4 +1,4 @@
-"""Clicks, sales, any yes or no: Bernoulli rewards with beta priors."""
+"""Bernoulli rewards (clicks, sales) with beta priors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from latentbandits.models.numerics import dirichlet
 
 @dataclass(frozen=True)
 class Bernoulli(Family):
-    """Statistics are ones and zeros; the prior of theta is Beta(kappa m, kappa (1 - m))."""
+    """Bernoulli rewards: t(r) = (r, 1 - r), and theta ~ Beta(kappa m, kappa (1 - m))."""
 
     name: ClassVar[str] = "bernoulli"
     support: ClassVar[str] = "0 or 1"
@@ -74,14 +74,14 @@ class Bernoulli(Family):
         self, phi: FloatArray, variance: FloatArray, shares: FloatArray, noise: FloatArray
     ) -> BernoulliArms:
         mean = self.moments(phi)[0]
-        widest = 0.5 * mean * (1 - mean)  # a beta of two pseudo-observations, at least one
+        widest = 0.5 * mean * (1 - mean)  # keeps at least one pseudo-observation in total
         return BernoulliArms.from_means(mean, np.sqrt(np.minimum(variance, widest)), shares)
 
 
 def smoothed_shares(totals: FloatArray) -> FloatArray:
-    """Shares of the categories of every action, with one more reward at the overall shares."""
+    """Return each action's category shares, smoothed by one reward at the overall shares."""
     overall = totals.sum(axis=0) / totals.sum()
-    # No category has probability zero: half a reward more of each over the whole log.
+    # Half a reward of each category is added to the whole log, so no probability is zero.
     n_categories = len(overall)
     overall = (overall * totals.sum() + 0.5) / (totals.sum() + 0.5 * n_categories)
     smoothed: FloatArray = (totals + overall) / (totals.sum(axis=1, keepdims=True) + 1)
@@ -89,7 +89,7 @@ def smoothed_shares(totals: FloatArray) -> FloatArray:
 
 
 def expected_log_shares(phi: FloatArray) -> FloatArray:
-    """E[log p_c] under Dirichlet(phi)."""
+    """Return E[log p_c] under Dirichlet(phi)."""
     from scipy.special import digamma
 
     expected: FloatArray = digamma(phi) - digamma(phi.sum(axis=-1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Star ratings, outcomes with a value each: categorical rewards with Dirichlet priors."""
+"""Categorical rewards (star ratings, outcomes with a value each) with Dirichlet priors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_VALUES = 20
 
 @dataclass(frozen=True)
 class Categorical(Family):
-    """Statistics count each value; the prior of the probabilities is Dirichlet(kappa m)."""
+    """Categorical rewards: t(r) is one-hot, and the probabilities are Dirichlet(kappa m)."""
 
     name: ClassVar[str] = "categorical"
     support: ClassVar[str] = f"at most {MOST_VALUES} different values"

@@ -1,4 +1,4 @@
-"""Waiting times, amounts: exponential rewards with gamma priors on their rates."""
+"""Exponential rewards (waiting times, amounts) with gamma priors on their rates."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from latentbandits.models.numerics import gamma
 
 @dataclass(frozen=True)
 class Exponential(Family):
-    """Statistics are the count and the sum; the prior of the rate is Gamma(kappa + 1, kappa m).
+    """Exponential rewards: t(r) = (1, r), and the prior of the rate is Gamma(kappa + 1, kappa m).
 
-    The mean reward, 1 / rate, then has the mean m.
+    The prior mean of the mean reward 1 / rate is then m.
     """
 
     name: ClassVar[str] = "exponential"
@@ -62,7 +62,7 @@ class Exponential(Family):
         return gamma.log_normaliser(phi)
 
     def expected(self, phi: FloatArray) -> FloatArray:
-        """E[log rate] and -E[rate]."""
+        """Return E[log rate] and -E[rate]."""
         from scipy.special import digamma
 
         shape, scale = phi[..., 0], phi[..., 1]

@@ -1,4 +1,4 @@
-"""Any number: Gaussian rewards with normal priors, the noise of all actions or of each."""
+"""Gaussian rewards with normal priors; the noise is shared by all actions or one per action."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.arms.gaussian_unknown_noise import GaussianArmsUnknownNoise
 from latentbandits.models.checks import BoolArray, FloatArray
 
-_LEAST_NOISE = 1e-4  # of the rewards' variance: one reward's worth of prior, against a noise of 0
-_ACTION_NOISE = 0.1  # the same for the noise of each action
-_SURE_OF_NOISE = 1e6  # rewards' worth: the noise of each action is taken as known
+_LEAST_NOISE = 1e-4  # prior of the noise, worth one reward, as a fraction of the rewards' variance
+_ACTION_NOISE = 0.1  # the same for a noise per action
+_SURE_OF_NOISE = 1e6  # pseudo-rewards of each action's noise: it is treated as known
 
 
 @dataclass(frozen=True)
 class Gaussian(Family):
-    """Statistics are the count and the sum of rewards, measured from `shift` in units of `scale`.
+    """Gaussian rewards: t(r) = (1, (r - `shift`) / `scale`).
 
     theta[s, a] is N(m[a], tau^2) with 1 / tau^2 the strength; phi is (precision x mean,
     precision). The noise sigma^2 is a parameter: one number, or one for each action
@@ -82,7 +82,7 @@ class Gaussian(Family):
         return log_z
 
     def expected(self, phi: FloatArray) -> FloatArray:
-        """E[theta] and -E[theta^2] / 2."""
+        """Return E[theta] and -E[theta^2] / 2."""
         mean = phi[..., 0] / phi[..., 1]
         return np.stack([mean, -0.5 * (mean**2 + 1 / phi[..., 1])], axis=-1)
 
@@ -117,7 +117,7 @@ class Gaussian(Family):
     def log_constant(
         self, counts: FloatArray, squares: FloatArray, noise: FloatArray
     ) -> FloatArray:
-        """Return the terms of the noise: its share of every density, and its weak prior."""
+        """Return the terms of the noise: its part of every log density, and its weak prior."""
         value: FloatArray = -0.5 * (counts * np.log(noise) + squares / noise).sum(axis=1)
         if self.known is not None:
             return value

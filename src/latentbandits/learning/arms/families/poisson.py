@@ -1,4 +1,4 @@
-"""Counts: Poisson rewards with gamma priors."""
+"""Poisson rewards (counts) with gamma priors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from latentbandits.models.numerics import gamma
 
 @dataclass(frozen=True)
 class Poisson(Family):
-    """Statistics are the sum and the count; the prior of theta is Gamma(kappa m, kappa)."""
+    """Poisson rewards: t(r) = (r, 1), and the prior of theta is Gamma(kappa m, kappa)."""
 
     name: ClassVar[str] = "poisson"
     support: ClassVar[str] = "counts (0, 1, 2, ...)"
@@ -57,7 +57,7 @@ class Poisson(Family):
         return gamma.log_normaliser(phi)
 
     def expected(self, phi: FloatArray) -> FloatArray:
-        """E[log theta] and -E[theta]."""
+        """Return E[log theta] and -E[theta]."""
         from scipy.special import digamma
 
         shape, rate = phi[..., 0], phi[..., 1]
