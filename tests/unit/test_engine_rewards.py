@@ -125,8 +125,8 @@ def test_rewards_out_of_range_are_refused() -> None:
         ({"reward_default": 2.0, "reward_timeout": 1.0, "reward_max": 1.0}, "reward_default"),
         ({"groups": "a=mTS"}, "is not a group"),
         ({"groups": "a=mTS:0.7", "holdout_share": 0.5}, "sum to more than 1"),
-        ({"groups": "a=mTS:0.1; a=mUCB:0.1"}, "names of their own"),
-        ({"groups": "policy=mTS:0.1"}, "names of their own"),
+        ({"groups": "a=mTS:0.1; a=mUCB:0.1"}, "there are two groups"),
+        ({"groups": "policy=mTS:0.1"}, "there are two groups"),
     ],
 )
 def test_settings_that_do_not_go_together(settings: dict[str, float], why: str) -> None:
