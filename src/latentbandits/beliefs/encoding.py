@@ -125,7 +125,7 @@ _codecs: WeakKeyDictionary[Any, _Codec] = WeakKeyDictionary()
 def _codec(policy: HasInit) -> _Codec:
     try:
         found = _codecs.get(policy)
-    except TypeError:  # a policy that has no hash or no weak references
+    except TypeError:  # the policy is not hashable or not weakly referencable
         return _Codec(policy)
     if found is None:
         found = _codecs[policy] = _Codec(policy)

@@ -42,7 +42,7 @@ def consistent(belief: GapBelief, noise: float, horizon: int | None) -> BoolArra
         log_n = np.log(float(horizon))
     inside: BoolArray = belief.gaps <= noise * np.sqrt(6 * belief.counts * log_n)
     empty = ~inside.any(axis=1)
-    if empty.any():  # every state was then believed at least once, so no count is zero
+    if empty.any():  # then every state was believed at least once, so no count is zero
         average = belief.gaps[empty] / belief.counts[empty]
         inside[empty] = average == average.min(axis=1, keepdims=True)
     return inside

@@ -20,14 +20,14 @@ import numpy as np
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
 
-_ROUNDING = 1e-12  # a regret below this share of the best rewards is a difference of equal sums
+_ROUNDING = 1e-12  # a regret below this share of the best rewards is rounding error
 _LEAST_INFORMATION = 1e-300
 _LARGEST = float(np.finfo(np.float64).max)
-_SMALL = 1e-200  # information below this, or above its inverse, is scaled before it is compared
-_FEW_SCENARIOS = 16  # for so few, one matrix product with all groups is the quickest
-FEW_ACTIONS = 24  # for so few, all pairs are less work than the search for the support line
+_SMALL = 1e-200  # information below this, or above its inverse, is rescaled before comparison
+_FEW_SCENARIOS = 16  # up to this many, one matrix product with all groups is fastest
+FEW_ACTIONS = 24  # up to this many, trying all pairs is faster than searching the support line
 _NEAR = 1e-7  # relative distance to the support line within which actions are compared exactly
-_MOST_STEPS = 100  # each is a vertex of the hull, and they close in fast: about five are made
+_MOST_STEPS = 100  # each step visits a vertex of the hull; about five are needed
 _MOST_POINTS = 256  # distinct points near the support line that are compared
 
 
@@ -35,9 +35,9 @@ class Best(NamedTuple):
     """The best eligible actions of every scenario."""
 
     mask: BoolArray  # (1 or n, m, n_actions)
-    place: IntArray  # (1 or n, m): the first of them
+    place: IntArray  # (1 or n, m): the first best action
     reward: FloatArray  # (1 or n, m)
-    tied: bool  # some scenario has several
+    tied: bool  # some scenario has several best actions
 
     def rows(self, block: slice) -> Best:
         """Return the best actions of some sessions."""
@@ -245,7 +245,7 @@ def _near_support_line(D: FloatArray, v: FloatArray) -> IntArray:
     D = 2 * D
     left, right = int(D.argmin()), int(v.argmax())
     least, most = D.item(left), v.item(right)
-    if least == 0 or most == 0:  # no regret to weigh, or no information to gain
+    if least == 0 or most == 0:  # no regret, or no information to gain
         return np.flatnonzero(least == D)
     height = np.empty_like(D)
     D_l, v_l, D_r, v_r = least, v.item(left), D.item(right), most
@@ -337,10 +337,10 @@ def _all_pairs(
     D, v = np.ascontiguousarray(regret.T), np.ascontiguousarray(information.T)  # sessions last
     a, b = _pairs(len(D))
     D_a, D_b, v_a, v_b = D[a], D[b], v[a], v[b]
-    with np.errstate(all="ignore"):  # parallel points have no v* in between
+    with np.errstate(all="ignore"):  # v* is undefined for equal regrets or information
         alone = np.minimum(D * D / np.maximum(v, _LEAST_INFORMATION), _LARGEST)
         g = (D_a - D_b) / (v_a - v_b)
-        optimum = (D_b * v_a - D_a * v_b) / (D_a - D_b)  # v*, the same from a as from b
+        optimum = (D_b * v_a - D_a * v_b) / (D_a - D_b)  # v*, symmetric in a and b
         together = np.where((optimum - v_a) * (optimum - v_b) < 0, 4 * g * g * optimum, np.inf)
     if eligible is not None:
         alone[~eligible.T] = np.inf

@@ -1,4 +1,4 @@
-"""Compute the expected change by one more reward: the state belief after each candidate action.
+"""Compute expectations over one more reward: the state belief after each candidate action.
 
 The knowledge gradient of an action is E[max_v E_v after its reward] - max_v E_v, the expected gain
 of the best value; its information is the expected fall of the belief's entropy. Expectations over
@@ -34,7 +34,7 @@ def look_ahead(
     noise: float | None,
     n_nodes: int = N_NODES,
 ) -> Lookahead:
-    """Expect the belief after one reward of each candidate action.
+    """Return expectations of the belief after one reward of each candidate action.
 
     `weights` `(n, S)` is P(s). `observed` `(1 or n, S, J)` has the mean reward of each of J
     candidates in every state, with Gaussian noise of deviation `noise`; None: rewards are 0 or 1.
@@ -49,7 +49,7 @@ def look_ahead(
     n_candidates = observed.shape[2]
     best, entropy = np.empty((n, n_candidates)), np.empty((n, n_candidates))
     outcomes = n_states * n_nodes if noise is not None else 2
-    width = outcomes * max(n_states, values.shape[2])  # numbers of one candidate of one session
+    width = outcomes * max(n_states, values.shape[2])  # array entries per candidate and session
     for block in blocks(n, n_candidates * width):
         means = observed if len(observed) == 1 else observed[block]
         stake = values if len(values) == 1 else values[block]

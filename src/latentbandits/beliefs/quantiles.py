@@ -13,9 +13,9 @@ import numpy as np
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.laws import Component, Points
 
-_SURE = 1e-12  # probabilities closer than this are equal: weights of 0.9 reach the quantile 0.9
-_CLOSE = 1e-11  # relative width of a bracket that counts as found
-_NEARLY = 1e-6  # a short step counts as found only this near the quantile
+_SURE = 1e-12  # tolerance of probabilities, so that weights of 0.9 reach the quantile 0.9
+_CLOSE = 1e-11  # relative width of a bracket that counts as converged
+_NEARLY = 1e-6  # a short step counts as converged only this near the quantile
 _FEW_STEPS = 8
 _MOST_STEPS = 200
 
@@ -113,7 +113,7 @@ def _separate(
     winners, bounds = [], []
     for _ in range(_FEW_STEPS):
         owner = session[left]
-        first = np.flatnonzero(np.diff(owner, prepend=-1))  # cases come session by session
+        first = np.flatnonzero(np.diff(owner, prepend=-1))  # cases are sorted by session
         row = np.repeat(np.arange(len(first)), np.diff(first, append=len(owner)))
         t = _between_best(start, first, row)
         x = t[row]
@@ -166,8 +166,8 @@ def _search(
 
     A case is left at -inf once its bracket lies below another one of its session.
     """
-    best = np.full(int(session[-1]) + 1, -np.inf)  # of each session: the largest lower bound
-    settled = best.copy()  # and the largest quantile that was found
+    best = np.full(int(session[-1]) + 1, -np.inf)  # the largest lower bound of each session
+    settled = best.copy()  # the largest converged quantile of each session
     found = np.full(len(session), -np.inf)
     active = np.arange(len(session))
     x, last, width = np.clip(start, lower, upper), upper - lower, upper - lower

@@ -17,8 +17,8 @@ from latentbandits.models.checks import FloatArray, IntArray, frozen
 from latentbandits.models.protocol import Context, FromNormals, Model, Parameters
 from latentbandits.models.trees import leaves, map_leaves
 
-_KEPT_NUMBERS = 2**21  # nodes of up to 16 MB are kept for the next call
-_FEW_NUMBERS = 200  # per session: beliefs so small are compared with each other
+_KEPT_NUMBERS = 2**21  # nodes of up to 16 MB are cached for the next call
+_FEW_NUMBERS = 200  # per session: duplicates among beliefs this small are searched for
 _MIDDLE = 0.5
 
 

@@ -17,7 +17,7 @@ def probabilities(log_weights: FloatArray) -> FloatArray:
     >>> probabilities(np.array([[-1e6, -1e6]]))
     array([[0.5, 0.5]])
     """
-    # The ufuncs' own reductions: for a session alone half the time of the methods max and sum.
+    # For a single session, ufunc.reduce takes half the time of the methods max and sum.
     shares = log_weights - np.maximum.reduce(log_weights, axis=-1, keepdims=True)
     np.exp(shares, out=shares)
     shares /= np.add.reduce(shares, axis=-1, keepdims=True)
@@ -48,7 +48,7 @@ def condition(
     array([[-1.609, -0.223]])
     """
     updated = log_weights + log_density
-    # A sum of squares is finite if all are; where it is not, or overflows, look closer.
+    # Fast check: if the sum of squares is finite, so are all values. Otherwise check each one.
     if not math.isfinite(np.vdot(updated, updated)):
         possible = np.isfinite(updated.max(axis=-1))
         if not possible.all():

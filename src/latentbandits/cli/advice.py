@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_SHORT = 0.1  # effort of a tuning that a command runs at its start
+_SHORT = 0.1  # effort of the short tuning before a command
 
 
 def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
@@ -56,6 +56,6 @@ def warn_of_harm(path: str | os.PathLike[str]) -> list[str]:
 
 
 def print_warnings(warnings: list[str]) -> None:
-    """One line each, to standard error."""
+    """Print each warning on a line of standard error."""
     for warning in warnings:
         sys.stderr.write(f"latentbandits: warning: {warning}\n")

@@ -26,9 +26,9 @@ _FIRST = ("Silent", "Golden", "Last", "Electric", "Paper", "Crimson", "Hidden", 
           "Broken")  # fmt: skip
 _SECOND = ("Harbour", "Orchard", "Signal", "Mountain", "Carnival", "Letters")
 _TITLES = [f"{first} {second}" for first, second in product(_FIRST, _SECOND)]
-_ROUNDS = 30  # of a visitor's session
-_OFFERED = 12  # films at a time
-_TOGETHER = 4  # visitors
+_ROUNDS = 30  # rounds of a visitor's session
+_OFFERED = 12  # films offered per round
+_TOGETHER = 4  # visitors at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Demonstration:
 
 
 def demonstration(seed: int = 0) -> Demonstration:
-    """Generated ratings of films, completed; clusters of their users are the states."""
+    """Return a model of generated film ratings: matrix completion, then clusters as states."""
     truth = generate_ratings(
         _N_USERS, len(_TITLES), _N_STATES, density=0.4, separation=1.5, seed=seed
     )
@@ -60,7 +60,7 @@ def demonstration(seed: int = 0) -> Demonstration:
 
 
 def k_means(rows: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
-    """Lloyd's iterations, the best of twenty starts: quicker here than loading a library."""
+    """Cluster rows by Lloyd's iterations, the best of twenty starts, without another library."""
     found = [_k_means_from(rng.choice(rows, k, replace=False), rows) for _ in range(20)]
     return min(found, key=lambda one: one[0])[1]
 
@@ -80,7 +80,7 @@ def _k_means_from(centres: FloatArray, rows: FloatArray) -> tuple[float, IntArra
 def play(
     service: Service, demo: Demonstration, rate: float
 ) -> Callable[[], Coroutine[Any, Any, None]]:
-    """New visitors of the kind that the model was learned from, `rate` decisions a second."""
+    """Return a coroutine that simulates visitors of the true model, `rate` decisions a second."""
 
     async def visitors(rng: np.random.Generator) -> None:
         truth = demo.truth.model
@@ -104,7 +104,7 @@ def play(
 def _round(
     demo: Demonstration, name: str, taste: FloatArray, rng: np.random.Generator, engine: Engine
 ) -> None:
-    """A visitor is offered some films, sees the one that was chosen, and rates it."""
+    """Play one round of a visitor: offer some films, decide, and report the rating."""
     offered = rng.choice(len(demo.catalogue), _OFFERED, replace=False)
     request = DecisionRequest(name, actions=[demo.catalogue.ids[i] for i in offered])
     decided = engine.decide(request)

@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     written = log_options.text_format(arguments)
     names = _names(arguments)
-    with replacing(arguments.out) as folder:  # refused now if it cannot be written
+    with replacing(arguments.out) as folder:  # fails here if the folder cannot be written
         with Progress("fit") as progress:
             found = fit(
                 arguments.log,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def add_columns(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """--user, --action, --reward."""
+    """Add the options --user, --action and --reward."""
     add = parser.add_argument
     users = "the log's column of users (default: user or session)"
     add("--user", required=required, metavar="COL", help=users)
@@ -21,7 +21,7 @@ def add_columns(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 
 def add_text_format(parser: argparse.ArgumentParser) -> None:
-    """--separator, --encoding, --columns."""
+    """Add the options --separator, --encoding and --columns."""
     add = parser.add_argument
     add("--separator", metavar="TEXT", help="between the fields of text files (default: detected)")
     add("--encoding", metavar="NAME", help="of text files (default: detected)")

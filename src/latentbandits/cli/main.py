@@ -51,7 +51,7 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     for command in wanted:
         try:
             import_module(f"latentbandits.cli.{command}").add_parser(subparsers)
-        except ModuleNotFoundError:  # an extra is not installed: said when the command is used
+        except ModuleNotFoundError:  # an extra is missing: reported when the command is used
             if len(wanted) == 1:
                 raise
     return parser

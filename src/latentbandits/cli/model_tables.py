@@ -13,7 +13,7 @@ from latentbandits.models.artefacts.arrays import to_arrays
 from latentbandits.report.estimate import Estimate
 from latentbandits.report.report import Table
 
-_SHOWN = 3  # actions at either end of a state: more are on the page
+_SHOWN = 3  # best and worst actions per state; the page lists more
 
 
 def tables(report: Mapping[str, Any]) -> list[Table]:
@@ -50,7 +50,7 @@ def replay_table(judged: Mapping[str, Any]) -> Table:
 
 
 def difference_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Reward of every policy in replay, and its paired difference from popularity."""
+    """Return a table of each policy's reward in replay and paired difference from popularity."""
     horizons = sorted({row["rounds"] for row in rows})
     found = {(row["policy"], row["rounds"]): row for row in rows}
     body: list[tuple[str, ...]] = []
@@ -69,7 +69,7 @@ def difference_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def field_table(model: Model) -> Table:
-    """Any kind of model: its fields, and those of the models inside it."""
+    """Return a table of the fields of any model, and of the models inside it."""
     rows: list[tuple[str, ...]] = []
     for name, array in to_arrays(model).items():
         spread = f"{array.min():.4g} to {array.max():.4g}" if array.ndim else f"{array.item():g}"
@@ -120,7 +120,7 @@ def _log(log: Mapping[str, Any]) -> Table:
 
 
 def _families(found: Mapping[str, Any] | None) -> list[Table]:
-    """Why this reward family, and which transform would help."""
+    """Return a table with the reason for the reward family, and a transform that would help."""
     if found is None:
         return []
     rows: list[tuple[str, ...]] = [("chosen", f"{found['chosen']}: {found['reason']}")]
@@ -169,7 +169,7 @@ def _error(row: Mapping[str, Any] | None) -> str:
 def _states(states: Sequence[Mapping[str, Any]]) -> Table:
     body = [
         (
-            str(state["state"] + 1),  # people count from 1
+            str(state["state"] + 1),  # states are shown from 1
             f"{state['share']:.1%}",
             f"{state['mean_reward']:.3f}",
             *(_names(state[key]) for key in ("best", "worst", "more_than_others")),

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def executor(jobs: int) -> Iterator[Executor | None]:
-    """Worker processes; None where one job is asked for, and the work stays in this one."""
+    """Yield an executor of `jobs` worker processes; None for one job, which runs in this one."""
     if jobs == 1:
         yield None
         return
-    # Forking a process that has threads (polars, BLAS) can deadlock: start fresh ones.
+    # Forking a process that has threads (polars, BLAS) can deadlock, so processes are spawned.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context)
     with _environment(_ONE_THREAD):
@@ -25,7 +25,7 @@ def executor(jobs: int) -> Iterator[Executor | None]:
             pool.shutdown(cancel_futures=True)
 
 
-# Each worker has a core of its own; the BLAS threads of all of them on every core would fight.
+# Each worker uses one core; several BLAS threads per worker would oversubscribe the cores.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-_SECONDS = 5.0  # between lines where there is no terminal
+_SECONDS = 5.0  # between printed lines if there is no terminal
 
 
 class Progress:
@@ -57,7 +57,7 @@ class Progress:
         self._say()
 
     def _say(self) -> None:
-        """A line to standard error, if there is no terminal and the last line is long ago."""
+        """Print a line to standard error every few seconds, if there is no terminal."""
         now = time.monotonic()
         if self._silent and now - self._last >= _SECONDS:
             self._last = now

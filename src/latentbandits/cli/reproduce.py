@@ -32,7 +32,7 @@ def _run(experiment: Experiment, arguments: argparse.Namespace) -> int:
     from latentbandits.report.terminal import show
 
     experiment.check(arguments)
-    folder = OutputFolder(arguments.out)  # found unusable now, not after the work
+    folder = OutputFolder(arguments.out)  # fails here, before the work, if it is unusable
     with processes(arguments.jobs) as executor, Progress(experiment.name) as progress:
         report = experiment.run(arguments, executor, progress)
     with folder.replacing() as scratch:

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import Any, get_args
 
-_DEMO_RATE = 20.0  # decisions per second that the demonstration's visitors ask for
-_DEMO_SETTINGS = {"LATENTBANDITS_HOLDOUT_SHARE": "0.2"}  # where nothing else is said
+_DEMO_RATE = 20.0  # decisions per second of the demonstration's simulated visitors
+_DEMO_SETTINGS = {"LATENTBANDITS_HOLDOUT_SHARE": "0.2"}  # defaults
 
 
 def add_parser(subparsers: Any) -> None:
@@ -189,7 +189,7 @@ def _safe(store: str) -> str:
 
 
 def _allow_connections(wanted: int) -> None:
-    """Each connection is an open file: raise the soft limit as far as the hard one lets us."""
+    """Raise the soft limit of open files for `wanted` connections, up to the hard limit."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows has no such limit

@@ -161,7 +161,7 @@ def policy_texts(given: Sequence[str] | None, path: str, model: Any, items: Any)
         chosen = [*([recommended] if recommended else []), *fitting]
     texts = list(dict.fromkeys(str(parse(text)) for text in chosen))
     for text in texts:
-        build(text, inputs)  # refused now, not in a worker process
+        build(text, inputs)  # fails here, not in a worker process
     return texts
 
 

@@ -71,7 +71,7 @@ class UsersOfModel:
         prior = np.exp(log_prior)
         state = (rng.random((n_runs, 1)) >= prior.cumsum(axis=1)[:, :-1]).sum(axis=1)
         drawn: tuple[Any, ...]
-        if self.model.transition is not None:  # a moving state comes back to its own parameters
+        if self.model.transition is not None:  # each state has fixed parameters
             inner = _inner(self.model)
             every = (np.full(n_runs, s) for s in range(self.model.n_states))
             drawn = tuple(_draw(inner, own, rng) for own in every)

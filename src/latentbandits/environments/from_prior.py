@@ -1,4 +1,4 @@
-"""Problems drawn from a model's own prior: the model is right about how unsure it is."""
+"""Problems drawn from a model's own prior, so that its uncertainty is calibrated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PriorInstances:
     """Runs with the parameters of their own state."""
 
     model: Any
-    theta: Any  # of every run
+    theta: Any  # parameters of every run
     n_runs: int
     n_actions: int
 

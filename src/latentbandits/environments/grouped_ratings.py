@@ -38,10 +38,10 @@ class GroupedRatings:
     (5, 4, 2)
     """
 
-    model: LinearGaussian  # what the policies are told
-    features: FloatArray  # (n_items, n_features): what they see of each item
-    groups: BoolArray  # (n_items, n_groups): which items are in which
-    users: FloatArray  # (n_users, rank): the truth, of any rank
+    model: LinearGaussian  # the model that policies use
+    features: FloatArray  # (n_items, n_features): features of items that policies see
+    groups: BoolArray  # (n_items, n_groups): membership of items
+    users: FloatArray  # (n_users, rank): true vectors, of any rank
     items: FloatArray  # (n_items, rank)
     n_actions: int = 20
     noise: float = 0.5
@@ -70,7 +70,7 @@ class GroupedRatings:
             raise ValueError(f"group {int(empty[0])} has no items: leave its column out")
 
     def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> GroupedRatingsInstances:
-        """Each run has a user, drawn uniformly and with replacement."""
+        """Start runs whose users are drawn uniformly and with replacement."""
         return GroupedRatingsInstances(self, rng.integers(len(self.users), size=n_runs))
 
     @cached_property

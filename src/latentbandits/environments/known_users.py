@@ -24,8 +24,8 @@ class KnownUsers:
     (3, 2)
     """
 
-    model: GaussianArms  # what the policies are told
-    means: FloatArray  # (n_users, n_actions): the truth
+    model: GaussianArms  # the model that policies use
+    means: FloatArray  # (n_users, n_actions): true means
     noise: float
     eligible: BoolArray | None = None  # (n_actions,)
 

@@ -105,7 +105,7 @@ class PopulationInstances:
 
     @property
     def model(self) -> Any:
-        """The truth, for policies that are told of it: `crowd`, `items` and `environment.noise`."""
+        """The true parameters, for oracle policies: `crowd`, `items` and `environment.noise`."""
         return self
 
     @property

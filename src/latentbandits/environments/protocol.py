@@ -15,7 +15,7 @@ class Round(NamedTuple):
 
     context: Context  # None, or (n_runs, n_actions, n_features)
     means: FloatArray  # (n_runs, n_actions): true mean rewards
-    rewards: FloatArray  # (n_runs, n_actions): the reward that each action would bring
+    rewards: FloatArray  # (n_runs, n_actions): the reward of each action if played
     eligible: BoolArray | None = None  # (n_runs, n_actions); None: all are
 
 
@@ -31,7 +31,7 @@ class Instances(Protocol):
         """The model that the policies are given: one per run, or one that all runs share."""
 
     def round(self, t: int, rng: np.random.Generator) -> Round:
-        """Round `t`, from 0. All policies are given the same one: common random numbers."""
+        """Return round `t`, from 0. All policies get the same one: common random numbers."""
 
 
 class Environment(Protocol):

@@ -42,7 +42,7 @@ class Switching:
         return SwitchingInstances(instances.means, instances.model, states, instances.noise)
 
     def _moves(self, n_runs: int, horizon: int, rng: np.random.Generator) -> IntArray:
-        """1 in the rounds before which the state moves; never before the first."""
+        """Return 1 for rounds before which the state moves, else 0; the first round is 0."""
         chance = rng.random((n_runs, horizon))
         chance[:, 0] = np.inf
         if self.kind == "markov":

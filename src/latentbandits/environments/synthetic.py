@@ -39,7 +39,7 @@ class Synthetic:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticInstances:
-    """Runs of the synthetic problem: the true means and state of each, and what is told of them."""
+    """Runs of the synthetic problem: their true means and states, and the policies' model."""
 
     means: FloatArray  # (n_runs, n_states, n_actions)
     model: GaussianArms

@@ -28,7 +28,7 @@ class WeightedLog:
     """
 
     ratio: FloatArray  # pi_t(a_t) / mu_t, 1 past the end
-    reward: FloatArray  # NaN where none came
+    reward: FloatArray  # NaN if there is none
     q: FloatArray  # q_t(a_t), 0 past the end
     direct: FloatArray  # sum_a pi_t(a) q_t(a), 0 past the end
     active: BoolArray
@@ -53,7 +53,7 @@ class WeightedLog:
 
     @cached_property
     def rewards(self) -> FloatArray:
-        """Rewards with 0 past the end and where none came."""
+        """Rewards with 0 past the end and for missing rewards."""
         return np.where(self.active & ~np.isnan(self.reward), self.reward, 0.0)
 
     @property
@@ -80,31 +80,34 @@ Estimator = Callable[[WeightedLog], ByRound]
 
 
 def ips(log: WeightedLog) -> ByRound:
-    """Per-decision importance sampling: the mean of rho_t r_t."""
+    """Estimate by per-decision importance sampling: the mean of rho_t r_t."""
     return mean_by_round(log.rho * log.rewards, log.counted)
 
 
 def snips(log: WeightedLog) -> ByRound:
-    """Self-normalised: sum rho_t r_t / sum rho_t."""
+    """Estimate by self-normalised importance sampling: sum rho_t r_t / sum rho_t."""
     return _ratio(log.rewards, log.rho, log.counted)
 
 
 def dr(log: WeightedLog) -> ByRound:
-    """Doubly robust: mean of rho_t (r_t - q_t(a_t)) + rho_{t-1} sum_a pi_t(a) q_t(a)."""
+    """Return the doubly robust estimate.
+
+    It is the mean of rho_t (r_t - q_t(a_t)) + rho_{t-1} sum_a pi_t(a) q_t(a).
+    """
     everyone = np.ones_like(log.counted)
     residual = mean_by_round(log.rho * _residuals(log), log.counted)
     return _add(residual, mean_by_round(log.previous_rho * log.direct, everyone))
 
 
 def sndr(log: WeightedLog) -> ByRound:
-    """Self-normalised doubly robust: both terms of `dr` divided by their sums of weights."""
+    """Return the self-normalised `dr`: both terms are divided by their sums of weights."""
     everyone = np.ones_like(log.counted)
     residual = _ratio(_residuals(log), log.rho, log.counted)
     return _add(residual, _ratio(log.direct, log.previous_rho, everyone))
 
 
 def dm(log: WeightedLog) -> ByRound:
-    """Direct method for one-round sessions: the mean of sum_a pi(a) q(a)."""
+    """Return the direct method for one-round sessions: the mean of sum_a pi(a) q(a)."""
     return mean_by_round(log.direct, np.ones_like(log.counted))
 
 

@@ -37,7 +37,7 @@ NAMES = (*ESTIMATORS, "DM", "replay", "queue")
 """Every estimator, in the order of the tables."""
 
 _WEIGHTED = tuple(ESTIMATORS)
-_CHUNK = 2**20  # numbers of (sessions x rounds x actions) that are worked on at a time
+_CHUNK = 2**20  # sessions x rounds x actions that are processed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,7 +387,7 @@ def _differences(
     horizon: int,
     level: float,
 ) -> list[dict[str, Any]]:
-    """Paired on the same sessions: the influence values are subtracted session by session."""
+    """Return paired differences: influence values are subtracted session by session."""
     if against is None:
         return []
     rows = []

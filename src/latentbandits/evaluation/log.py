@@ -101,7 +101,7 @@ class DecisionLog:
 
     @property
     def observed(self) -> BoolArray:
-        """`(n, T)`: True where a reward came."""
+        """`(n, T)`: True where a reward was observed."""
         return self.active & ~np.isnan(self.reward)
 
     @property
@@ -157,7 +157,7 @@ class DecisionLog:
         )
 
     def round(self, t: int, rows: IntArray) -> LoggedRound:
-        """Round `t` of the sessions `rows`, all of which must still be active."""
+        """Return round `t` of the sessions `rows`, all of which must still be active."""
         eligible = None if self.eligible is None else self.eligible[rows, t]
         context: Context = None
         if self.features is not None:

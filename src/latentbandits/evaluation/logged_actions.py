@@ -113,7 +113,7 @@ class LoggedActions:
             )
 
     def _fill(self, n: int, row: IntArray) -> None:
-        """Lay out ragged rows: `row` says whose each entry is."""
+        """Lay out ragged rows; `row` is the row of each entry."""
         counts = np.bincount(row, minlength=n)
         self.n_actions = int(counts.max())
         starts = np.cumsum(counts) - counts

@@ -86,7 +86,7 @@ def queue(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRo
 
 
 def is_uniform(log: DecisionLog) -> bool:
-    """Tell whether every logged decision was uniformly random over its eligible actions."""
+    """Return whether every logged decision was uniformly random over its eligible actions."""
     if log.propensity is None:
         return False
     error = np.abs(log.propensity * log.n_eligible - 1)

@@ -1,4 +1,4 @@
-"""Decisions that left no choice: a log cannot tell what other actions would have earned there."""
+"""Warn about decisions of propensity 1: the log has no data on other actions there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from latentbandits.evaluation.estimators import WeightedLog
 from latentbandits.evaluation.log import DecisionLog, EvaluationError
 
 _CERTAIN = 1 - 1e-9
-_WORTH_A_WARNING = 0.01  # of the candidate's decisions
+_WORTH_A_WARNING = 0.01  # share of the candidate's decisions
 
 
 def check_reach(weighted: Mapping[str, WeightedLog], log: DecisionLog) -> list[str]:

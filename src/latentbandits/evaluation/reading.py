@@ -108,7 +108,7 @@ def _load(source: TableSource, names: Columns) -> pl.DataFrame:
     defaults = Columns()
     for field in OPTIONAL:
         name = getattr(names, field)
-        if name in there or name != getattr(defaults, field):  # named by the caller: must be there
+        if name in there or name != getattr(defaults, field):  # given by the caller, so required
             needed.append(name)
     text = [names.session, names.action, names.eligible]
     frame = read_table(source, needed, text=[c for c in text if c in needed]).frame
@@ -173,7 +173,7 @@ def _applied(
     try:
         decided = frame[names.time].cast(pl.Datetime("ms")).to_physical().to_numpy()
         came = frame[names.reward_time].cast(pl.Datetime("ms")).to_physical()
-    except pl.exceptions.PolarsError:  # text of another form: the order of rounds must do
+    except pl.exceptions.PolarsError:  # not a time: the order of rounds is used instead
         return None
     times = padded(decided, np.iinfo(np.int64).max, np.int64)
     arrival = padded(came.fill_null(0).to_numpy(), 0, np.int64)

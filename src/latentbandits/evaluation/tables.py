@@ -78,7 +78,7 @@ def figure(found: Evaluation, max_policies: int = 5) -> Figure:
     bottom.set_ylabel("effective\nsample size", fontsize=SMALL)
     bottom.set_yscale("log")
     bottom.axhline(100, color=GREY, lw=1, ls=":")
-    if not bottom.lines[:-1]:  # no weights: a single line would leave the axis without a height
+    if not bottom.lines[:-1]:  # no weights: a single line would give the axis no extent
         bottom.set_ylim(1, 10 * found.n_sessions)
     bottom.set_xlabel("round", fontsize=SMALL)
     last = max((row["round"] for row in found.rounds), default=1)

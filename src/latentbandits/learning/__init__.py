@@ -1,4 +1,4 @@
-"""From logs to models: completion, clusters, mixtures, and how wrong they may be."""
+"""Learn models from logs: matrix completion, clustering, mixtures, and their uncertainty."""
 
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ __all__ = [
     "save_fit",
 ]
 
-# Tables take a quarter of a second to load, which completing a matrix need not pay.
+# Importing polars takes a quarter of a second, and matrix completion does not need it.
 __getattr__ = lazy_exports(
     __name__,
     {

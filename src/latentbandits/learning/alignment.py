@@ -1,4 +1,4 @@
-"""Match the states of two fits by their rewards: labels of states are arbitrary."""
+"""Match the states of two fits by their mean rewards, because labels of states are arbitrary."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from latentbandits.models.checks import FloatArray, IntArray
 def align(
     rewards: FloatArray, reference: FloatArray, weights: FloatArray | None = None
 ) -> IntArray:
-    """The state of `rewards` (n_states, n_actions) that is each state of `reference`.
+    """Return the state of `rewards` (n_states, n_actions) that matches each state of `reference`.
 
-    The assignment whose squared distance is least in all; `weights` says how much an action counts.
+    The assignment has the least total squared distance; `weights` are the weights of actions.
 
     >>> align(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([[0.9, 0.1], [0.1, 0.9]]))
     array([1, 0])

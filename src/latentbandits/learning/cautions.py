@@ -16,10 +16,10 @@ FAR_FROM_LEVEL = 0.07
 """Distance of an interval's coverage from its level that is worth a warning."""
 
 WORSE = 1e-3
-"""Share by which an error must be above that of the action's mean to be worth a warning."""
+"""Relative excess over the error of the action's mean that is worth a warning."""
 
 ONE_ROW = 0.5
-"""Share of users with a single row above which a session teaches almost nothing."""
+"""Share of users with a single row above which sessions are too short to identify a state."""
 
 ALIKE = 0.05
 """Share of the variance between states that is not a constant, below which only levels differ."""
@@ -35,7 +35,7 @@ def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[s
     """
     summary = summary_of(log)
     if summary.rewards.least == summary.rewards.most:
-        return _about_log(summary)  # whatever else is odd follows from that
+        return _about_log(summary)  # other warnings would follow from this one
     return [
         *_about_log(summary),
         *_about_prediction(report["held_out"]),
@@ -79,7 +79,7 @@ def _about_prediction(held_out: Mapping[str, Any]) -> list[str]:
 
 
 def _about_choice(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[str]:
-    """A choice at the end of its grid: a better one may lie beyond."""
+    """Warn about a choice at the end of its grid: a better one may lie beyond."""
     found = []
     chosen = next(row for row in rows if row["chosen"])
     asked = settings.get("asked", {})
@@ -99,7 +99,7 @@ def _about_choice(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
 
 
 def _about_states(learned: Learned) -> list[str]:
-    """States whose rewards differ by a constant only ask for the same actions."""
+    """Warn if states differ by a constant only: their best actions are then the same."""
     rewards = learned.rewards()
     if len(rewards) < 2:
         return []

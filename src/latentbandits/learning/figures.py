@@ -1,4 +1,4 @@
-"""The figures of a fit: its verdict, its choices, its states, and how far to trust it."""
+"""Draw the figures of a fit: verdict, model selection, states and calibration."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _BASELINES = {
     "TS": (SKY, "--"),
     "LinTS": (SKY, "--"),
 }
-_WINDOW = 5  # rounds that a line of the verdict averages over
+_WINDOW = 5  # rounds of the moving average in the verdict's figure
 _CURVE = ("reward", "stderr")
 
 
 def draw_verdict(report: Mapping[str, Any]) -> Figure:
-    """Reward by round of the recommended policy and the baselines; all differences beside it."""
+    """Draw the reward by round of the recommended policy and baselines, and all differences."""
     from matplotlib.figure import Figure
 
     judged = report["judgement"]
@@ -82,7 +82,7 @@ def _in_lines(name: str) -> str:
 
 
 def _differences(axes: Axes, judged: Mapping[str, Any], policies: list[str]) -> None:
-    """Paired differences from popularity with intervals of two standard errors."""
+    """Draw paired differences from popularity with intervals of two standard errors."""
     rows = {row["policy"]: row for row in judged["replay"] if row["rounds"] == judged["horizon"]}
     names = sorted(
         (name for name in policies if name not in ("popularity", "uniform")),
@@ -106,7 +106,7 @@ def _differences(axes: Axes, judged: Mapping[str, Any], policies: list[str]) -> 
 
 
 def draw(report: Mapping[str, Any]) -> Figure:
-    """Draw the choices, the states, and how far to trust them, in six panels."""
+    """Draw model selection, states, calibration and errors in six panels."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, 10), layout="constrained")
@@ -129,9 +129,9 @@ def draw(report: Mapping[str, Any]) -> Figure:
 
 
 def _candidates(axes: Axes, report: Mapping[str, Any], what: str, label: str) -> None:
-    """Draw a line for each rank over the numbers of states; a ring around the chosen one.
+    """Draw a line for each rank over the numbers of states; a ring marks the chosen one.
 
-    Of many ranks the best are drawn.
+    If there are many ranks, only the best are drawn.
     """
     rows = [row for row in report["selection"] if row[what] is not None]
     best = {rank: _best(rows, rank, what) for rank in dict.fromkeys(row["rank"] for row in rows)}
@@ -152,7 +152,7 @@ def _candidates(axes: Axes, report: Mapping[str, Any], what: str, label: str) ->
 
 
 def _best(rows: list[Mapping[str, Any]], rank: int | None, what: str) -> float:
-    """Return the least value of a rank, in the sense that less is better."""
+    """Return the best (smallest) value of a rank."""
     sign = -1.0 if what == "evidence" else 1.0
     return min(sign * float(row[what]) for row in rows if row["rank"] == rank)
 
@@ -181,7 +181,7 @@ def _shares(axes: Axes, report: Mapping[str, Any]) -> None:
 
 
 def _calibration(axes: Axes, report: Mapping[str, Any]) -> None:
-    """Flat if the predictive distribution is right; a U if it is too narrow."""
+    """Draw the histogram of `uniform`: flat if calibrated, U-shaped if predictions are narrow."""
     heights = np.array(report["held_out"]["uniform_histogram"])
     n = len(heights)
     axes.bar((np.arange(n) + 0.5) / n, heights * n, width=0.9 / n, color=BLUE)

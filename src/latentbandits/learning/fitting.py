@@ -1,4 +1,4 @@
-"""From a log to a model: choose, learn, judge on users held out, and say how wrong it may be."""
+"""Learn a model from a log: select, fit, evaluate on held-out users, estimate the errors."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import positive_count
 
 CHOSEN_ON = 2_000_000
-"""From more than LARGE rewards, choices and the bootstrap see a sample of about so many."""
+"""Size of the sample of rewards for choices and bootstrap, if a log has more than LARGE."""
 
 HELD_OUT = 0.2
 MOST_HELD_OUT = 2_000
-"""Share of users that choices and calibration are judged on, and how many are enough."""
+"""The share of users that are held out for choices and calibration, and their largest number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,22 +100,22 @@ def fit(
     action matrix at `rank` with regularisation `reg` and clusters the users' vectors (Section
     5.2); "auto" is arms up to 50 actions. `rewards` is the family of the rewards of arms;
     `transform` models log1p or sqrt of the rewards as Gaussian, and decides on original rewards.
-    Settings that are "auto" are chosen by the evidence of held-out users. `bootstrap` fits to
-    resampled users widen the prior by what they disagree on. `names` are the actions' names by id.
-    Columns that are not named are found: user or session, action, reward. An export of the service
-    is a log as it is, and `unrewarded` is the reward of its decisions that got none (None: they
-    are dropped). `user_features` are columns with what is known about users: the model gets a gate
-    P1(s | z), and `decide` takes these attributes by name. `features` are columns with what is
-    known about each row (its context, or attributes of its action; `a*b` is an interaction): the
+    Settings that are "auto" are chosen by the evidence of held-out users. `bootstrap` is a number
+    of fits to resampled users; their variance is added to the prior. `names` are the actions'
+    names by id. Columns that are not named are found: user or session, action, reward. An export
+    of the service is a valid log, and `unrewarded` is the reward of its decisions that got none
+    (None: they are dropped). `user_features` are columns with attributes of users: the model gets
+    a gate P1(s | z), and `decide` takes these attributes by name. `features` are columns with
+    features of each row (its context, or attributes of its action; `a*b` is an interaction): the
     model is a mixture of regressions on them, and requests send them by name. `item_features` is
     a table with attributes of the actions, from which new ones are predicted (`POST /v1/actions`).
     `earlier`, a model and its catalogue, is one of the starts of a fit of arms.
 
     `engine` is where the log is summed: "memory"; "out_of_core", which reads a folder of Parquet
     larger than memory in partitions below the folder `scratch` (or kept in `partitions` for the
-    next fit); "spark", on a cluster's `master` or wherever a Spark DataFrame lives. "auto" is by
-    the size of the files. All engines learn the same model. From more than 10,000,000 rewards,
-    choices are made on a sample of users, and the chosen model is learned from all.
+    next fit); "spark", on the cluster at `master` or on that of a Spark DataFrame. "auto" depends
+    on the size of the files. All engines learn the same model. If there are more than 10,000,000
+    rewards, choices are made on a sample of users, and the chosen model is learned from all.
 
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
@@ -176,7 +176,7 @@ class Options:
 
 
 def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
-    """Choose, learn and judge on a log that is open."""
+    """Select, learn and evaluate a model on a log that is open."""
     seed, transform, rewards = options.seed, options.transform, options.rewards
     columns = options.user_features, options.features, options.action
     beside = side.learn_side(found.engine, *columns)
@@ -253,7 +253,7 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
         bar.start("learning what items' attributes say", 1)
         learned, item_report = learn_items(selection.learned, learned, held_out, items, seed)
     names = _names(everyone.action_ids, options.names)
-    vectors = learned.features if beside.rows is None else None  # else requests bring them
+    vectors = learned.features if beside.rows is None else None  # else requests send them
     catalogue = Catalogue(everyone.action_ids, names, vectors)
     asked: dict[str, Any] = {
         name: getattr(options, name)
@@ -282,9 +282,9 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
 
 
 def few_users(log: Engine, seed: int) -> Engine:
-    """Return the users that choices are made on: all, or a sample of a log that is large.
+    """Return the users that choices are made on: all, or a sample if the log is large.
 
-    The rule looks at the numbers of users and rewards only, so that all engines choose alike.
+    The rule depends only on the numbers of users and rewards, so that all engines choose alike.
     """
     if log.n_events <= LARGE:
         return log
@@ -299,7 +299,7 @@ def held_out_count(n_users: int) -> int:
 
 
 def split_users(log: Log, seed: int) -> tuple[Log, Log]:
-    """Two logs: of the users that are kept, and of those held out; a hash of the id decides."""
+    """Return the log of kept users and that of held-out users, split by a hash of the id."""
     out = user_hash.held_out(log.keys, held_out_count(log.n_users), seed)
     return log.of_users(np.flatnonzero(~out)), log.of_users(np.flatnonzero(out))
 
@@ -322,14 +322,14 @@ def _family(
 
 
 def _are_clicks(log: Engine, transform: Transform | None) -> bool:
-    """Whether the rewards are 0 and 1, both of them, and stay so."""
+    """Return whether the rewards are 0 and 1, both occur, and no transform changes them."""
     found = log.summary.rewards
     binary = not found.outside["bernoulli"].n and found.least < found.most
     return binary and transform is None
 
 
 def _units(log: Engine, transform: Transform | None) -> RewardSummary:
-    """The rewards as the learner sees them."""
+    """Return the summary of the rewards, transformed if the learner transforms them."""
     seen = log if transform is None else log.mapped(Transformed(transform))
     return seen.summary.rewards
 
@@ -337,7 +337,7 @@ def _units(log: Engine, transform: Transform | None) -> RewardSummary:
 def _learn_all(
     selection: Selection, log: Engine, kept: Engine, held_out: Log, seed: int
 ) -> tuple[Selection, Learned]:
-    """Learn the choice from all users; the next one where clusters of all come out too small."""
+    """Learn the choice from all users; if a cluster is too small, learn the next best choice."""
     first = selection.chosen
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Table files of every kind as polars frames: delimited text, JSON lines, Parquet and Arrow.
+"""Read table files as polars frames: delimited text, JSON lines, Parquet and Arrow.
 
-Compression, separator and encoding of text are detected. A file that cannot be read whole is an
-error that names the line; no row is dropped or repaired silently.
+Compression, separator and encoding of text are detected. A file that cannot be read completely
+raises an error that names the line; no row is dropped or repaired silently.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _KINDS: dict[str, Kind] = {
 }
 _COMPRESSIONS = (".gz", ".zst", ".zstd")
 SUFFIXES = tuple(suffix + end for suffix in _KINDS for end in ("", *_COMPRESSIONS))
-"""Files that are read from a folder; a file that is named itself may have any suffix."""
+"""Suffixes of the files that are read from a folder; a file given by name may have any suffix."""
 
 _SEPARATORS = (",", "\t", ";", "|", "::")
 _STAND_IN = "\x1f"  # replaces a separator of several characters; text that holds it is refused
-_HEAD = 2**16  # bytes that separator and header are found in
+_HEAD = 2**16  # first bytes, in which separator and header are detected
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -48,7 +48,7 @@ _BYTE_ORDER_MARKS = (
 
 
 class LogError(ValueError):
-    """A table that cannot be learned from; the message says why and what would help."""
+    """A table that cannot be learned from; the message gives the reason and a remedy."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,12 @@ def read_file(path: Path, wanted: Sequence[str], text: TextFormat = DETECTED) ->
 
 
 def _present(wanted: Sequence[str], there: list[str]) -> list[str]:
-    """The wanted columns if all are there, else all: the caller says which is missing."""
+    """Return the wanted columns if all are there, else all: the caller reports missing ones."""
     return list(wanted) if wanted and set(wanted) <= set(there) else there
 
 
 def _kind(path: Path) -> tuple[Kind, str | None]:
-    """The kind of table, by the name of the file, else by its first bytes; and its compression."""
+    """Return the kind of table, by the file's name or its first bytes, and its compression."""
     suffixes = path.suffixes
     compression = suffixes.pop() if suffixes and suffixes[-1] in _COMPRESSIONS else None
     if suffixes and suffixes[-1] in _KINDS:
@@ -174,7 +174,7 @@ def _read_json_lines(path: Path, data: bytes) -> pl.DataFrame:
     try:
         return pl.read_ndjson(io.BytesIO(data), infer_schema_length=None)
     except (pl.exceptions.PolarsError, TypeError, RuntimeError):
-        pass  # a broken line, or values of several types: the slow reader tells
+        pass  # a broken line, or values of several types: the slow reader names it
     rows = []
     for number, line in enumerate(data.splitlines(), start=1):
         if not line.strip():
@@ -195,7 +195,7 @@ def _plain(value: Any) -> Any:
 
 
 def _column(values: list[Any]) -> pl.Series:
-    """A column of JSON values: as numbers where all are numbers or booleans, else as text."""
+    """Return a column of JSON values: numbers where all are numbers or booleans, else text."""
     if any(isinstance(value, str) for value in values):
         texts = [
             value if value is None or isinstance(value, str) else json.dumps(value)
@@ -252,7 +252,7 @@ def _read_delimited(
 def _parse(
     path: Path, data: bytes, separator: str, names: list[str], has_header: bool
 ) -> pl.DataFrame:
-    """All columns as strings: polars notices a row of too many fields only if it reads them all."""
+    """Read all columns as strings: only then does polars detect rows with too many fields."""
     odd_quotes = data.count(b'"') % 2 == 1
     if not odd_quotes:
         try:
@@ -266,7 +266,7 @@ def _parse(
                 frame.columns = _distinct(names)
                 return frame
         except pl.exceptions.PolarsError:
-            pass  # a row of too many fields, or quotes inside fields: the slow reader tells
+            pass  # a row of too many fields, or quotes inside fields: the slow reader names it
     rows = _rows(data.decode("utf-8"), separator, strict=True)
     columns: list[list[str | None]] = [[] for _ in names]
     for number, row in _numbered(path, rows):
@@ -292,7 +292,7 @@ def _rows(text: str, separator: str, strict: bool = False) -> Iterator[list[str]
 
 
 def _numbered(path: Path, rows: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
-    """Rows with the line that each begins on; blank lines are left out."""
+    """Yield each row with the number of its first line; blank lines are left out."""
     line = 1
     while True:
         try:
@@ -310,7 +310,7 @@ def _numbered(path: Path, rows: Iterator[list[str]]) -> Iterator[tuple[int, list
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Column names made different: of a repeated name the later ones get a number."""
+    """Return distinct column names: repeats of a name get a number."""
     seen: dict[str, int] = {}
     result = []
     for name in names:
@@ -320,7 +320,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _detect_separator(head: str, wanted: Iterable[str], columns: tuple[str, ...] | None) -> str:
-    r"""The separator whose fields hold the wanted names; else that of most fields in every line.
+    r"""Return the separator that yields the wanted names; else that of most fields in every line.
 
     >>> _detect_separator("user;action;reward\na;1,5;0\n", ["user", "action"], None)
     ';'
@@ -344,10 +344,10 @@ def _detect_separator(head: str, wanted: Iterable[str], columns: tuple[str, ...]
 
 
 def _check_text(path: Path, data: bytes) -> str:
-    """The encoding of `data`; LogError names the line of bytes that are no text.
+    """Return the encoding of `data`; LogError names the line of bytes that are not text.
 
-    UTF-8, with or without a mark, UTF-16 with one, else the Windows form of Latin-1, unless the
-    file holds UTF-8 as well: then the other bytes are damage.
+    It is UTF-8 with or without a byte order mark, UTF-16 with one, else Windows-1252. Invalid
+    bytes in a file that also holds UTF-8 are an error.
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):

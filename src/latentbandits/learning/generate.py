@@ -1,4 +1,4 @@
-"""Ratings of any size whose truth is known: for tests, demonstrations and scale."""
+"""Generate ratings from a known model, of any size: for tests, demonstrations and benchmarks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from latentbandits.learning.linear.completion import Completion, complete
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.linear.gaussian import LinearGaussian
 
-_BLOCK = 2**20  # ratings made at a time: what they need in between stays small
+_BLOCK = 2**20  # ratings made at a time, to bound the memory of intermediate arrays
 
 
 @dataclass(frozen=True, eq=False)
 class GeneratedRatings:
-    """A log of ratings, and all that it was made from.
+    """A log of ratings, and the parameters that generated it.
 
     Ratings are N(user_vectors[u]'action_vectors[a], model.noise^2), and a user's vector is drawn
     from `model` given the user's state.
@@ -29,10 +29,10 @@ class GeneratedRatings:
     user_vectors: FloatArray  # (n_users, n_features)
     action_vectors: FloatArray  # (n_actions, n_features)
     groups: BoolArray  # (n_actions, n_groups): every action is in at least one
-    model: LinearGaussian  # the truth about the states
+    model: LinearGaussian  # the true model
 
     def complete(self, **settings: Any) -> Completion:
-        """`learning.complete` on these ratings."""
+        """Complete the matrix of these ratings (`learning.complete`)."""
         sizes = {"n_users": len(self.state), "n_actions": len(self.action_vectors)}
         return complete(self.users, self.actions, self.rewards, **(sizes | settings))
 
@@ -51,7 +51,7 @@ def generate_ratings(
     noise: float = 0.5,
     seed: int = 0,
 ) -> GeneratedRatings:
-    """Ratings of about a share `density` of all pairs, around `level`.
+    """Generate ratings of about a share `density` of all pairs, around `level`.
 
     The first feature of every action is one and of every user about `level`; the others are
     tastes, whose means differ between states by `separation` and between users of one state by
@@ -96,10 +96,10 @@ def generate_ratings(
 def _pairs(
     n_users: int, n_actions: int, density: float, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """Distinct pairs: users of gamma activity choose among actions of gamma popularity.
+    """Draw distinct pairs; activity of users and popularity of actions are gamma distributed.
 
-    Pairs are drawn with replacement and repeats dropped, so that no matrix of all pairs is made;
-    a share d of pairs is left of a rate -log(1 - d) where rates are equal.
+    Pairs are drawn with replacement and repeats dropped, so that no matrix of all pairs is made.
+    With equal rates -log(1 - d) for every pair, the expected share of distinct pairs is d.
     """
     activity = rng.gamma(2.0, size=n_users)
     popularity = rng.gamma(2.0, size=n_actions)

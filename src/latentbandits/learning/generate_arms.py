@@ -1,4 +1,4 @@
-"""Logs of arms whose truth is known: for tests, demonstrations and measurements of the learners."""
+"""Generate logs from known mixtures of arms: for tests, demonstrations and benchmarks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class KnownArms:
-    """A log, and what it was drawn from."""
+    """A log, and the parameters that generated it."""
 
     log: Log
     means: FloatArray  # (n_states, n_actions)
@@ -43,7 +43,7 @@ def generate_arms(
     noise: float = 0.5,
     seed: int = 0,
 ) -> KnownArms:
-    """Users of the paper's synthetic problem, logged by a policy that plays uniformly at random.
+    """Generate users of the paper's synthetic problem, logged by the uniformly random policy.
 
     >>> generate_arms(n_users=100, n_rounds=20).log.n_events
     2000
@@ -60,10 +60,10 @@ def generate_arms(
 
 
 VALUES = np.arange(1.0, 6.0)
-"""The values of generated categorical rewards: stars."""
+"""The values of generated categorical rewards: one to five stars."""
 
 WELL_SEPARATED, OVERLAPPING = 25.0, 5.0
-"""Nats between the two closest states in all rounds of a user."""
+"""Nats between the two closest states, summed over a user's rounds."""
 
 
 def generate_family(
@@ -77,12 +77,12 @@ def generate_family(
     strength: float = inf,
     seed: int = 0,
 ) -> KnownArms:
-    """Users of a mixture of any reward family, logged uniformly at random.
+    """Generate users of a mixture of any reward family, logged uniformly at random.
 
     Natural parameters of the states are normal around those of each action, scaled so that a
-    user's rounds tell the two closest states apart by `separation` nats on average (the mean of
-    both Kullback-Leibler divergences). Users of a state differ where `strength` is finite: their
-    parameters have the family's prior around the state's, worth so many rewards.
+    user's rounds separate the two closest states by `separation` nats on average (the mean of
+    both Kullback-Leibler divergences). Users of a state differ if `strength` is finite: their
+    parameters are drawn from the family's prior around the state's, worth `strength` rewards.
 
     >>> truth = generate_family("poisson", n_users=50, n_rounds=10, seed=1)
     >>> truth.log.n_events, truth.means.shape
@@ -118,7 +118,7 @@ _BASE: Mapping[Rewards, tuple[float, float]] = {
 
 
 def mean_rewards(rewards: Rewards, theta: FloatArray) -> FloatArray:
-    """Mean reward of parameters `(..., 1)`, or `(..., n_values)` probabilities."""
+    """Return the mean reward of parameters `(..., 1)`, or of probabilities `(..., n_values)`."""
     means: FloatArray = theta @ VALUES if rewards == "categorical" else theta[..., 0]
     return means
 
@@ -133,7 +133,7 @@ def _parameters(rewards: Rewards, natural: FloatArray) -> FloatArray:
 
 
 def _separated(rewards: Rewards, base: FloatArray, moves: FloatArray, nats: float) -> FloatArray:
-    """Parameters whose closest states are `nats` apart in a round: the scale by bisection."""
+    """Scale the moves, by bisection, until the closest states are `nats` apart in a round."""
     if len(moves) == 1:
         return _parameters(rewards, base + 0.5 * moves)
     low, high = 0.0, 8.0
@@ -145,13 +145,13 @@ def _separated(rewards: Rewards, base: FloatArray, moves: FloatArray, nats: floa
 
 
 def _closest(rewards: Rewards, theta: FloatArray) -> float:
-    """The least mean of KL(p || q) and KL(q || p) over pairs of states, averaged over actions."""
+    """Return the least mean of KL(p || q) and KL(q || p) over pairs of states, actions averaged."""
     pairs = [(s, t) for s in range(len(theta)) for t in range(s)]
     return min(float(_divergence(rewards, theta[s], theta[t]).mean() / 2) for s, t in pairs)
 
 
 def _divergence(rewards: Rewards, p: FloatArray, q: FloatArray) -> FloatArray:
-    """KL(p || q) + KL(q || p) of every action."""
+    """Return KL(p || q) + KL(q || p) of every action."""
     if rewards == "gaussian":
         both = (p - q) ** 2 / _NOISE**2
     elif rewards == "exponential":
@@ -167,7 +167,7 @@ def _divergence(rewards: Rewards, p: FloatArray, q: FloatArray) -> FloatArray:
 def _vary(
     rewards: Rewards, theta: FloatArray, strength: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Parameters of users around those of their state."""
+    """Draw the parameters of users around those of their state."""
     if rewards == "gaussian":
         moved: FloatArray = theta + _NOISE / np.sqrt(strength) * rng.standard_normal(theta.shape)
         return moved
@@ -183,7 +183,7 @@ def _vary(
 
 
 def _draw(rewards: Rewards, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """One reward for each row of parameters."""
+    """Draw one reward for each row of parameters."""
     if rewards == "categorical":
         upper = theta.cumsum(axis=-1)[:, :-1]
         values: FloatArray = VALUES[(rng.random((len(theta), 1)) > upper).sum(axis=1)]

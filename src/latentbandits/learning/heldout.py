@@ -1,7 +1,7 @@
 """Score a model by the rewards of users that it was not learned from.
 
-Each held-out user is a new session: before every one of their rewards the model states how likely
-it is, given those before it (`beliefs.joint`); the product is the evidence of the whole sequence.
+Each held-out user is a new session. The model gives the predictive density of every reward given
+the earlier ones (`beliefs.joint`); their product is the marginal likelihood of the sequence.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from latentbandits.models.protocol import Model
 from latentbandits.models.trees import map_leaves
 
 MOST_ROUNDS = 200
-"""A user's first rewards are judged, up to this many: a cold start is over by then."""
+"""The number of a user's first rewards that are scored; a cold start is over by then."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """One entry per judged reward."""
+    """Scores of held-out rewards, one entry per reward."""
 
-    user: IntArray  # which of the held-out users
+    user: IntArray  # index of the held-out user
     round: IntArray  # from 0
     action: IntArray
     reward: FloatArray
@@ -45,7 +45,7 @@ class HeldOut:
 
     @property
     def evidence(self) -> float:
-        """Mean log density of a reward, in nats."""
+        """The mean log predictive density of a reward, in nats."""
         return float(self.log_density.mean())
 
     @property
@@ -53,28 +53,27 @@ class HeldOut:
         return float(np.sqrt(np.mean(self.error**2)))
 
     def by_user(self) -> FloatArray:
-        """The log evidence of every user's sequence, for those who have one."""
+        """Return the log marginal likelihood of every user's sequence, for users with rewards."""
         return self.sums_by_user(self.log_density)
 
     def sums_by_user(self, values: FloatArray) -> FloatArray:
-        """Sums of `values`, one per judged reward, over each user's."""
+        """Sum `values` (one per scored reward) over the rewards of each user."""
         users, index = np.unique(self.user, return_inverse=True)
         sums: FloatArray = np.bincount(index, values, minlength=len(users)).astype(np.float64)
         return sums
 
     def coverage(self, level: float) -> float:
-        """The share of rewards inside their central predictive interval of probability `level`."""
+        """Return the share of rewards inside their central `level` predictive interval."""
         return float(np.mean(np.abs(self.uniform - 0.5) <= level / 2))
 
 
 def score(
     model: Model, log: Log, features: FloatArray | None = None, *, cells: Cells | None = None
 ) -> HeldOut:
-    """Play the users of `log` through the model. `features` are those of every action.
+    """Score every reward of the users of `log`. `features` are those of every action.
 
-    Rewards of discrete families get a randomised `uniform` (Smith 1985): between the
-    probabilities of less and of at most the reward, by a fixed seed. With `cells`, a model of arms
-    states `log_cell` too.
+    Rewards of discrete families get a randomised `uniform` (Smith 1985): drawn between P(R < r)
+    and P(R <= r) with a fixed seed. With `cells`, a model of arms computes `log_cell` too.
 
     >>> from latentbandits.learning.logs import read_log
     >>> log = read_log({"u": [1, 1, 2], "a": [0, 1, 0], "r": [0.9, 0.8, 0.1]}, "u", "a", "r")
@@ -90,7 +89,7 @@ def score(
 
 
 def _score_clicks(model: LogisticLinear, log: Log, features: FloatArray) -> HeldOut:
-    """Clicks, round by round, with Gaussian beliefs (`linear/clicks.py`)."""
+    """Score clicks round by round, with Gaussian beliefs (`linear/clicks.py`)."""
     d = model.weights.shape[1]
     offsets = features[:, d] if model.offset else np.zeros(len(features))
     lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
@@ -144,7 +143,7 @@ def _predict_transformed(
     log: Log,
     edges: Edges | None,
 ) -> Predicted:
-    """Predict f(r), and state densities and means of r."""
+    """Predict f(r), and return densities and means of r."""
     rewards = np.asarray(log.rewards)
     if edges is not None:
         least = -1 + 1e-9 if model.transform == "log1p" else 0.0
@@ -159,12 +158,12 @@ def _predict_transformed(
 
 
 def _score_rounds(model: Model, log: Log, features: FloatArray | None) -> HeldOut:
-    """Any model, round by round; its predictive is taken as normal for `uniform`."""
+    """Score any model round by round; `uniform` takes its predictive distribution as normal."""
     from scipy.special import ndtr
 
     inner = model.model if isinstance(model, TransformedRewards) else model
     lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
-    order = np.argsort(-lengths, kind="stable")  # who is still there in round t comes first
+    order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
     belief = joint.prior(model, log.n_users)
     parts: list[tuple[NDArray[Any], ...]] = []
     for t in range(int(lengths.max())):

@@ -1,4 +1,4 @@
-"""Logs with columns found by name, exports of the service among them, read as one log."""
+"""Read logs, including exports of the service, as one log; columns are found by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from latentbandits.learning.logs import Log, read_log_with
 from latentbandits.learning.tables import TableSource, as_text, column_names, read_table
 
 DECISION = "decision_id"
-"""The column that tells an export of the service: its id of a decision."""
+"""The column of decision ids, by which an export of the service is recognised."""
 
 USER_FEATURES = "user_features"
 """The column of an export with the attributes of the session's user, as JSON."""
@@ -25,7 +25,7 @@ _USERS = ("user", "session")
 
 
 class Interactions(NamedTuple):
-    """A log, and what was done with decisions that had no reward."""
+    """A log, and the treatment of decisions that had no reward."""
 
     log: Log
     n_unrewarded: int = 0  # decisions without a reward
@@ -35,14 +35,14 @@ class Interactions(NamedTuple):
 
 
 class OnEngine(NamedTuple):
-    """A log on its engine, what was read where it is in memory, and the bytes of its partitions."""
+    """A log on its engine, its `Interactions` if it is in memory, and its bytes in partitions."""
 
     engine: Engine
     read: Interactions | None = None
     disk: int | None = None
 
     def report(self) -> dict[str, Any]:
-        """Plain data for report.json."""
+        """Return plain data for report.json."""
         return {"name": self.engine.name, "partitions": self.engine.n_buckets, "disk": self.disk}
 
 
@@ -86,9 +86,9 @@ def read_interactions(
     A table without the column `user` has its users in "user" or "session". Several rows of one
     decision (an export writes a decision again when its reward comes late) count once, the last
     of them. Decisions of an export without a reward are dropped, or get the reward `unrewarded`;
-    in other tables a missing reward is an error unless `unrewarded` says what it means. The
-    columns `more` are read beside; an export has the users' attributes in `user_features`, and its
-    column `features` is read as the features of the action that was chosen.
+    in other tables a missing reward is an error unless `unrewarded` is given. The columns `more`
+    are read too; an export has the users' attributes in `user_features`, and its column
+    `features` is read as the features of the action that was chosen.
 
     >>> table = {"decision_id": ["a", "b", "c"], "session": ["x", "x", "y"], "action": [0, 1, 1],
     ...          "reward": [1.0, None, 0.0]}
@@ -238,7 +238,7 @@ def _beside(table: pl.DataFrame, name: str) -> pl.Series:
 
 
 def _parsed(value: Any) -> Any:
-    """Return a list that may be JSON text."""
+    """Return the value, parsed if it is JSON text."""
     if value is None or isinstance(value, list):
         return value
     return json.loads(value) if isinstance(value, str) else value.to_list()

@@ -1,6 +1,6 @@
-"""The protocol of a learner: it chooses by held-out users, learns from all, and learns again.
+"""The protocol of a learner: select on held-out users, learn from all, refit for the bootstrap.
 
-`learning/arms/` and `learning/linear/` have one each.
+`learning/arms/` and `learning/linear/` implement it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A model, and how its actions look to it."""
+    """A learned model, with the features and counts of its actions."""
 
-    model: Any  # the family's own: GaussianArms, BernoulliArms, ..., LinearGaussian
+    model: Any  # GaussianArms, BernoulliArms, ..., LinearGaussian
     features: FloatArray | None  # (n_actions, n_features); None: actions are numbered
     counts: IntArray  # (n_actions,): rewards that an action was learned from
-    shrinkage: FloatArray | None = None  # (n_states,): what was done to the covariances
-    fitted: Any = None  # what the learner keeps to widen the model or to learn again
+    shrinkage: FloatArray | None = None  # (n_states,): shrinkage of the covariances
+    fitted: Any = None  # data of the learner, for widening or refitting the model
 
     def rewards(self) -> FloatArray:
-        """Mean reward of every action in every state: `(n_states, n_actions)`."""
+        """Return the mean reward of every action in every state, `(n_states, n_actions)`."""
         context = None if self.features is None else self.features[None]
         rewards: FloatArray = self.model.expected_rewards(context)[0]
         return rewards
@@ -42,11 +42,11 @@ class Replicate(NamedTuple):
     shares: FloatArray  # (n_states,)
     counts: IntArray  # (n_actions,): rewards that an action was learned from
     moved: FloatArray | None = None  # (n_states, n_features): its weights less those of all users,
-    # of a fit whose states are in their order already
+    # for a fit whose states are already in the same order
 
 
 class Learner(Protocol):
-    """A kind of model."""
+    """A learner of one kind of model."""
 
     def select(
         self,
@@ -56,17 +56,17 @@ class Learner(Protocol):
         seed: int,
         progress: Progress,
     ) -> Selection:
-        """Fit candidates to the users kept, judge them on those held out, and choose.
+        """Fit candidates to the kept users, score them on the held-out users, and choose.
 
-        `states` None: the learner's own range. The selection holds the learner with all settings
-        fixed, the choice, and its model of the users kept.
+        `states` None: the learner's default range. The selection holds the learner with all
+        settings fixed, the choice, and its model of the kept users.
         """
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
-        """The choice among candidates; those without evidence could not be fitted."""
+        """Choose among candidates; those without evidence could not be fitted."""
 
     def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
-        """The model of the choice, from all users of `log`."""
+        """Learn the chosen model from all users of `log`."""
 
     def replicates(
         self,
@@ -77,12 +77,13 @@ class Learner(Protocol):
         seed: int,
         progress: Progress,
     ) -> Iterator[Replicate]:
-        """Fits to resampled users, for the bootstrap; their states are in any order."""
+        """Yield fits to resampled users, for the bootstrap; their states are in any order."""
 
     def widened(self, learned: Learned, found: Any) -> Learned:
-        """The model with its prior widened by what the replicates disagree on
-        (`uncertainty.Disagreement`).
+        """Return the model with its prior widened by the variance of the replicates.
+
+        That variance is in `found` (`uncertainty.Disagreement`).
         """
 
     def settings(self) -> dict[str, Any]:
-        """The settings of the learner for the report."""
+        """Return the settings of the learner, for the report."""

@@ -15,7 +15,7 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.transformed import Log1pRewards, SqrtRewards
 
 MOST_VALUES = 1_000
-"""Different rewards that are remembered; of more, this many and the extremes."""
+"""Distinct rewards that are kept; if there are more, this many and the extremes."""
 
 _MASKS: Mapping[str, Callable[[FloatArray], BoolArray]] = {
     **{name: family_class(name).outside for name in REWARDS},
@@ -29,7 +29,7 @@ class Outside(NamedTuple):
 
     n: int = 0
     value: float | None = None  # one of them
-    where: str = ""  # whose it is, and for which action
+    where: str = ""  # its user and action
 
     def __add__(self, other: Outside) -> Outside:  # type: ignore[override]
         first = other if self.value is None else self
@@ -38,18 +38,18 @@ class Outside(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RewardSummary:
-    """The rewards of a log, whichever their number; two of them add."""
+    """A summary of the rewards of a log, of bounded size; summaries add."""
 
     n: int
     mean: float
     squares: float  # the sum of squared distances from the mean
-    values: FloatArray  # the different rewards, ascending; at most about MOST_VALUES of them
+    values: FloatArray  # the distinct rewards, ascending; at most about MOST_VALUES of them
     off_lattice: FloatArray  # (len(STEPS),): the largest distance from each lattice, in steps
     outside: Mapping[str, Outside]  # by family and transform
 
     @classmethod
     def of(cls, rewards: FloatArray, log: Log | None = None) -> RewardSummary:
-        """Summarise rewards; with `log`, messages can say whose they are."""
+        """Summarise rewards; with `log`, messages can name user and action."""
         values = np.unique(rewards)
         mean = float(rewards.mean())
         squares = float(((rewards - mean) ** 2).sum())
@@ -87,14 +87,14 @@ class RewardSummary:
 
 @dataclass(frozen=True, eq=False)
 class LogSummary:
-    """Sizes of a log and its rewards by action; those of disjoint sets of users add."""
+    """Sizes of a log and its rewards by action; summaries of disjoint sets of users add."""
 
     n_users: int
     action_counts: IntArray  # (n_actions,)
     action_sums: FloatArray  # (n_actions,)
     action_squares: FloatArray  # (n_actions,): sums of squared rewards
-    lengths: IntArray  # (k,): different numbers of rewards of a user, ascending
-    users_of_length: IntArray  # (k,): how many users have so many
+    lengths: IntArray  # (k,): distinct numbers of rewards of a user, ascending
+    users_of_length: IntArray  # (k,): number of users with that many rewards
     n_duplicates: int
     n_repeated_rows: int
     rewards: RewardSummary
@@ -130,7 +130,7 @@ class LogSummary:
 
 
 class LogSummariser:
-    """Sums what a `LogSummary` holds."""
+    """A pass over a log that computes its `LogSummary`."""
 
     def summarise(self, partition: Log, parameters: None) -> LogSummary:
         lengths, users = np.unique(np.diff(partition.starts), return_counts=True)
@@ -154,7 +154,7 @@ class LogSummariser:
 
 
 def _few(values: FloatArray, outside: Mapping[str, Outside]) -> FloatArray:
-    """At most about `MOST_VALUES` of ascending values: extremes, and one outside each family."""
+    """Return about `MOST_VALUES` of the values at most: extremes, and one outside each family."""
     if len(values) <= MOST_VALUES:
         return values
     wrong = [found.value for found in outside.values() if found.value is not None]

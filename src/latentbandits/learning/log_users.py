@@ -1,4 +1,4 @@
-"""The users of a log as an environment: their rewards for every action are completed."""
+"""Users of a log as an environment, with rewards of every action from matrix completion."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def log_users(
     settings: dict[str, Any],
     seed: int,
 ) -> Users:
-    """Users of a log, whose rewards are completed as the paper does with its test half.
+    """Return the users of a log with completed rewards, as the paper does with its test half.
 
-    The completion has the rank and regularisation of the fit (`settings`), and is of this log
-    alone: what a user pays does not come from what the model was learned from.
+    The completion has the rank and regularisation of the fit (`settings`), and uses this log
+    alone: the users' rewards do not depend on the data that the model was learned from.
     """
     if not isinstance(model, (GaussianArms, LinearGaussian)):
         raise ValueError(
@@ -41,7 +41,7 @@ def log_users(
     chosen = log.of_events(np.isin(log.actions, known))
     columns = np.searchsorted(known, chosen.actions)
     rank = settings.get("rank") or min(model.n_states, 5)
-    # A fit with uncertain vectors has no regularisation: a strong one keeps noise out of the truth.
+    # A fit with uncertain vectors has no regularisation; a strong one keeps noise out of rewards.
     strength = 10.0 if isinstance(model, LinearGaussian) else 1.0
     fit = complete(
         chosen.users,
@@ -66,9 +66,9 @@ def log_users(
 def numbered_as_model(
     model: Any, catalogue: Catalogue | None, log: Log
 ) -> tuple[Log, FloatArray | None]:
-    """Return the rows of a log whose actions the model knows, numbered as the catalogue's.
+    """Return the rows of a log whose actions the model knows, numbered as in the catalogue.
 
-    And the features of the catalogue's actions; None for a model of arms.
+    Also return the features of the catalogue's actions; None for a model of arms.
     """
     known, index = _shared_actions(catalogue, log)
     assert catalogue is not None
@@ -86,7 +86,7 @@ def _grouped(
     items: FloatArray,
     offered: int,
 ) -> GroupedRatings:
-    """One group of all items: each round offers some of them, uniformly."""
+    """Return an environment with one group of all items; each round offers a uniform sample."""
     one = np.ones((len(features), 1), np.bool_)
     return GroupedRatings(model, features, one, users, items, offered, model.noise)
 
@@ -101,7 +101,7 @@ def _features(catalogue: Catalogue | None) -> FloatArray:
 
 
 def _shared_actions(catalogue: Catalogue | None, log: Log) -> tuple[IntArray, IntArray]:
-    """The log's actions that the model knows, and where it has them."""
+    """Return the log's actions that the model knows, and their indices in the model."""
     if catalogue is None:
         raise ValueError("this model has no catalogue: which of its actions are those of the log?")
     place = {name: i for i, name in enumerate(catalogue.ids)}

@@ -1,4 +1,4 @@
-"""A log of interactions: who was shown what and what it paid, as typed, frozen arrays."""
+"""A log of interactions: users, actions and rewards as typed, frozen arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DUPLICATES: dict[Duplicates, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """Interactions, the users' one after the other, each user's in the order they happened.
+    """Interactions sorted by user, and for each user in the order they happened.
 
     >>> log = read_log({"u": ["b", "a", "b"], "a": [7, 7, 9], "r": [1, 0, 0]}, "u", "a", "r")
     >>> log.users, log.actions, log.rewards
@@ -48,7 +48,7 @@ class Log:
     known_keys: Keys | None = None  # (n_users,): hashes of the ids, where they are known
     features: FloatArray | None = None  # (n_events, n_features): of each row
     attributes: FloatArray | None = None  # (n_users, n_attributes): of each user
-    beside: pl.DataFrame | None = None  # one row for each event: further columns as they were read
+    beside: pl.DataFrame | None = None  # one row for each event: further columns, unencoded
 
     def __post_init__(self) -> None:
         for array in (self.users, self.actions, self.rewards):
@@ -92,8 +92,9 @@ class Log:
         return pairs
 
     def merged(self, duplicates: Duplicates) -> Log:
-        """The log with several rewards of one user for one action made one, unless they are kept.
+        """Return the log with several rewards of a (user, action) pair merged into one.
 
+        "keep" returns the log unchanged, and "drop" removes rows that repeat an earlier one.
         >>> log = read_log({"u": [1, 1, 1, 2], "a": list("xyxy"), "r": [1, 5, 2, 0]}, "u", "a", "r")
         >>> log.merged("mean").rewards, log.merged("last").rewards
         (array([1.5, 5. , 0. ]), array([5., 2., 0.]))
@@ -126,7 +127,7 @@ class Log:
         )
 
     def of_users(self, chosen: IntArray) -> Log:
-        """The log of `chosen` users, in that order; one who is chosen twice counts as two."""
+        """Return the log of `chosen` users, in that order; a repeated user counts as two."""
         starts, lengths = self.starts[chosen], np.diff(self.starts)[chosen]
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0
@@ -160,7 +161,7 @@ class Log:
         )
 
     def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
-        """Two logs: of the users that are kept, and of a random `share` of users held out."""
+        """Return the log of kept users and that of a random `share` of users held out."""
         n_held_out = min(max(round(share * self.n_users), 1), self.n_users - 1)
         shuffled = rng.permutation(self.n_users)
         held_out, kept = np.sort(shuffled[:n_held_out]), np.sort(shuffled[n_held_out:])
@@ -168,7 +169,7 @@ class Log:
 
 
 def check_duplicates(duplicates: Duplicates) -> Duplicates:
-    """LogError if `duplicates` is none of the ways to treat several rewards of a pair."""
+    """Return `duplicates`; LogError if it is not a known rule for several rewards of a pair."""
     if duplicates not in get_args(Duplicates):
         raise LogError(
             f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}"
@@ -208,7 +209,7 @@ def read_log(
     order: str | None = None,
     text_format: TextFormat = DETECTED,
 ) -> Log:
-    """Read a table of interactions; LogError says what is wrong with a table that is none.
+    """Read a table of interactions; LogError if it is not valid.
 
     `source` is a file, folder, glob or list of these, or a frame (`read_table`). Events of a user
     are in the order of the column `order`, or of the rows where that is None. Booleans are rewards
@@ -227,7 +228,7 @@ def read_log_with(
     order: str | None = None,
     text_format: TextFormat = DETECTED,
 ) -> tuple[Log, pl.DataFrame]:
-    """Return what `read_log` reads, and the columns `more` with one row for each event."""
+    """Return the log as `read_log` does, and the columns `more` with one row for each event."""
     columns = [user, action, reward] + ([order] if order is not None else [])
     if len(set(columns)) < len(columns):
         raise LogError(f"user, action, reward and order are different columns; got {columns}")
@@ -262,7 +263,7 @@ def read_log_with(
 def read_names(
     source: TableSource, action: str, name: str, text_format: TextFormat = DETECTED
 ) -> dict[str, str]:
-    """Names by action id, from a table with one row (or more, alike) for an action.
+    """Return names by action id, from a table with one row (or equal rows) for each action.
 
     >>> read_names({"item": [1, 2], "title": ["one", "two"]}, "item", "title")
     {'1': 'one', '2': 'two'}
@@ -287,7 +288,7 @@ def _taken(values: FloatArray | None, chosen: IntArray | BoolArray) -> FloatArra
 
 
 def checked_rewards(table: Table, column: str) -> pl.Series:
-    """Return the rewards as numbers; LogError where one is none."""
+    """Return the rewards as numbers; LogError if one is not a number."""
     given = table.frame[column]
     if given.dtype == pl.String:
         words = given.str.strip_chars().str.to_lowercase()
@@ -302,7 +303,7 @@ def checked_rewards(table: Table, column: str) -> pl.Series:
 
 
 def refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
-    """LogError that names the first of the `bad` rows of a column."""
+    """Raise LogError naming the first `bad` row of a column, if there is one."""
     marked = bad.fill_null(True)
     if marked.any():
         row = int(marked.arg_max() or 0)
@@ -313,7 +314,7 @@ def refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
 
 
 def check_several(noun: str, ids: tuple[str, ...], column: str) -> None:
-    """LogError if there is one user, or one action, only."""
+    """Raise LogError if there is only one user, or only one action."""
     if len(ids) < 2:
         raise LogError(
             f"the log has one {noun} only ({ids[0]!r}): there is nothing to tell apart; is "
@@ -322,14 +323,14 @@ def check_several(noun: str, ids: tuple[str, ...], column: str) -> None:
 
 
 def sort_ids(ids: pl.Series) -> pl.Series:
-    """Return different ids in order: by number where all are whole numbers."""
+    """Return distinct ids in order: by number where all are whole numbers."""
     numbers = ids.cast(pl.Int64, strict=False)
     by_number = numbers.null_count() == 0 and (numbers.cast(pl.String) == ids).all()
     return ids.gather(numbers.arg_sort()) if by_number else ids.sort()
 
 
 def _encode(table: Table, name: str) -> tuple[pl.Series, tuple[str, ...]]:
-    """Each row's index into the ids, and the ids: by number where all are whole numbers."""
+    """Return each row's index into the ids, and the ids, sorted as by `sort_ids`."""
     refuse(table, name, table.frame[name].is_null(), "has no value")
     text = as_text(table.frame[name])
     ids = sort_ids(text.unique())

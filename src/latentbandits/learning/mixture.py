@@ -1,4 +1,4 @@
-"""`fit_mixture`: one mixture of arms with a given number of states, without choices or report."""
+"""Fit one mixture of arms with a given number of states, without model selection or report."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def fit_mixture(
     """Fit a variational mixture of `n_states` states (`learning/arms/mixture.py`).
 
     States with a share below half a percent are dropped. `noise` fixes the standard deviation of
-    Gaussian rewards; None estimates it. The model's prior holds the estimation error of the means;
-    variation of users within a state is for `fit` to choose. Deterministic given `seed`.
+    Gaussian rewards; None estimates it. The model's prior covers the estimation error of the means
+    only; `fit` also estimates the variation of users within a state. Deterministic given `seed`.
 
     >>> from latentbandits.learning.logs import read_log
     >>> log = read_log({"u": [1, 1, 2, 2], "a": list("xyxy"), "r": [1, 0, 0, 1.2]}, "u", "a", "r")
@@ -62,14 +62,14 @@ def fit_mixture(
 
 
 def mixture_problem(log: Log, n_states: int, rewards: Rewards, noise: float | None) -> Problem:
-    """Return the log as the mixture reads it; LogError where it cannot have so many states."""
+    """Return the log as sufficient statistics; LogError if it cannot have so many states."""
     check_size(log, n_states)
     family = make_family(rewards, log.rewards, noise)
     return Problem.of(family, log)
 
 
 def fit_from(problem: Problem, start: Mixture) -> MixtureFit:
-    """Climb from one start only."""
+    """Maximise the ELBO from one start only."""
     n_states = start.shares.shape[1]
     return finished(problem, best_of(problem, n_states, n_starts=0, extra=start))
 

@@ -1,4 +1,4 @@
-"""The model without its latent states: one state whose prior has the same mean and covariance."""
+"""Reduce a model to one state whose prior has the same mean and covariance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from latentbandits.models.protocol import Model
 
 
 def one_state_model(model: Any) -> Model | None:
-    """Return the one-state model whose parameters have the moments of `model`, states unknown.
+    """Return the one-state model whose prior matches the moments of `model` over its states.
 
     mean = sum_s P1(s) m_s and covariance = sum_s P1(s) (C_s + (m_s - mean)(m_s - mean)'). Its
     posterior mean is what folding a new user into the completed matrix predicts. None for a kind

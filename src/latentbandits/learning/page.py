@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no other: the figure inside it, the states by name."""
+"""Render the report as one self-contained HTML file with its figures embedded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LISTS = (
 
 
 def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | None = None) -> str:
-    """Return the page: the verdict and its picture first, then what the model holds."""
+    """Return the page: the verdict and its figure first, then the model's details."""
     log, held_out, settings = report["log"], report["held_out"], report["settings"]
     rank = "" if settings["rank"] is None else f", rank {settings['rank']}"
     summary = (
@@ -75,7 +75,7 @@ def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | No
 
 
 def plural(count: int, noun: str) -> str:
-    """A count with its noun.
+    """Format a count with its noun.
 
     >>> plural(1, "state"), plural(2_000, "user")
     ('1 state', '2,000 users')
@@ -88,7 +88,7 @@ def _image(png: bytes, title: str) -> str:
 
 
 def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
-    """The sentence, its picture, and the table of replay."""
+    """Return the verdict's sentence, its figure and the table of replay, as HTML."""
     kind = judged["verdict"].split()[0]
     parts = [f"<p class='verdict {kind}'>{escape(judged['sentence'])}</p>"]
     if png is not None:

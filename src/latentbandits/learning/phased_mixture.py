@@ -1,4 +1,4 @@
-"""The builder of `Phased` with the mixture learner, which the registry names."""
+"""The builder of `Phased` with the mixture learner, for the policy registry."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def build_phased(
     factor: float = 2.0,
     seed: int = 0,
 ) -> Phased:
-    """Phased with the mixture learner; `deploy` also starts, on the prior N(0, scale^2 I).
+    """Build Phased with the mixture learner.
 
-    `scale` is the standard deviation of a weight over the population. A `deploy` whose belief
-    does not follow from sums (EXP4) starts with mmBayesUCB instead.
+    `deploy` also plays the first phase, on the prior N(0, scale^2 I). `scale` is the standard
+    deviation of a weight over the population. If the belief of `deploy` cannot be computed from
+    sums (EXP4), mmBayesUCB plays the first phase instead.
     """
     spec = parse(deploy)
 

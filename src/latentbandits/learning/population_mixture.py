@@ -17,18 +17,18 @@ from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.sums import UserSums, condition_on_sums
 
 _GAIN = 1e-3  # of the log marginal likelihood per user
-_BURN_IN = 10  # sweeps of every restart; the best goes on
+_BURN_IN = 10  # sweeps of every restart; only the best is continued
 
 
 @dataclass(frozen=True, eq=False)
 class PopulationMixture:
     """A learner for `Phased`: EM for `n_components` Gaussian components, noise and scale given.
 
-    `scale` is the standard deviation of a weight over the population: the prior of the users
-    before anything is known is N(0, scale^2 I). The covariance of a component has the prior
+    `scale` is the standard deviation of a weight over the population: the prior of a user before
+    any reward is N(0, scale^2 I). The covariance of a component has the prior
     inverse-Wishart(d + 2, prior_variance I), and its means the prior N(0, scale^2 I) worth
-    one user's uncertainty. The first means are users that lie far apart (k-means++), drawn from
-    `seed`; of `n_restarts` the fit of the largest marginal likelihood is kept.
+    one user's uncertainty. The first means are users chosen by k-means++ with `seed`; of
+    `n_restarts` fits the one of the largest marginal likelihood is kept.
 
     >>> learner = PopulationMixture(n_components=2, noise=0.1, scale=1.0)
     >>> gram = np.tile(np.eye(1) * 50, (6, 1, 1))
@@ -68,7 +68,7 @@ class PopulationMixture:
     def _climb(
         self, model: LinearGaussian, sums: UserSums, max_sweeps: int
     ) -> tuple[LinearGaussian, float]:
-        """Return the model after EM, and the last log marginal likelihood that was seen."""
+        """Return the model after EM, and the log marginal likelihood of the last sweep."""
         before = -np.inf
         for _ in range(max_sweeps):
             following, height = self.sweep(model, sums)
@@ -90,7 +90,7 @@ class PopulationMixture:
     def _maximise(
         self, shares: FloatArray, means: FloatArray, covariances: FloatArray
     ) -> LinearGaussian:
-        """Return means and covariances of the users' posteriors, weighed by `shares` (n, S)."""
+        """Return the M step: moments of the users' posteriors, weighted by `shares` (n, S)."""
         size = shares.sum(axis=0)
         d = means.shape[2]
         centre = np.einsum("ns,nsd->sd", shares, means) / (size + _SHRINK)[:, None]
@@ -103,7 +103,7 @@ class PopulationMixture:
         return LinearGaussian(centre, self.noise, spread, portion / portion.sum())
 
     def _start(self, sums: UserSums, rng: np.random.Generator) -> LinearGaussian:
-        """Return components around users that lie far apart, in units of the posterior."""
+        """Return initial components around users chosen by k-means++ on posterior means."""
         d = sums.products.shape[1]
         prior = LinearGaussian(np.zeros((1, d)), self.noise, self.scale**2 * np.eye(d)[None])
         points = condition_on_sums(prior, sums)[1].mean[:, 0]
@@ -118,9 +118,9 @@ _SHRINK = 1e-3  # users: an empty component has mean 0
 def far_apart(
     points: FloatArray, n_points: int, rng: np.random.Generator, scale: float
 ) -> FloatArray:
-    """Return `n_points` of the points, each drawn by its squared distance to those before it.
+    """Choose `n_points` of the points by k-means++: with squared distances as weights.
 
-    Where there are fewer points than that, the rest are drawn from N(0, scale^2 I).
+    If there are fewer points, the rest are drawn from N(0, scale^2 I).
     """
     n = len(points)
     if n < n_points:

@@ -1,9 +1,9 @@
 """Play policies on the real rewards of users who were held out.
 
 A round offers some of the user's own rows that were not shown before; the policy picks one and
-receives its logged reward. A user plays a third of their rows at most, because policies that use
-all rows up end alike. Rows were chosen by whoever produced the log: replay judges the order in
-which a policy shows them, not rows that nobody was shown.
+receives its logged reward. A user plays a third of their rows at most: if all rows were used,
+every policy would earn the same in total. The logging policy chose the rows, so replay evaluates
+the order in which a policy shows them, not actions that the user was never shown.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.estimate import Estimate
 
 OFFERED = 10
-"""Rows that a round offers."""
+"""Number of rows that a round offers."""
 
 MOST_ROUNDS = 50
 SHARE = 3
-"""A user plays one of this many rows, at most `MOST_ROUNDS`."""
+"""A user with n rows plays n / SHARE rounds, at most `MOST_ROUNDS`."""
 
 HORIZONS = (10, 20, 50)
 """Rewards are reported as means over rounds 1..H for these H."""
 
 FEWEST_USERS = 30
-"""Users with so many rounds that a horizon needs to be reported."""
+"""Number of users with at least H rounds that horizon H needs to be reported."""
 
 _CHUNK = 256  # users that are played together
 
 
 class Player(Protocol):
-    """A policy under replay: it sees the offered actions, not who was logged to choose them."""
+    """A policy under replay: it sees the offered actions, not which of them was logged."""
 
     def start(self, n_users: int, rng: np.random.Generator) -> None:
-        """Begin with `n_users` users that have shown nothing."""
+        """Begin with `n_users` new users, without any rewards."""
 
     def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
         """Return a slot `(n,)` for `actions` (n, m); only slots marked in `offered` may be used."""
@@ -54,15 +54,15 @@ class Player(Protocol):
 
 @runtime_checkable
 class KnowsUsers(Protocol):
-    """A player that knows something about the users it plays for."""
+    """A player that uses attributes of the users."""
 
     def meet(self, users: IntArray) -> None:
-        """Hear, before `start`, which users of the log come next."""
+        """Receive, before `start`, the indices of the users that come next."""
 
 
 @dataclass(eq=False)
 class ScorePlayer:
-    """Pick the offered action of the largest fixed score; ties at random."""
+    """A player that picks the offered action of the largest fixed score; ties at random."""
 
     scores: FloatArray  # (n_actions,)
 
@@ -80,7 +80,7 @@ class ScorePlayer:
 
 @dataclass(eq=False)
 class PolicyPlayer:
-    """A policy of the library. `features` are those of every action; None: actions are numbered."""
+    """A policy of the library. `features` are those of every action; None for a model of arms."""
 
     policy: AnyPolicy
     n_actions: int
@@ -121,7 +121,7 @@ class Replay:
 
     @cached_property
     def horizons(self) -> tuple[int, ...]:
-        """The horizons that enough users have; of short sessions the longest that enough have."""
+        """The horizons that enough users reach; if there is none, the longest one they reach."""
         enough = min(FEWEST_USERS, len(self.rounds))
         found = tuple(h for h in HORIZONS if np.count_nonzero(self.rounds >= h) >= enough)
         return found or (int(np.sort(self.rounds)[::-1][enough - 1]),)
@@ -130,7 +130,7 @@ class Replay:
         return int(np.count_nonzero(self.rounds >= horizon))
 
     def by_user(self, policy: str, horizon: int) -> FloatArray:
-        """Mean reward over rounds 1..horizon of every user who has that many."""
+        """Return the mean reward over rounds 1..horizon of every user with that many rounds."""
         long = self.rounds >= horizon
         means: FloatArray = self.rewards[policy][long, :horizon].mean(axis=1)
         return means
@@ -139,18 +139,18 @@ class Replay:
         return Estimate.of(self.by_user(policy, horizon))
 
     def difference(self, policy: str, other: str, horizon: int) -> Estimate:
-        """Mean reward of `policy` less that of `other`, paired by user."""
+        """Return the mean reward of `policy` less that of `other`, paired by user."""
         return Estimate.of(self.by_user(policy, horizon) - self.by_user(other, horizon))
 
     def curve(self, policy: str) -> tuple[FloatArray, FloatArray]:
-        """Mean reward of each round and its standard error, over users of the longest horizon."""
+        """Return each round's mean reward and standard error, over users of the longest horizon."""
         horizon = self.horizons[-1]
         rewards = self.rewards[policy][self.rounds >= horizon, :horizon]
         stderr = rewards.std(axis=0, ddof=1) / np.sqrt(len(rewards))
         return rewards.mean(axis=0), stderr
 
     def rows(self, over: str) -> list[dict[str, Any]]:
-        """One row per policy and horizon, with the paired difference from the policy `over`."""
+        """Return a row per policy and horizon, with the paired difference from policy `over`."""
         rows = []
         for policy in self.rewards:
             for horizon in self.horizons:
@@ -172,7 +172,7 @@ class Replay:
 def playable_rounds(log: Log, most_rounds: int = MOST_ROUNDS) -> IntArray:
     """Return how many rounds each user of `log` can play.
 
-    A third of the user's rows, `most_rounds` at most.
+    It is a third of the user's rows, `most_rounds` at most.
 
     >>> from latentbandits.learning.logs import read_log
     >>> table = {"u": [1] * 7 + [2] * 2, "a": list("xyxyxyxxy"), "r": [0] * 9}
@@ -194,9 +194,9 @@ def replay(
 ) -> Replay:
     """Play every policy on the users of `log` who have three rows or more.
 
-    Each user has a stream of offers that is the same for all policies: they differ only where the
-    policies have shown different rows before. The numbers of a policy depend on its name and on
-    `seed`, not on which others play.
+    Each user has a stream of offers that is the same for all policies: offers differ only where
+    the policies have shown different rows before. The results of a policy depend on its name and
+    on `seed`, not on the other policies.
 
     Args:
         players: policies by name.
@@ -204,7 +204,7 @@ def replay(
         offered: rows that a round offers; fewer where a user has fewer left.
         most_rounds: the longest session.
         seed: of all randomness.
-        progress: told of each policy that is done.
+        progress: called after each policy.
     """
     positive_count("offered", offered)
     positive_count("most_rounds", most_rounds)
@@ -231,10 +231,10 @@ def replay(
 
 
 def _play(player: Player, offers: _Offers, rounds: IntArray, log: Log) -> FloatArray:
-    """Rewards `(n, longest)` of a chunk of users; NaN once a user's rounds are over.
+    """Return the rewards `(n, longest)` of a chunk of users; NaN once a user's rounds are over.
 
     A user whose rounds are over is offered the last rows again until the chunk ends. Sessions are
-    independent, so that this changes nobody else's.
+    independent, so this does not affect the other users.
     """
     earned = np.full((len(rounds), int(rounds.max())), np.nan)
     everyone = np.arange(len(rounds))
@@ -250,12 +250,12 @@ def _play(player: Player, offers: _Offers, rounds: IntArray, log: Log) -> FloatA
 
 
 class _Offers:
-    """The rows of each user that were not shown yet, in the first `left` places of `rows`."""
+    """The rows of each user that were not shown yet: the first `left` entries of `rows`."""
 
     def __init__(self, log: Log, users: IntArray, offered: int, rng: np.random.Generator) -> None:
         self._left = np.diff(log.starts)[users]
         places = np.arange(int(self._left.max()))
-        # Places beyond a user's rows repeat the last one; they are never drawn.
+        # Entries beyond a user's rows are padding; they are never drawn.
         self._rows = log.starts[users][:, None] + np.minimum(places, self._left[:, None] - 1)
         self._slots = min(offered, self._rows.shape[1])
         self._rng = rng
@@ -263,9 +263,9 @@ class _Offers:
         self.mask: BoolArray = np.ones((len(users), self._slots), np.bool_)
 
     def draw(self, under_way: BoolArray) -> IntArray:
-        """Move a uniform sample without replacement to the first places: `(n, slots)` events.
+        """Move a uniform sample without replacement to the front and return it, `(n, slots)`.
 
-        A Fisher-Yates shuffle of the first places, with the same random numbers for every policy.
+        This is a partial Fisher-Yates shuffle, with the same random numbers for every policy.
         """
         uniform = self._rng.random((self._slots, len(self._users)))
         for place in range(self._slots):
@@ -281,7 +281,7 @@ class _Offers:
         return events
 
     def remove(self, slot: IntArray, under_way: BoolArray) -> None:
-        """Take the rows that were shown away: the last row that is left takes their place."""
+        """Remove the rows that were shown: the last remaining row replaces each."""
         last = self._left - 1
         rows, users = self._rows, self._users
         rows[users[under_way], slot[under_way]] = rows[users[under_way], last[under_way]]

@@ -1,4 +1,4 @@
-"""The report of a fit as plain data: report.json holds it, page and command line show it."""
+"""The report of a fit as plain data, for report.json, the page and the command line."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from latentbandits.models.checks import BoolArray, IntArray
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 BINS = 20
 SHOWN = 5
-"""Actions named at either end of a state."""
+"""Number of best and of worst actions that are listed for a state."""
 
-_KNOWN_WELL = 0.8  # of all rewards are for the actions that are told apart from rare ones
-_FEW = 50  # actions of which none is rare
+_KNOWN_WELL = 0.8  # share of all rewards that the frequent actions hold
+_FEW = 50  # this many actions count as frequent in any case
 
 
 def of_log(log: LogSummary, duplicates: Duplicates) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def of_log(log: LogSummary, duplicates: Duplicates) -> dict[str, Any]:
 
 
 def of_unrewarded(read: Interactions | None) -> dict[str, Any]:
-    """Return how many decisions had no reward, and what was done with them."""
+    """Return how many decisions had no reward, and whether they were dropped or filled."""
     if read is None or not (read.n_unrewarded or read.n_replaced):
         return {}
     return {
@@ -61,7 +61,7 @@ def of_selection(rows: Sequence[Candidate], chosen: Candidate) -> list[dict[str,
 
 
 def of_held_out(found: HeldOut, kept: LogSummary, held_out: Log) -> dict[str, Any]:
-    """Errors, beside those of the action's mean over all users; and calibration."""
+    """Return held-out errors, those of the action's mean for comparison, and calibration."""
     counts = kept.action_counts
     means = (kept.action_sums + kept.rewards.mean) / (counts + 1)
     baseline = np.sqrt(np.mean((found.reward - means[found.action]) ** 2))
@@ -80,9 +80,9 @@ def of_held_out(found: HeldOut, kept: LogSummary, held_out: Log) -> dict[str, An
 
 
 def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
-    """Each state: its share, and what its users like and dislike most, and more than others do.
+    """Return each state's share, and its best and worst actions, absolute and relative to others.
 
-    Among the actions that hold most of the rewards: what one user thinks of one film is no trait.
+    Only frequent actions are listed: means of actions with few rewards are too noisy.
     """
     rewards = learned.rewards()
     among = np.flatnonzero(known_well(learned.counts))
@@ -110,8 +110,9 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
 def of_uncertainty(
     learned: Learned, found: Disagreement | None, n_fits: int, seed: int
 ) -> dict[str, Any]:
-    """Noise, and epsilon for each delta: what the bootstrap's fits disagree on, what the prior of
-    the model itself allows; over all actions, and over those that hold most of the rewards.
+    """Return the noise, and epsilon for each delta, by bootstrap and by the model's own prior.
+
+    Both are stated over all actions, and over those that hold most of the rewards.
     """
     well = known_well(learned.counts)
     seen = learned.counts > 0
@@ -138,8 +139,10 @@ def of_uncertainty(
 
 
 def _parts(learned: Learned) -> dict[str, Any]:
-    """Both parts of the prior of arms: typical standard deviations of the estimation error and of
-    users within a state, and the rewards that the latter is worth (None: no variation).
+    """Return both parts of the prior of arms: estimation error and variation within a state.
+
+    These are typical standard deviations, and the rewards that the variation is worth (None: no
+    variation).
     """
     fitted = learned.fitted.fitted if isinstance(learned.fitted, Learned) else learned.fitted
     if not isinstance(fitted, FittedArms):
@@ -153,7 +156,7 @@ def _parts(learned: Learned) -> dict[str, Any]:
 
 
 def known_well(counts: IntArray) -> BoolArray:
-    """The most frequent actions: the first 50, and as many as hold four fifths of the rewards.
+    """Mark the most frequent actions: the first 50, and as many as hold 4/5 of the rewards.
 
     >>> known_well(np.array([9] * 50 + [0, 900, 1]))[-3:]
     array([False,  True, False])
@@ -168,7 +171,7 @@ def known_well(counts: IntArray) -> BoolArray:
 
 
 def _by_round(found: HeldOut) -> list[dict[str, float]]:
-    """The error over a user's rounds: how quickly the model finds out who it is dealing with."""
+    """Return the error by round, which falls as the model learns about the user."""
     edges = [0, 1, 2, 5, 10, 20, 50, 100, 200]
     rows = []
     for start, end in pairwise(edges):

@@ -1,4 +1,4 @@
-"""Checks of what `fit` is asked for, before any work: LogError says what cannot be, and why."""
+"""Check the options of `fit` before any work; LogError gives the reason for a refusal."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Auto = Literal["auto"]
 Mask = Callable[[FloatArray], BoolArray]
 
 MOST_ARMS = 50
-"""Actions up to which `auto` learns a model of arms."""
+"""Largest number of actions for which `auto` learns a model of arms."""
 
 
 def kind_of(kind: Kind, log: AnyLog) -> Form:
-    """The kind of model that is asked for; "auto" is arms up to 50 actions."""
+    """Return the kind of model to learn; "auto" is arms up to 50 actions."""
     _one_of("kind", kind, get_args(Kind))
     if kind == "auto":
         return "arms" if log.n_actions <= MOST_ARMS else "linear"
@@ -42,7 +42,7 @@ def check_options(
     transform: Transform | None,
     noise: float | None,
 ) -> None:
-    """Refuse an option of the other kind: it is a misunderstanding, not something to ignore."""
+    """Refuse an option that only the other kind of model has, instead of ignoring it."""
     _one_of("rewards", rewards, ("auto", *REWARDS))
     _one_of("method", method, get_args(Method))
     if transform is not None:
@@ -91,7 +91,7 @@ def check_rewards(
     column: str | None,
     text_format: TextFormat,
 ) -> None:
-    """Refuse rewards outside the family or the transform asked for."""
+    """Refuse rewards outside the domain of the requested family or transform."""
     if transform is not None and transform in TRANSFORMS:
         kind = TRANSFORMS[transform]
         wanted = "above -1" if transform == "log1p" else "not negative"
@@ -116,7 +116,7 @@ def check_rewards(
 def _first_row(
     source: TableSource | AnyLog, column: str | None, text_format: TextFormat, mask: Mask
 ) -> str | None:
-    """Return the row of the first such reward; None if there is no table to look at."""
+    """Return the row of the first reward in `mask`; None if the source is not a table."""
     if isinstance(source, (Log, Engine)) or column is None:
         return None
     table = read_table(source, [column], text=(column,), text_format=text_format)

@@ -1,4 +1,4 @@
-"""A fit on disk: the model that `latentbandits.load` reads, and its report beside it."""
+"""Save a fit to disk: the model that `latentbandits.load` reads, and its report."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PAGE_FILE = "report.html"
 
 
 def save_fit(fit: Fit, path: str | os.PathLike[str]) -> None:
-    """Write the model, its catalogue, its report, results.json and the page: all, or nothing."""
+    """Write the model, its catalogue, its report, results.json and the page, atomically."""
     with artefacts.replacing(path) as folder:
         write_fit(fit, folder)
 
 
 def write_fit(fit: Fit, folder: Path) -> None:
-    """Write the files of a fit into a folder that nobody reads yet."""
+    """Write the files of a fit into a folder that no other process reads yet."""
     from latentbandits.learning import figures, page
 
     report = fit.report
@@ -49,7 +49,7 @@ def write_fit(fit: Fit, folder: Path) -> None:
 
 
 def results(fit: Fit) -> dict[str, Any]:
-    """Return the content of results.json: the envelope of every command, and what a fit found."""
+    """Return the content of results.json: the envelope of every command, and the fit's results."""
     report, judged = fit.report, fit.report["judgement"]
     return {
         "command": "fit",
@@ -76,7 +76,7 @@ def _png(figure: Figure) -> bytes:
 
 
 def load_report(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The report that was saved with a model; None if there is none."""
+    """Return the report that was saved with a model; None if there is none."""
     file = Path(path) / REPORT_FILE
     if not file.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Candidates, and the evidence that the sequences of held-out users are for each."""
+"""Candidates of model selection, compared by the evidence of held-out users."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 LEAST_NATS = 2.0
-"""A difference of log evidence over all held-out users that is worth a choice."""
+"""The least difference of log evidence over all held-out users that counts in a choice."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One row of the table that a choice is made from.
+    """One candidate of model selection and its scores.
 
-    Without `evidence` it could not be fitted, for the `reason`.
+    If `evidence` is None, the candidate could not be fitted; `reason` says why.
     """
 
     n_states: int
     rank: int | None
     evidence: float | None = None  # mean log density of a held-out reward, in nats
     rmse: float | None = None
-    by_user: FloatArray | None = None  # (n_users,): log evidence of each one's sequence
+    by_user: FloatArray | None = None  # (n_users,): log evidence of each user's sequence
     reason: str = ""
-    elbo: float | None = None  # of the users kept, for a mixture of arms
+    elbo: float | None = None  # of the kept users, for a mixture of arms
     log_evidence: float | None = None  # the same, corrected where states overlap
-    asked: int | None = None  # states before empty ones were dropped; None: the same
-    fit: Any = None  # where learning from all users starts
+    asked: int | None = None  # number of states before empty ones were dropped; None: the same
+    fit: Any = None  # the start for learning from all users
 
     def row(self, chosen: bool) -> dict[str, Any]:
         return {
@@ -61,13 +61,13 @@ class Selection:
     learner: Learner  # with all its settings fixed
     rows: tuple[Candidate, ...]
     chosen: Candidate
-    learned: Learned  # from the users kept: it has not seen those held out
-    judged: HeldOut  # those held out, under it
+    learned: Learned  # from the kept users only
+    judged: HeldOut  # scores of the held-out users under `learned`
     warnings: tuple[str, ...] = ()
 
 
 def judge(learned: Learned, log: Log) -> HeldOut:
-    """Score the model on the users of `log`, for the actions that it has features of."""
+    """Score the model on the users of `log`, for the actions whose features it knows."""
     if learned.features is None:
         return score(learned.model, log)
     if log.features is not None:
@@ -81,8 +81,9 @@ def judge(learned: Learned, log: Log) -> HeldOut:
 
 
 def fewest_states(rows: Sequence[Candidate]) -> Candidate:
-    """The rank of the best evidence, and there the fewest states that are not clearly worse than
-    the best: within one standard error of their difference, user by user.
+    """Return the candidate of the best rank with the fewest states that is not clearly worse.
+
+    Not clearly worse is within one paired standard error (over users) of the best evidence.
 
     >>> wide, narrow = np.array([-9.0, -7.0, -8.0]), np.array([-9.0, -7.1, -7.8])
     >>> rows = [Candidate(2, None, -8.0, 1.0, wide), Candidate(3, None, -7.97, 1.0, narrow)]
@@ -98,10 +99,10 @@ def fewest_states(rows: Sequence[Candidate]) -> Candidate:
 
 
 def vetoed(row: Candidate, rows: Sequence[Candidate], errors: float) -> bool:
-    """Whether the evidence of `row` is more than `errors` paired standard errors below the best.
+    """Return whether the evidence of `row` is over `errors` paired standard errors below the best.
 
-    Candidates that are almost the same differ by little and surely: `LEAST_NATS` in all is the
-    least that counts.
+    Almost equal candidates can differ by a small but significant amount. So the difference must
+    also be at least `LEAST_NATS` in all.
     """
     best = _best(rows)
     assert row.by_user is not None
@@ -110,8 +111,9 @@ def vetoed(row: Candidate, rows: Sequence[Candidate], errors: float) -> bool:
 
 
 def clearly_below(one: FloatArray, other: FloatArray, errors: float) -> bool:
-    """Whether log evidence by user is lower by more than `errors` paired standard errors, and by
-    at least `LEAST_NATS` in all.
+    """Return whether log evidence by user is lower by more than `errors` paired standard errors.
+
+    It must also be lower by at least `LEAST_NATS` in all.
     """
     lead = other - one
     stderr = lead.std(ddof=1) / np.sqrt(len(lead)) if len(lead) > 1 else 0.0

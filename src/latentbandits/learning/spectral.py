@@ -1,4 +1,4 @@
-"""A mixture of arms by the method of moments: three views, whitening, tensor power iterations.
+"""Fit a mixture of arms by moments: three views, whitening, tensor power iterations.
 
 Three different rounds of one user are three views of the user's hidden state that are independent
 given it (Anandkumar, Ge, Hsu, Kakade & Telgarsky 2014, "Tensor decompositions for learning latent
@@ -6,10 +6,10 @@ variable models", sections 3.1 and 5). With mu[s] the means of state s and p its
 
     M2 = sum_s p[s] mu[s] (x) mu[s],    M3 = sum_s p[s] mu[s] (x) mu[s] (x) mu[s]
 
-are averages of products of two and three views, and their decomposition is the model: no
-likelihood, no local optimum, and an error that falls with the data as n^-1/2.
+are averages of products of two and three views, and their decomposition gives the model. There is
+no likelihood and no local optimum, and the error falls as n^-1/2.
 
-What was played must not depend on the hidden state (expectation-maximisation has no such need).
+The logged actions must not depend on the hidden state (expectation-maximisation has no such need).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from latentbandits.learning.tables import LogError
 from latentbandits.models.checks import FloatArray, IntArray
 
 LARGEST = 60
-"""Actions: the third moment has their number cubed entries."""
+"""Largest number of actions K: the third moment has K^3 entries."""
 
 _STARTS = 64
 _ITERATIONS = 60
@@ -38,16 +38,16 @@ _BLOCK = 2**22  # entries of pairs of actions that are held at once
 
 
 class Moments(NamedTuple):
-    """Mean rewards of one, two and three different rounds of a user of hidden state."""
+    """Mean products of the rewards of one, two and three different rounds of a user."""
 
     first: FloatArray  # (n_actions,)
     second: FloatArray  # (n_actions, n_actions)
     third: FloatArray  # (n_actions, n_actions, n_actions)
-    square: FloatArray  # (n_actions,): of a reward with itself, which also holds the noise
+    square: FloatArray  # (n_actions,): of squared rewards, including the noise variance
 
 
 class Decomposition(NamedTuple):
-    """The states and weights found from moments alone, without a likelihood."""
+    """The means and shares of the states, from moments alone."""
 
     means: FloatArray  # (n_states, n_actions)
     shares: FloatArray  # (n_states,)
@@ -62,9 +62,9 @@ def fit_spectral(
     noise: float | None = None,
     seed: int = 0,
 ) -> MixtureFit:
-    """Fit by moments, then climb the ELBO from there (Zhang, Chen, Zhou & Jordan 2014).
+    """Fit by moments, then maximise the ELBO from there (Zhang, Chen, Zhou & Jordan 2014).
 
-    Moments alone lose a part of the information in the data; the climb needs no restarts.
+    Moments alone lose a part of the information in the data; the maximisation needs no restarts.
 
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> truth = generate_arms(n_users=500, n_rounds=30, n_states=2, n_actions=3, seed=0)
@@ -77,7 +77,7 @@ def fit_spectral(
 
 
 def spectral_start(problem: Problem, log: AnyLog, n_states: int, seed: int) -> Mixture:
-    """Return the mixture of the moments' means and shares, as a start of the climb."""
+    """Return the mixture of the moments' means and shares, as a start for maximising the ELBO."""
     found = decompose(moments(log), n_states, seed=seed)
     return start_at(problem, found.means, found.shares)
 
@@ -104,11 +104,11 @@ class MomentsPass:
 
 
 def moments(log: AnyLog) -> Moments:
-    """Averages over all ordered pairs and triples of different rounds of a user.
+    """Return averages over all ordered pairs and triples of different rounds of a user.
 
-    Every choice of three rounds serves as the three views, which loses nothing to how a log is
-    split. Each user weighs the same however long their log is, and each entry is divided by how
-    often its actions were played together, so that the choice of actions cancels.
+    Every triple of rounds serves as the three views, so no data are lost by a fixed split. Each
+    user has the same weight, whatever the length of their log. Each entry is divided by how often
+    its actions were played together, so that the choice of actions cancels.
     """
     check_size(log, 1)
     if log.n_actions > LARGEST:
@@ -137,7 +137,7 @@ def moments(log: AnyLog) -> Moments:
 
 
 def decompose(moments: Moments, n_states: int, *, seed: int = 0) -> Decomposition:
-    """The means and shares whose moments these are.
+    """Return the means and shares that have these moments.
 
     Whitening: with M2 = E D E' on its `n_states` largest eigenvalues and W = E D^-1/2, the tensor
     M3(W, W, W) is a sum of p[s]^-1/2 v[s] (x) v[s] (x) v[s] over orthonormal v[s], which the power
@@ -164,10 +164,10 @@ def decompose(moments: Moments, n_states: int, *, seed: int = 0) -> Decompositio
 def orthogonal_components(
     tensor: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Weights `(n,)` and orthonormal directions `(n, n)` of a symmetric tensor that has them.
+    """Return weights `(n,)` and orthonormal directions `(n, n)` of a decomposable tensor.
 
-    Algorithm 1 of Anandkumar et al.: v <- T(I, v, v) from many starts, the best start further,
-    then the component is taken out of the tensor.
+    Algorithm 1 of Anandkumar et al.: iterate v <- T(I, v, v) from many starts, continue the best
+    one, then deflate the tensor by its component.
 
     >>> weights, v = orthogonal_components(np.eye(2)[:, :, None] * np.eye(2)[:, None] * [2.0, 3.0],
     ...                                    np.random.default_rng(0))
@@ -207,10 +207,10 @@ def _totals(log: Log, cell: IntArray, values: FloatArray) -> FloatArray:
 def _distinct(
     one: FloatArray, two: FloatArray, three: FloatArray, n_rounds: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sums over users of the mean of x_i, x_i x_j, x_i x_j x_k over different rounds i, j, k.
+    """Return sums over users of mean x_i, x_i x_j, x_i x_j x_k over different rounds i, j, k.
 
-    From the users' sums of x, x^2 and x^3 by action, by inclusion and exclusion: all triples, less
-    those in which two rounds are the same, of which those with all three the same went twice.
+    They are computed from the users' sums of x, x^2 and x^3 by action, by inclusion and exclusion:
+    all triples, less those with two equal rounds, plus twice those with three equal rounds.
     """
     n_actions = one.shape[1]
     second = one.T @ (one / (n_rounds * (n_rounds - 1))[:, None])

@@ -19,7 +19,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian
 
-_SUSPICIOUS = 5.0  # standard errors: a logging policy that ignores the user warns once in 10^6
+_SUSPICIOUS = 5.0  # standard errors: false warnings occur about once in 10^6
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,8 @@ class Subspace:
     def prior(self, noise: float, error: float | None = None) -> LinearGaussian:
         """Return a Gaussian prior: N(0, U diag(eigenvalues) U' + rest I), one state.
 
-        rest = error^2 trace / (d - k) is what the subspace may miss; `error` None: the bootstrap's.
+        rest = error^2 trace / (d - k) is the variance outside the subspace; `error` None: the
+        bootstrap estimate.
         """
         d, k = self.basis.shape
         kept = np.maximum(self.eigenvalues[:k], 0.0)
@@ -56,7 +57,7 @@ def learn_subspace(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Subspace:
-    """SOLD of Kausik, Tan & Tewari (2025): learn the users' subspace from many short trajectories.
+    """Learn the users' subspace from many short trajectories (SOLD; Kausik, Tan & Tewari 2025).
 
     `features[n]` is `(H_n, d)`, the features of the actions that user n was served, `rewards[n]`
     `(H_n,)`, with H_n >= 2. `rank` None takes the largest relative gap of eigenvalues. The error is
@@ -198,7 +199,7 @@ def _rank(values: FloatArray) -> int:
 
 
 def _warn_if_it_depends_on_the_user(halves: list[_Half]) -> None:
-    """Warn if what a user was served in one half goes with the user's weights from the other.
+    """Warn if the features served in one half correlate with the weights from the other half.
 
     Under a logging policy that ignores the user, the features of one half are independent of the
     estimate from the other half: x'b and (x'b)^2 then average to their values over all users.

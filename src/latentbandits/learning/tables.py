@@ -1,4 +1,4 @@
-"""Tables in: files of any format, a folder or a glob; or a polars, pandas or Arrow frame."""
+"""Read tables: files of any format, a folder or a glob; or a polars, pandas or Arrow frame."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ to columns."""
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The columns asked for, and which file each row came from."""
+    """The requested columns, and the file that each row came from."""
 
     frame: pl.DataFrame
     files: tuple[str, ...] = ()
-    ends: tuple[int, ...] = ()  # rows up to and including each file
+    ends: tuple[int, ...] = ()  # number of rows up to and including each file
 
     def where(self, row: int) -> str:
         """Name the place of a row: rows are counted from 1, a CSV's header not counted.
@@ -94,7 +94,7 @@ def column_names(source: TableSource) -> list[str]:
             try:
                 return list(pl.read_parquet_schema(first))
             except (pl.exceptions.PolarsError, OSError):
-                pass  # `read_file` says what is wrong
+                pass  # `read_file` raises the error
         return read_file(first, ()).columns
     if isinstance(source, pl.LazyFrame):
         return source.collect_schema().names()
@@ -161,7 +161,7 @@ def _read_files(
 
 
 def typed(frame: pl.DataFrame, text: Sequence[str]) -> pl.DataFrame:
-    """Strings as numbers where all of a column are, but for `text` columns."""
+    """Convert columns of strings that are all numbers to numbers, except `text` columns."""
     for name in frame.columns:
         column = frame[name]
         if name not in text and column.dtype == pl.String:
@@ -174,7 +174,7 @@ def typed(frame: pl.DataFrame, text: Sequence[str]) -> pl.DataFrame:
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Ids as text. A frame's whole floats are the integers they were before a value was missing."""
+    """Return ids as text; whole floats become integers, as pandas turns ids with gaps to floats."""
     if column.dtype.is_float():
         whole = column.cast(pl.Int64, strict=False)
         if (whole == column).all():

@@ -1,7 +1,7 @@
 """Learning from transformed rewards: log1p or sqrt of them, for heavy tails.
 
-The learner sees f(r); the model that it learns is wrapped (`models/composed/transformed.py`), so
-that it takes and predicts original rewards.
+The learner receives f(r). Its model is wrapped (`models/composed/transformed.py`), so that it
+takes and predicts original rewards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRANSFORMS: Mapping[Transform, type[TransformedRewards]] = {
     "sqrt": SqrtRewards,
 }
 
-_POOLED = 20.0  # rewards at the overall smearing that are added to those of an action
+_POOLED = 20.0  # prior weight, in rewards, of the overall smearing in an action's
 
 
 def transformed(transform: Transform, log: Log) -> Log:
@@ -43,7 +43,7 @@ def transformed(transform: Transform, log: Log) -> Log:
 
 @dataclass(frozen=True)
 class Transformed:
-    """A change of every partition of a log: f(r) in place of r."""
+    """A transform of every partition of a log: f(r) in place of r."""
 
     transform: Transform
 

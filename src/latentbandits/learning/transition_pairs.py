@@ -1,10 +1,10 @@
-"""Learn how the latent state moves from frequencies of pairs of rewards (SL-EC).
+"""Learn the transition matrix of the latent state from frequencies of reward pairs (SL-EC).
 
 Russo, Metelli & Restelli (2024): rewards given the state are known, the transition matrix P is not.
 For two rounds in a row, freq(a, r, a', r') = sum_{s, s'} p(r | a, s) p(r' | a', s') Q(s, s') with
 Q(s, s') = pi(s) P(s, s'): linear in Q, so non-negative least squares give Q, and its rows,
-normalised, are P. No sequence has to be long, and there is no local optimum, unlike Baum-Welch
-(`fit_transition`), which uses the data better.
+normalised, are P. Sequences may be short, and there is no local optimum. Baum-Welch
+(`fit_transition`) has local optima, but is statistically more efficient.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def fit_transition_pairs(
 
     `model` has a fixed list of actions and known rewards given the state: 0 or 1 (`BernoulliArms`),
     or Gaussian with the model's noise, which are sorted into `n_bins` bins of equal frequency.
-    Each pair of actions counts by how often it was seen.
+    Each pair of actions is weighted by its frequency.
 
     >>> from latentbandits import GaussianArms
     >>> model = GaussianArms([[1.0], [0.0]], noise=0.1)

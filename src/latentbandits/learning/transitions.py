@@ -1,4 +1,4 @@
-"""Learn how the latent state moves from logged sequences, by expectation-maximisation."""
+"""Learn the transition matrix of the latent state by expectation-maximisation."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def fit_transition(
     tolerance: float = 1e-6,
     progress: Callable[[int], None] | None = None,
 ) -> TransitionFit:
-    """The transition matrix of largest likelihood, with the rewards of each state as in `model`.
+    """Estimate the transition matrix by maximum likelihood; `model` gives rewards of each state.
 
-    Baum-Welch with fixed emissions. `start` is where it begins, None: a state that stays with
-    probability 0.9. It stops when a step gains less than `tolerance` per round.
+    This is Baum-Welch with fixed emissions. `start` is the initial transition matrix; None: the
+    state stays with probability 0.9. It stops when a step gains less than `tolerance` per round.
 
     >>> from latentbandits import GaussianArms
     >>> model = GaussianArms([[1.0], [0.0]], noise=0.1)
@@ -86,10 +86,10 @@ def fit_transition(
 def expected_moves(
     log_density: FloatArray, present: BoolArray, transition: FloatArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray, float]:
-    """The E step: expected numbers of moves s to s', of first states, and the log likelihood.
+    """Return the E step: expected counts of moves s to s' and of first states, log likelihood.
 
     `log_density` is log p(r | s), `(n_users, n_rounds, n_states)`; a user's rounds are `present`
-    from the first without a gap. Forward and backward messages, all users at once.
+    from the first without a gap. Forward and backward messages are computed for all users at once.
     """
     n_users, n_rounds, n_states = log_density.shape
     top = np.where(present[:, :, None], log_density, 0.0).max(axis=2, keepdims=True)
@@ -119,7 +119,7 @@ def expected_moves(
 def _emissions(
     model: KnownModel, sequences: Sequence[UserSequence]
 ) -> tuple[FloatArray, BoolArray]:
-    """Log p(r | s) of every user's rounds, padded to the longest, and which rounds are real."""
+    """Return log p(r | s) of every user's rounds, padded, and a mask of the real rounds."""
     if model.n_sessions is not None:
         raise ValueError("give a model that all users share, not one instance per session")
     densities = [_density(model, i, user) for i, user in enumerate(sequences)]
@@ -141,7 +141,7 @@ def _density(model: KnownModel, user: int, sequence: UserSequence) -> FloatArray
 def check_sequence(
     model: KnownModel, user: int, sequence: UserSequence
 ) -> tuple[IntArray, FloatArray]:
-    """Return a user's actions and rewards; ValueError if the model cannot have made them."""
+    """Return a user's actions and rewards; ValueError if they are impossible under the model."""
     actions = np.asarray(sequence.actions, np.int64)
     rewards = checks.finite_array(f"rewards of user {user}", sequence.rewards, (1,))
     if actions.shape != rewards.shape:

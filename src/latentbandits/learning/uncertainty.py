@@ -1,7 +1,7 @@
 """Estimate the errors of a fit by fitting resampled users (bootstrap).
 
-The bootstrap resamples the users and learns the model again. What the fits disagree on widens the
-model's prior, and says what epsilon and delta of Theorem 2 are: with probability 1 - delta,
+The bootstrap resamples the users and learns the model again. The variance between the fits widens
+the model's prior. It also gives epsilon and delta of Theorem 2: with probability 1 - delta,
 |mu_hat - mu| <= epsilon for all states and actions at once.
 """
 
@@ -23,29 +23,30 @@ DELTAS = (0.5, 0.2, 0.1, 0.05)
 
 @dataclass(frozen=True, eq=False)
 class Disagreement:
-    """Fits to resampled users, less the fit to all of them, state by state."""
+    """Differences of the fits to resampled users from the fit to all users, state by state."""
 
     rewards: FloatArray  # (n_fits, n_states, n_actions); NaN where a resample never saw the action
     shares: FloatArray  # (n_fits, n_states)
     weights: FloatArray | None = None  # (n_fits, n_states, n_features): of regressions
 
     def epsilon(self, delta: float, among: BoolArray | None = None) -> float:
-        """The error that all states and actions (`among` these) stay within, but for a share
-        `delta` of fits.
+        """Return the largest error over states and actions at its 1 - `delta` quantile over fits.
+
+        `among` restricts the actions.
         """
         chosen = self.rewards if among is None else self.rewards[:, :, among]
         largest = np.abs(np.nan_to_num(chosen)).max(axis=(1, 2))
         return float(np.quantile(largest, 1 - delta, method="higher"))
 
     def typical(self, counts: IntArray) -> float:
-        """The root mean square error over the states and over actions as often as they occur."""
+        """Return the root mean square error over states and actions, weighted by `counts`."""
         known = ~np.isnan(self.rewards)
         weights = np.broadcast_to(counts, self.rewards.shape) * known
         squares = np.where(known, self.rewards, 0.0) ** 2
         return float(np.sqrt((weights * squares).sum() / weights.sum()))
 
     def variance(self) -> FloatArray:
-        """The mean squared difference of every mean reward, `(n_states, n_actions)`."""
+        """Return the mean squared difference of every mean reward, `(n_states, n_actions)`."""
         mean: FloatArray = np.mean(np.nan_to_num(self.rewards) ** 2, axis=0)
         return mean
 
@@ -67,8 +68,10 @@ class Disagreement:
         )
 
     def in_features(self, learned: Learned) -> FloatArray:
-        """The differences in the features of a linear model, `(n_fits, n_states, n_features)`:
-        least squares over the actions, weighted by their counts.
+        """Return the differences of a linear model's weights, `(n_fits, n_states, n_features)`.
+
+        They are fitted to the differences of mean rewards by least squares over the actions,
+        weighted by their counts.
         """
         assert learned.features is not None
         weights = []
@@ -113,9 +116,10 @@ def bootstrap(
 def prior_errors(
     learned: Learned, among: BoolArray, *, n_draws: int = 400, seed: int = 0
 ) -> FloatArray:
-    """Return, for draws from the model's prior, the largest distance from its means
-    over all states and actions (`among` these): `(n_draws,)`. Its 1 - delta quantile is the
-    epsilon that the model itself claims.
+    """Return the largest error over states and actions of draws from the prior, `(n_draws,)`.
+
+    `among` marks the actions. The 1 - delta quantile of these errors is epsilon under the model's
+    own prior.
     """
     rng = np.random.default_rng(seed)
     model = learned.model
@@ -124,7 +128,7 @@ def prior_errors(
     parameters = model.parameters(1)
     errors = np.zeros(n_draws)
     for s in range(model.n_states):
-        for start in range(0, n_draws, 50):  # blocks: draws of a large catalogue take memory
+        for start in range(0, n_draws, 50):  # blocks bound the memory for large catalogues
             n = min(50, n_draws - start)
             state = np.full((1, n), s)
             draws = model.sample_rewards(parameters, features, state, rng)[0]

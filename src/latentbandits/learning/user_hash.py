@@ -1,7 +1,7 @@
-"""Stable hashes of user ids: who is held out, which bucket sums a user, bootstrap weights.
+"""Stable hashes of user ids, for hold-out, summation buckets and bootstrap weights.
 
-A hash of the id, not the position in a table, decides. So any engine that reads the same log, in
-any order and in any number of parts, holds out the same users and adds the same sums.
+All three depend on a hash of the id, not on the position in a table. So any engine that reads the
+same log, in any order and in any number of parts, holds out the same users and adds the same sums.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_BUCKETS = 256
 _USERS_OF_A_BUCKET = 512
 
 HOLD_OUT, BUCKET, BOOTSTRAP, SAMPLE = 1, 2, 3, 4
-"""Purposes of hashes: each gets hashes of its own."""
+"""Purposes of hashes: hashes for different purposes are independent."""
 
 
 def user_keys(ids: Sequence[str]) -> Keys:
@@ -53,7 +53,7 @@ def sample(keys: Keys, size: int, seed: int) -> IntArray:
 
 
 def bucket_count(n_users: int) -> int:
-    """Return how many buckets the users of a log are summed in: a power of two, at most 256.
+    """Return the number of summation buckets for the users of a log: a power of two up to 256.
 
     >>> bucket_count(100), bucket_count(5_000), bucket_count(10_000_000)
     (1, 8, 256)

@@ -1,12 +1,12 @@
-"""Is the model worth using, and with which policy? Held-out users' real rewards decide.
+"""Decide from held-out users' rewards whether the model is worth using, and with which policy.
 
-Replay (`replay.py`) is honest but noisy: it can tell a bad policy from a good one, not two good
-ones. Simulation from the model has little noise, but believes the model. So the policy that is
-recommended is the best under simulation among those that are not more than two paired standard
-errors below the best in replay. Of policies that are almost as good as that, the one whose first
-rounds earn most is taken: that is sure, where users may leave early and the model may be wrong
-about the gain that comes later. A policy that pays for what it learns with its first rounds is
-left out where there is another one.
+Replay (`replay.py`) has real rewards but is noisy: it separates bad policies from good, but not two
+good ones. Simulation from the model has little noise, but assumes that the model is right. So the
+recommended policy is the best under simulation among those that are not more than two paired
+standard errors below the best in replay. Of policies that are almost as good as that, the one with
+the largest reward in the first rounds is taken: users may leave early, and the model may be wrong
+about later gains. A policy that loses reward to exploration in its first rounds is left out if
+there is another one.
 """
 
 from __future__ import annotations
@@ -53,32 +53,33 @@ CANDIDATES = {
     ),
     "particles": ("mmGreedy", "mTS"),
 }  # fmt: skip
-"""Policies on the model that are played, and of which one is recommended. mmIDS is left out: a
-decision costs as much as twenty of mIDS, and a quantile of the same belief earns as much."""
+"""Policies on the model that are played; one of them is recommended. mmIDS is left out: its
+decisions cost twenty times as much as those of mIDS, and mmBayesUCB earns as much."""
 
 UNJUDGED = "mmTS"
-"""The policy that is recommended where nothing could be replayed."""
+"""The policy that is recommended if nothing could be replayed."""
 
 EFFORT = 0.4
-"""Share of the users of a full `tune` that the short form plays."""
+"""Number of users to play, as a share of those of a full `tune`."""
 
 SIMULATED_ROUNDS = 100
 """Rounds that users drawn from the model play, to rank the policies that replay does not veto."""
 
 ALIKE = 0.06
-"""Share of the least simulated regret by which a policy that starts better may be behind."""
+"""Relative excess over the least simulated regret that a policy with better first rounds may
+have."""
 
 FIRST_ROUNDS, MOST_LOST = 10, 0.04
 """A policy that under simulation loses a larger share of popularity's reward in the first rounds
-is not recommended where there is another one. New users may lose 8%, and a learned model is too
-hopeful: on click problems, true losses were up to 4 points larger than simulated ones of .06."""
+is not recommended if there is another one. The tolerated true loss is 8%, and simulated losses
+are too small: on click problems, true losses were up to 4 points above simulated ones of 6%."""
 
-_FIRST_USERS = 1_000  # users of the model that play the first rounds
+_FIRST_USERS = 1_000  # simulated users for the loss in the first rounds
 
 MOST_USERS = 2_000
 MOST_USERS_OF_PARTICLES = 200
-"""Users that are played: enough for the differences that matter. Beliefs of a model of particles
-are slow, and simulation is left out for it."""
+"""Largest numbers of users that are played. Beliefs of a particle model are slow, so fewer users
+play, and simulation is left out for it."""
 
 CLEAR = 2.0
 """Paired standard errors beyond which a difference counts."""
@@ -95,7 +96,7 @@ class Simulated:
 
     regret: Mapping[str, Estimate]  # over SIMULATED_ROUNDS
     behind: Mapping[str, Estimate]  # regret less the least one, paired by user
-    lost: Mapping[str, float]  # share of popularity's reward that the first rounds cost
+    lost: Mapping[str, float]  # loss in the first rounds, as a share of popularity's reward
 
 
 NOT_SIMULATED = Simulated({}, {}, {})
@@ -108,7 +109,7 @@ class Judgement:
     replay: Replay
     candidates: tuple[str, ...]  # policies on the model that can be recommended
     simulated: Simulated
-    value_of_state: float  # reward a round that knowing the state adds to the best average action
+    value_of_state: float  # gain per round of knowing the state over the best average action
 
     @property
     def horizon(self) -> int:
@@ -131,11 +132,12 @@ class Judgement:
 
     @property
     def recommended(self) -> str:
-        """The least regret under simulation among those that replay does not veto.
+        """The policy with the least regret under simulation among those that replay admits.
 
-        Where there is a choice, policies that start clearly below popularity, in replay or under
-        simulation, are left out. Of those whose regret is within `ALIKE` of the least, the one that
-        loses least in its first rounds, to a percent of popularity's reward.
+        Policies whose first rounds are clearly below popularity, in replay or under simulation,
+        are left out if others remain. Of those whose regret is within `ALIKE` of the least, it is
+        the one with the smallest loss in its first rounds, rounded to a percent of popularity's
+        reward.
         """
         if not self.admitted:
             return POPULARITY
@@ -144,7 +146,7 @@ class Judgement:
         return self._best_of(cheap or steady)
 
     def _falls_short(self, name: str) -> bool:
-        """Whether replay shows the policy clearly below popularity over some rounds 1..H."""
+        """Return whether the policy is clearly below popularity in replay at some horizon."""
         return any(
             _clearly_below(self.replay.difference(name, POPULARITY, h))
             for h in self.replay.horizons
@@ -176,7 +178,7 @@ class Judgement:
 
     @property
     def sentence(self) -> str:
-        """The verdict for people."""
+        """The verdict as a sentence."""
         name, horizon = self.judged, self.horizon
         lead = self.replay.difference(name, POPULARITY, horizon)
         where = f"rounds 1-{horizon} of {self.replay.n_users(horizon):,} held-out users"
@@ -225,7 +227,7 @@ class Judgement:
 
 
 def unjudged() -> dict[str, Any]:
-    """The report where nothing could be replayed."""
+    """Return the report for the case that nothing could be replayed."""
     return {
         "verdict": "no difference",
         "sentence": "Nothing could be replayed: no held-out user has three rows or more.",
@@ -255,11 +257,11 @@ def judge_policies(
 
     Args:
         learned: the model learned from the users of `kept` alone.
-        kept: the users that the model and the baselines know.
+        kept: the users that the model and the baselines are learned from.
         held_out: the users that are played.
         most_rounds: the longest session.
         seed: of all randomness.
-        progress: told of each policy.
+        progress: called after each policy.
 
     Returns:
         None if no user has three rows or more, so that nothing can be replayed.
@@ -275,7 +277,7 @@ def judge_policies(
     if log.n_users > most:
         log = log.of_users(user_hash.sample(log.keys, most, seed))
     popular = replays.action_averages(kept)
-    if log.features is not None:  # each row offers its own features
+    if log.features is not None:  # each row has its own features
         popular = popular[log.actions]
         learned, log = rows_as_actions(learned, log)
     found = summary_of(kept).rewards
@@ -312,7 +314,7 @@ def _simulate(
 ) -> Simulated:
     """Play each policy over `SIMULATED_ROUNDS` with users drawn from the model (`tune`).
 
-    A policy that `tune` drops early has played fewer users, who may have been easy ones. So its
+    A policy that `tune` drops early has played fewer users, who may not be representative. So its
     regret is the winner's, over all users, plus the difference over the users that both played.
     A large catalogue offers sets of actions as replay does.
     """
@@ -331,9 +333,9 @@ def _simulate(
 def _lost_first(
     policies: Mapping[str, AnyPolicy], users: UsersOfModel, seed: int
 ) -> dict[str, float]:
-    """The share of popularity's reward that each policy loses in its first rounds.
+    """Return each policy's loss in its first rounds, as a share of popularity's reward.
 
-    Empty where popularity earns nothing, so that there is no share.
+    The result is empty if popularity earns nothing, because there is no share then.
     """
     popular = build(POPULARITY, Inputs(users.model))
     played = simulate(
@@ -369,7 +371,7 @@ def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:
 
 
 def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
-    """The candidates that can be built on the model."""
+    """Return the candidates that can be built on the model."""
     found: dict[str, AnyPolicy] = {}
     kind = "arms" if inputs.n_actions is not None else "context"
     if isinstance(inputs.model, ParticleModel):
@@ -383,7 +385,7 @@ def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
 
 
 def value_of_state(learned: Learned, log: Log, seed: int = 0) -> float:
-    """Return the reward a round of knowing the state: E max_a mu(s, a) - max_a E mu(s, a).
+    """Return the gain per round of knowing the state: E max_a mu(s, a) - max_a E mu(s, a).
 
     The maximum is over all actions of a model of arms; of a large catalogue it is over the actions
     that a round of replay offers, averaged over users.
@@ -400,7 +402,7 @@ def value_of_state(learned: Learned, log: Log, seed: int = 0) -> float:
 
 
 def offered_sets(log: Log, seed: int) -> IntArray:
-    """Actions that a round of replay may offer, `(n_users, OFFERED)`: one set for each user."""
+    """Return actions that a round of replay may offer, `(n_users, OFFERED)`: a set per user."""
     rng = np.random.default_rng(seed)
     lengths = np.diff(log.starts)
     users = np.flatnonzero(lengths >= replays.SHARE)

@@ -104,7 +104,7 @@ def merged(kept: pl.DataFrame, new: pl.DataFrame, rewards: pl.DataFrame) -> pl.D
         ],
         how="diagonal",
     )
-    return both.sort("decision_id")  # ids begin with the order, which grows within a session
+    return both.sort("decision_id")  # ids begin with the order, which increases within a session
 
 
 def _except(rows: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:

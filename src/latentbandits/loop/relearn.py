@@ -56,7 +56,7 @@ class Settings:
     model: Path | None = None  # the folder that the service was started with
     policy: str | None = None  # None: the candidate's recommended one
     with_logs: tuple[str, ...] = ()
-    columns: dict[str, Any] = field(default_factory=dict)  # user, action, reward of those
+    columns: dict[str, Any] = field(default_factory=dict)  # columns of `with_logs`
     margin: float = 0.0
     level: float = 0.95
     held_out: float = 0.3
@@ -137,14 +137,14 @@ class Relearner:
         try:
             run = self._step(run, runs, progress)
         except (ValueError, OSError, ServiceError) as error:
-            run = self.records.latest(run)  # with what was found before it failed
+            run = self.records.latest(run)  # with the results before the failure
             run = self.records.finish(run, outcome="failed", why=str(error))
         run = self.records.finish(run, seconds=round(time.perf_counter() - begun, 1))
         self._prune()
         return run
 
     def _remove_unfinished(self) -> None:
-        """Remove what a run that was killed left behind: its data, and half of a model."""
+        """Remove the data and partial models of runs that were killed."""
         import shutil
 
         self._remove_training()
@@ -220,7 +220,7 @@ class Relearner:
             training.select(columns).write_parquet(path)
             found = self._learn([*older, str(path)], settings, progress)
         finally:
-            self._remove_training()  # no copy of the log outlives the run
+            self._remove_training()  # the copy of the log is not kept after the run
         if current.brings_features:
             found = keep_names(found, current.model)
         folder = self.settings.models / f"{PREFIX}{run.number:06d}"
@@ -237,7 +237,7 @@ class Relearner:
     ) -> Verdict:
         settings = self.settings
         shared = judging
-        if not current.brings_features:  # else requests describe every action, and ids do not count
+        if not current.brings_features:  # else actions are given by features, not by ids
             shared = data.known_to(judging, current.ids, candidate.ids)
         if shared.is_empty():
             raise ValueError(
@@ -268,7 +268,7 @@ class Relearner:
         return self.records.finish(run, outcome="done", activated=now)
 
     def _watch(self, run: Run, runs: list[Run], current: Model, logged: Logged) -> Run | None:
-        """Roll back an activation that the live groups since then speak against."""
+        """Roll back an activation if live groups since then show a lower reward."""
         last = next(
             (r for r in reversed(runs) if r.decision == "activate" and r.outcome == "done"), None
         )

@@ -16,7 +16,7 @@ from latentbandits.serving.log_entries import RewardEntry
 from latentbandits.serving.stores import open_log
 
 REWARD_COLUMNS = ("reward", "reward_status", "reward_kind", "reward_time")
-_MOST_ORDERS = 10_000  # that a store is asked about at a time
+_MOST_ORDERS = 10_000  # orders per query of the store
 
 
 class Changes(NamedTuple):
@@ -56,7 +56,7 @@ class StoreSource:
             with tempfile.TemporaryDirectory(prefix="latentbandits-relearn-") as folder:
                 path = Path(folder, "log.parquet")
                 done = export(reader, str(path), since)
-                # Decisions of earlier pages are written again where their reward changed.
+                # Decisions of earlier pages whose reward changed are exported again.
                 return Changes(pl.read_parquet(path), _rewards([]), done.next)
         finally:
             reader.close()

@@ -183,7 +183,7 @@ def features(context: ArrayLike | None, n_sessions: int, n_features: int) -> Flo
             f"context must be of shape (n_sessions={n_sessions}, n_actions, "
             f"n_features={n_features}); got {shape}"
         )
-    # A sum of squares is finite if all are, save for overflow: look closer only where it is not.
+    # Fast check: if the sum of squares is finite, so are all values. Otherwise check each one.
     if not math.isfinite(np.vdot(array, array)) and not np.isfinite(array).all():
         session, action, feature = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise ValueError(

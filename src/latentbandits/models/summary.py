@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Summary(NamedTuple):
-    """A model in a few words."""
+    """A short description of a model."""
 
-    rewards: str  # which rewards it is for
-    call: str  # how it is made
+    rewards: str  # the rewards it models
+    call: str  # an example of its constructor
     prior: str  # the family of its prior
-    arguments: str  # what its arguments mean
+    arguments: str  # the meaning of its arguments
     has_features: bool = False  # whether actions have features
-    sub_gaussian: bool = False  # whether `noise` is a sub-Gaussian scale, as regret bounds need
+    sub_gaussian: bool = False  # whether `noise` is a sub-Gaussian scale, as regret bounds require
 
     @property
     def row(self) -> str:

@@ -14,7 +14,7 @@ class Support(Protocol):
     """A set of rewards. `str(support)` completes the sentence "rewards are ..."."""
 
     def contains(self, reward: FloatArray) -> BoolArray:
-        """Tell for each finite reward whether it is in the set."""
+        """Return for each finite reward whether it is in the set."""
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -80,7 +80,7 @@ class OneOf:
 
     def contains(self, reward: FloatArray) -> BoolArray:
         inside: BoolArray = reward == self.values[0]
-        for value in self.values[1:]:  # for few values quicker than np.isin
+        for value in self.values[1:]:  # for few values faster than np.isin
             inside |= reward == value
         return inside
 

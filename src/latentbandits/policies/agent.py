@@ -53,7 +53,7 @@ class Agent:
         self.policy = policy
         self._rng = np.random.default_rng(seed)
         self._beliefs: dict[Hashable, Any] = {}
-        self._users: dict[Hashable, Row] = {}  # attributes that sessions began with
+        self._users: dict[Hashable, Row] = {}  # user attributes at the start of each session
 
     def decide(
         self,
@@ -93,7 +93,7 @@ class Agent:
             )
         session_id = chosen.session_id
         belief = self._beliefs.get(session_id)
-        if belief is None:  # it was forgotten since
+        if belief is None:  # the session was forgotten after its decision
             belief = self._first_belief(session_id)
         self._beliefs[session_id] = self.policy.update(
             belief, chosen.context, chosen.decision, [reward]

@@ -44,7 +44,7 @@ def begin(policy: AnyPolicy, users: Sequence[Row | None]) -> Any:
     gate, average = found
     shift = gate.log_prior(users, average) - average
     shifted = np.array(weights)
-    shifted[:, : gate.n_states] += shift  # "none of these", the last state, keeps its prior
+    shifted[:, : gate.n_states] += shift  # a catch-all state comes last and keeps its prior
     return belief._replace(log_weights=shifted)
 
 

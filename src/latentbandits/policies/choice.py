@@ -19,7 +19,7 @@ def best(scores: FloatArray) -> BoolArray:
     array([[False,  True,  True]])
     """
     rows = scores.reshape(-1, scores.shape[-1])
-    top = rows[np.arange(len(rows)), rows.argmax(axis=-1)]  # four times faster than max here
+    top = rows[np.arange(len(rows)), rows.argmax(axis=-1)]  # four times as fast as max
     mask: BoolArray = scores == top.reshape(*scores.shape[:-1], 1)
     return mask
 
@@ -27,7 +27,7 @@ def best(scores: FloatArray) -> BoolArray:
 def pick(mask: BoolArray, rng: np.random.Generator) -> IntArray:
     """Pick one of the marked places of each row uniformly; nothing is drawn if no row has a tie."""
     if np.count_nonzero(mask) > len(mask):
-        # A row without a tie may have zeros for its numbers: they must still be above the unmarked.
+        # Tie breakers of a row without a tie may be zero; -1 keeps unmarked places below them.
         places: IntArray = np.where(mask, _tie_breakers(mask, rng), -1.0).argmax(axis=-1)
     else:
         places = mask.argmax(axis=-1)
@@ -35,7 +35,7 @@ def pick(mask: BoolArray, rng: np.random.Generator) -> IntArray:
 
 
 def _tie_breakers(mask: BoolArray, rng: np.random.Generator) -> FloatArray:
-    """Uniform numbers; of a generator that has a stream for each session, only where one ties."""
+    """Draw uniform numbers; a generator with a stream per session draws for ties only."""
     where = getattr(rng, "random_where", None)
     if where is None:
         return rng.random(mask.shape)

@@ -133,7 +133,7 @@ def check_outcome(
     action = decision.action
     if action.shape != (n_sessions,):
         raise ValueError(f"the decision is for {len(action)} sessions, the belief for {n_sessions}")
-    if np.maximum.reduce(action.astype(np.uint64)) >= n_actions:  # a negative one becomes huge
+    if np.maximum.reduce(action.astype(np.uint64)) >= n_actions:  # negative values wrap around
         bad = int(action[(action < 0) | (action >= n_actions)][0])
         raise ValueError(f"action {bad} is out of range: there are {n_actions} actions")
     try:
@@ -142,7 +142,7 @@ def check_outcome(
         raise ValueError(f"reward must be a number per session: {error}") from None
     if rewards.shape != (n_sessions,):
         raise ValueError(f"reward must be of shape ({n_sessions},); got {rewards.shape}")
-    # A sum of squares is small if all are, and NaN if one is: look closer only where it is not.
+    # Fast check: if the sum of squares is small, so are all values. Otherwise check each one.
     if not np.vdot(rewards, rewards) <= LARGEST_REWARD**2:
         usable = np.abs(rewards) <= LARGEST_REWARD
         if not usable.all():

@@ -32,7 +32,7 @@ from latentbandits.policies.ucb import UCB1
 
 
 def build_ucb1(n_actions: int, noise: float = 1.0, scale: float | None = None) -> UCB1:
-    """UCB1 whose bonus has the scale of the noise."""
+    """Build UCB1 whose bonus has the scale of the noise."""
     return UCB1(n_actions, noise if scale is None else scale)
 
 

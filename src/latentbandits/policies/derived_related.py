@@ -63,7 +63,7 @@ def build_rank1elim(
     n_rows: int | None = None,
     n_columns: int | None = None,
 ) -> Rank1Elim:
-    """Rank1Elim on `n_rows` x `n_columns` actions."""
+    """Build Rank1Elim on `n_rows` x `n_columns` actions."""
     return _rank1(Rank1Elim, horizon, n_actions, n_rows, n_columns)
 
 
@@ -73,7 +73,7 @@ def build_rank1elimkl(
     n_rows: int | None = None,
     n_columns: int | None = None,
 ) -> Rank1ElimKL:
-    """Rank1ElimKL on `n_rows` x `n_columns` actions."""
+    """Build Rank1ElimKL on `n_rows` x `n_columns` actions."""
     return _rank1(Rank1ElimKL, horizon, n_actions, n_rows, n_columns)
 
 

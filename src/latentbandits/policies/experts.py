@@ -21,7 +21,7 @@ from latentbandits.policies.latent_ucb import check_horizon
 class ExpertWeights(NamedTuple):
     """The weights of the experts after some rounds."""
 
-    log_weights: FloatArray  # (n_sessions, n_states): minus the rate times the losses
+    log_weights: FloatArray  # (n_sessions, n_states): -rate * losses
     losses: FloatArray  # (n_sessions, n_states), importance-weighted
     rounds: FloatArray  # (n_sessions,)
 

@@ -40,7 +40,7 @@ class Windowed(NamedTuple):
 
     rounds: FloatArray  # (n_sessions,)
     sums: Any
-    contributions: Any  # Cells, or like sums with an axis of the window's rounds after the sessions
+    contributions: Any  # Cells, or arrays like `sums` with a second axis of the window's rounds
 
 
 class Cells(NamedTuple):

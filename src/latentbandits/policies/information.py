@@ -36,7 +36,7 @@ class Scenarios(NamedTuple):
     rewards: FloatArray  # (1 or n, m, n_actions)
     weights: FloatArray  # (n, m)
     eligible: BoolArray | None  # (n, n_actions)
-    best: Best | None = None  # the best actions of every scenario, where they are known
+    best: Best | None = None  # the best actions of every scenario, if already computed
 
 
 class InformationDirected(PosteriorPolicy[Any], ABC):
@@ -156,7 +156,7 @@ def _costs_and_gains(given: Scenarios) -> tuple[FloatArray, FloatArray]:
     for block in blocks(n, m * n_actions):
         part = rewards if len(rewards) == 1 else rewards[block]
         if n_actions <= m:
-            # The scenarios of an action side by side in memory: operations over actions are fast.
+            # Contiguous scenarios of each action make operations over actions fast.
             part = np.ascontiguousarray(part.swapaxes(1, 2)).swapaxes(1, 2)
         if known is None:
             best = best_actions(part, None if eligible is None else eligible[block])

@@ -116,7 +116,7 @@ class mKG(Planning):
         if not isinstance(self.model, GaussianArms | LinearGaussian | BernoulliArms):
             return super()._scores(belief, context, eligible)
         means = self.model.expected_rewards(context)
-        if eligible is not None:  # an action that may not be played is never the best
+        if eligible is not None:  # an ineligible action is never the best
             means = np.where(eligible[:, None], means, means.min())
         scores = knowledge_gradient(
             states.probabilities(belief.log_weights),

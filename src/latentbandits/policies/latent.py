@@ -44,7 +44,7 @@ _JOINT = (*_KNOWN, "parameters", "condition", "posterior_rewards", "sample_rewar
 
 
 def check_model(policy: object, model: object, needed: tuple[str, ...] = _KNOWN) -> None:
-    """TypeError unless `model` has the `needed` parts of a model."""
+    """Raise TypeError unless `model` has the `needed` attributes of a model."""
     kind = type(model)
     if isinstance(model, type) or any(
         not hasattr(kind, n) and not hasattr(model, n) for n in needed
@@ -92,7 +92,7 @@ class LargestPosteriorScore(LargestScore[WeightedBeliefT], PosteriorPolicy[Weigh
 
 
 class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
-    """Takes the model as true: the belief is over states alone (Algorithm 2)."""
+    """A policy that takes the model as true: the belief is over states alone (Algorithm 2)."""
 
     def init(self, n_sessions: int = 1) -> KnownBelief:
         return known.prior(self.model, n_sessions)
@@ -109,7 +109,7 @@ class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
 
 
 class JointPolicy(PosteriorPolicy[JointBelief], ABC):
-    """Knows how unsure the model is: the belief is over states and parameters (Algorithm 3)."""
+    """A policy whose belief is over states and uncertain parameters (Algorithm 3)."""
 
     model: Model
 

@@ -35,7 +35,7 @@ def order_distance(counts: FloatArray, means: FloatArray) -> FloatArray:
     total = np.concatenate(
         [np.zeros((*counts.shape[:-1], 1)), (counts * means).cumsum(axis=-1)], axis=-1
     )
-    mass = weight[..., None, 1:] - weight[..., :-1, None]  # of i..j
+    mass = weight[..., None, 1:] - weight[..., :-1, None]  # total count of i..j
     sums = total[..., None, 1:] - total[..., :-1, None]
     average = np.divide(sums, mass, out=np.full(sums.shape, np.inf), where=mass > 0)
     upper = np.triu(np.ones((n_actions, n_actions), np.bool_))

@@ -29,12 +29,12 @@ class Rank1Belief(NamedTuple):
     """The representative of each user, sums of rewards, and the place in the current sweep."""
 
     stage: IntArray  # (n,)
-    row_of: IntArray  # (n, K): h_U, the row that is played for each row
+    row_of: IntArray  # (n, K): h_U, the representative of each row
     column_of: IntArray  # (n, L): h_V
     row_sums: FloatArray  # (n, K)
     column_sums: FloatArray  # (n, L)
-    sweeps: IntArray  # (n,): how many are complete
-    place: IntArray  # (n,): in this sweep; rows come first
+    sweeps: IntArray  # (n,): number of complete sweeps
+    place: IntArray  # (n,): position in this sweep; rows come first
     fixed: IntArray  # (n,): the column of this row sweep, or the row of this column sweep
 
 

@@ -81,7 +81,7 @@ class Inputs:
 def _of_model(model: Any, name: str) -> Any:
     try:
         return getattr(model, name, None) or None
-    except ValueError:  # a FunctionModel without a scale of its rewards
+    except ValueError:  # a FunctionModel without a reward scale
         return None
 
 
@@ -186,7 +186,7 @@ class Entry:
         return True
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """ValueError for an option that this policy does not have."""
+        """Raise ValueError for an option that this policy does not have."""
         any_name = any(p.kind is p.VAR_KEYWORD for p in self._parameters.values())
         for name in () if any_name else options:
             if not self.options:
@@ -302,7 +302,7 @@ def _load_entry_points() -> None:
         try:
             loaded = point.load()
             register(loaded if isinstance(loaded, Entry) else Entry(point.name, loaded))
-        except Exception as error:  # another package's fault must not stop this one
+        except Exception as error:  # an error of a plug-in must not break this package
             warnings.warn(
                 f"the policy {point.name!r} of {point.value} was not loaded: {error}", stacklevel=2
             )

@@ -67,7 +67,7 @@ class _Structured(LatentPolicy[ArmStatistics], ABC):
         return allowed
 
     def _least_violated(self, belief: ArmStatistics) -> IntArray:
-        """Return the state that the rewards speak against least, `(n,)`."""
+        """Return the state with the least evidence against it, `(n,)`."""
         state: IntArray = self._violation(belief).argmin(axis=1)
         return state
 

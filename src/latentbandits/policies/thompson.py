@@ -57,7 +57,7 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
         if probabilities.kind == "none":
             return Choice(action, state, None, "none")
         chance = choice.at(probabilities.values, action)
-        if probabilities.kind == "counted":  # the decision is one more draw, so never zero
+        if probabilities.kind == "counted":  # the decision itself counts as a draw, so never zero
             chance = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
         return Choice(action, state, chance, probabilities.kind)
 
@@ -208,7 +208,7 @@ class mmTS(JointThompson):
         checks.count("propensity_draws", self.propensity_draws)
         if not isinstance(self.catch_all, bool):
             raise ValueError(f"catch_all must be True or False; got {self.catch_all!r}")
-        # dataclasses.replace passes the extended model on: start again from the one before it.
+        # dataclasses.replace passes the extended model, so start from the original one.
         given: Model = getattr(self.model, _NOT_EXTENDED, self.model)
         model = given
         if self.catch_all:

@@ -77,7 +77,7 @@ def label_lines(axes: Axes, names: Mapping[str, str] | None = None) -> None:
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
     if not lines:
         return
-    axes.get_ylim()  # settles the limits, which transData alone does not
+    axes.get_ylim()  # forces autoscaling of the limits, which transData does not
     values = np.array([_end(line) for line in lines])
     points = axes.transData.transform(np.stack([np.zeros_like(values), values], axis=1))
     ends = axes.transAxes.inverted().transform(points)[:, 1]

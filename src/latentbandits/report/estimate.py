@@ -41,9 +41,9 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of(cls, values: FloatArray, n_groups: int = 1) -> Estimate:
-        """`values` come in `n_groups` of equal size, whose members share something.
+        """Estimate the mean of `values`, which are `n_groups` consecutive groups of equal size.
 
-        Groups that differ by more than their members explain widen the error.
+        Variance between groups beyond that of their members increases the standard error.
 
         >>> print(Estimate.of(np.array([1.0, 2.0, 3.0, 4.0]), n_groups=2))
         2.5 ±1.0

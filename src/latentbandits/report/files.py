@@ -58,7 +58,7 @@ def to_json(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: null."""
+    """Replace NaN and infinity by None, because JSON has neither."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple) and not isinstance(value, Estimate):

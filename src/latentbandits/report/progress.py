@@ -16,7 +16,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Shows nothing."""
+    """Progress that shows nothing."""
 
     def start(self, description: str, total: int) -> None: ...
 

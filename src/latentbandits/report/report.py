@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Claim(NamedTuple):
-    """Something that is said to be so: what it predicts, what was measured, whether it holds.
+    """A claim: its prediction, the measurement, and whether it holds.
 
     `holds` is None where the runs are too few to tell.
     """
@@ -39,7 +39,7 @@ class Table:
 class Report:
     """The results of a command: data for results.json, tables, figures and frames."""
 
-    experiment: str | None  # None: the command is no experiment
+    experiment: str | None  # None: the command is not an experiment
     settings: Mapping[str, Any]
     seconds: float
     policies: list[dict[str, Any]]
@@ -60,7 +60,7 @@ class Report:
 
 
 def all_positive(differences: Iterable[Estimate], errors: float = 2.0) -> bool | None:
-    """Are all differences above zero by more than `errors` standard errors?
+    """Return whether all differences are above zero by more than `errors` standard errors.
 
     False if one is below zero by as much, else None: too few runs to tell.
 

@@ -32,19 +32,19 @@ def show(report: Report, folder: Path | None = None) -> None:
 
 
 def show_tables(tables: Iterable[Table]) -> Console:
-    """Tables on the terminal, or as wide as a page where there is none."""
+    """Print tables on the terminal; with a fixed width if the output is not a terminal."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=130)
     for table in tables:
-        # Its own line: a title of the table would be folded to the table's width.
+        # On a separate line, because a table's title is wrapped to the table's width.
         console.print(table.title, style="italic", highlight=False, markup=False)
         console.print(_rich(table))
     return console
 
 
 def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
-    """Regret, mean reward and worst-decile reward per policy, each with its standard error."""
+    """Return a table of regret, mean reward and worst-decile reward, with standard errors."""
     names = ("regret", "reward", "worst_decile_reward", "first_rounds_reward", "last_rounds_reward")
     rows = list(rows)
     first, last = (rows[0][f"{name}_rounds"] if rows else "" for name in ("first", "last"))

@@ -89,7 +89,7 @@ def _rows(tables: Tables, counts: dict[str, int]) -> Iterator[str]:
 
 
 def _stream(tables: Tables) -> Iterator[str]:
-    """Every decision and every reward must have one place in the stream."""
+    """Check that every decision and every reward has one position in the stream."""
     for table in ("decisions", "rewards"):
         missing = list(
             tables.run(
@@ -111,8 +111,8 @@ def _stream(tables: Tables) -> Iterator[str]:
 
 
 def _totals(tables: Tables) -> Iterator[str]:
-    """The counts and sums of sessions must be those of their rows, members included."""
-    trees: dict[int, list[Any]] = {}  # sessions that are part of a merge
+    """Check that counts and sums of sessions match their rows, members included."""
+    trees: dict[int, list[Any]] = {}  # sessions that were merged or merged into
     for row in pages(tables, _TOTALS, "sessions s", "s.key"):
         key, name, rounds, rewards, total, into, members, *counted = row
         if into is not None or members:
@@ -207,7 +207,7 @@ def _snapshots(
                 yield f"the snapshot of session {key} has no session"
                 continue
             if session.revision != snapshot.revision or session.model != snapshot.model:
-                continue  # it will not be used
+                continue  # a stale snapshot, which is never used
             policy, space = policies.of(snapshot)
             group = GroupPolicy(
                 snapshot.policy,

@@ -1,4 +1,4 @@
-"""Why the engine refuses: each kind says what was wrong, with which value, and how to fix it."""
+"""Refusals of the engine: each message names the problem, the value, and a remedy."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault
 
 
 class Invalid(Refused):
-    """It can never work as it stands."""
+    """A request that is invalid in itself."""
 
     code = "invalid"
 
 
 class Forbidden(Refused):
-    """The caller's key does not allow it."""
+    """A request that the caller's key does not allow."""
 
     code = "forbidden"
 
 
 class NotFound(Refused):
-    """It names something that is not there."""
+    """A request that names something that does not exist."""
 
     code = "not_found"
 
@@ -35,7 +35,7 @@ class NotFound(Refused):
 
 
 class Conflict(Refused):
-    """It contradicts something that is already stored."""
+    """A request that contradicts something that is already stored."""
 
     code = "conflict"
 

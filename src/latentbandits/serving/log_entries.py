@@ -25,7 +25,7 @@ class Event(msgspec.Struct, frozen=True):
     reward_status: RewardStatus | None
     reward_kind: RewardKind | None
     reward_time: float | None
-    fallback: bool  # the caller's default, or an action that the model was not learned for
+    fallback: bool  # the request's default, or an action that the model lacks
 
 
 class LogEntry(Event, frozen=True):

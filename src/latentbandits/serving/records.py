@@ -23,26 +23,26 @@ VISITORS = "visitors/"
 
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):
-    """One user or episode. Its belief is not here: that is the replay of its rewards."""
+    """One user or episode, without its belief, which is computed by replay of its rewards."""
 
-    key: int  # the order at which it began
+    key: int  # the order of its first event
     name: str
     group: str
     model: str
-    activation: int  # the last activation that was carried out on it
+    activation: int  # the last activation that was applied to it
     started: int  # time
     seen: int  # time
-    rounds: int  # decisions so far, with those of sessions merged into it
+    rounds: int  # decisions so far, including sessions merged into it
     rewards: int  # decisions with an applied reward
     reward_sum: float
     last_order: int  # the order of its latest decision, reward or merge
-    probabilities: bytes  # of the states at its last decision, float64
-    open: bool = True  # False: expired, restarted or merged; the name may begin anew
+    probabilities: bytes  # float64 state probabilities at its last decision
+    open: bool = True  # False: expired, restarted or merged; the name may start a new session
     merged_into: int | None = None
     merged_at: int | None = None
     members: int = 0  # sessions that were merged into it
-    revision: int = 0  # counts corrections and merges: a belief of another revision is stale
-    user_features: bytes | None = None  # JSON of the user's attributes, as the session began
+    revision: int = 0  # number of corrections and merges: a belief of another revision is stale
+    user_features: bytes | None = None  # JSON of the user's attributes at the start of the session
 
 
 class DecisionRow(msgspec.Struct, frozen=True, gc=False):
@@ -60,13 +60,13 @@ class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     index: int
     n_actions: int
     actions: bytes | None  # JSON list of the eligible ids; None: all, or unnamed rows
-    features: bytes | None  # float64 (n_actions, n_features) where the caller brought them
+    features: bytes | None  # float64 (n_actions, n_features), if the request sent them
     state: int
     propensity: float | None
     propensity_kind: str
-    probabilities: bytes  # of the states, float64
+    probabilities: bytes  # float64 state probabilities
     request_id: str | None = None
-    fingerprint: bytes | None = None  # a hash of the request that request_id stands for
+    fingerprint: bytes | None = None  # a hash of the request that had this request_id
 
 
 class RewardRow(msgspec.Struct, frozen=True, gc=False):
@@ -92,7 +92,7 @@ class RewardedDecision(msgspec.Struct, frozen=True, gc=False):
 
 
 class ModelRow(msgspec.Struct, frozen=True):
-    """A model artefact as it was given: a store needs no other file to go on after a restart."""
+    """A complete model artefact: a store needs no other file after a restart."""
 
     id: str
     name: str
@@ -118,7 +118,7 @@ class SnapshotRow(msgspec.Struct, frozen=True):
     policy: str
     revision: int  # of the session
     learned: int
-    learned_to: int  # `applies_at` of the last reward that it holds
+    learned_to: int  # `applies_at` of the last learned reward
     belief: bytes
 
 
@@ -142,6 +142,6 @@ class LoggedEvent(msgspec.Struct, frozen=True):
     decided_at: int
     session_name: str
     decision: DecisionRow
-    reward: RewardRow | None  # of a reward event; None: the event is the decision
+    reward: RewardRow | None  # the reward of a reward event; None for a decision event
     current: RewardRow | None
     user_features: bytes | None = None  # of the session, as JSON

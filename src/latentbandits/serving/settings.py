@@ -146,7 +146,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return EngineSettings(**{name: getattr(self, name) for name in names})
 
     def check(self) -> None:
-        """ValueError where settings do not go together."""
+        """Raise ValueError if settings are inconsistent."""
         engine = self.engine()
         for text in engine.policies().values():
             if text != AUTO:
@@ -177,7 +177,7 @@ def is_loopback(host: str) -> bool:
 def gather(
     flags: Mapping[str, Any], config: str | None, environment: Mapping[str, str] | None = None
 ) -> Settings:
-    """Settings from flags, else from the file, else from the environment, else the defaults."""
+    """Return settings from flags, else the file, else the environment, else the defaults."""
     given = {**_from_environment(os.environ if environment is None else environment)}
     if config is not None:
         given |= _from_file(Path(config))

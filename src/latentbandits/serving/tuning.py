@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from latentbandits.simulation.tune import Tuning
 
 EFFORT = 0.1
-_ROUNDS = 50  # horizon: a service does not know how long its sessions are
-_SECONDS = 5.0  # of the processor, at most
-_MANY, _MOST = 100, 2_000  # actions: from the first on fewer users, from the second on no tuning
+_ROUNDS = 50  # assumed horizon, because the length of sessions is unknown
+_SECONDS = 5.0  # limit of processor time
+_MANY, _MOST = 100, 2_000  # numbers of actions above which fewer users play, and no tuning is done
 _log = logging.getLogger("latentbandits")
 
 

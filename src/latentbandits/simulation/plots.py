@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# One colour per idea and one dash per variant, the same in every figure; readable without colour.
+# One colour per policy family and one dash per variant, the same in every figure.
 _COLOURS = {
     "UCB": "#8c8c8c",
     "TS": "#4d4d4d",
@@ -88,7 +88,7 @@ def draw_results(
 
 def _style(policy: str) -> tuple[str, str]:
     family, line = _LINES.get(policy, (None, "--"))
-    # A policy of the user's own: a colour that its name settles.
+    # Other policies get a colour by a hash of the name.
     return (_COLOURS[family] if family else f"C{sum(policy.encode()) % 10}"), line
 
 

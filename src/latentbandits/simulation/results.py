@@ -34,7 +34,7 @@ class Windows(NamedTuple):
 
     @classmethod
     def of(cls, first: int, last: int, horizon: int) -> Windows:
-        """Neither window is wider than half the horizon, so that they never overlap.
+        """Return windows of at most half the horizon each, so that they never overlap.
 
         >>> Windows.of(50, 100, horizon=60)
         Windows(first=30, last=30)
@@ -50,7 +50,7 @@ class PolicyResult:
     policy: str
     curve: FloatArray  # (horizon,), mean over runs of the reward of each round
     curve_stderr: FloatArray
-    worst_curve: FloatArray  # (horizon,), the same over the runs that end in the lowest tenth
+    worst_curve: FloatArray  # (horizon,), the same over the tenth of runs with the lowest rewards
     worst_curve_stderr: FloatArray
     regrets: FloatArray  # (n_runs,)
     rewards: FloatArray  # (n_runs,)
@@ -58,7 +58,7 @@ class PolicyResult:
     last_rewards: FloatArray  # (n_runs,), over the last window
     windows: Windows
     best_curve: FloatArray  # (horizon,), mean over runs of the best action's reward
-    n_groups: int = 1  # runs come in this many equal groups, in order, that share something
+    n_groups: int = 1  # number of equal, consecutive groups of dependent runs
 
     @property
     def regret_curve(self) -> FloatArray:
@@ -172,7 +172,7 @@ class Results(Mapping[str, PolicyResult]):
         return len(self.policies)
 
     def difference(self, policy: str, other: str, metric: Metric = "regret") -> Estimate:
-        """Estimate `policy` minus `other`, paired by run, so that what they share cancels."""
+        """Estimate `policy` minus `other`, paired by run, so that common noise cancels."""
         mine, others = self[policy], self[other]
         return Estimate.of(mine.per_run(metric) - others.per_run(metric), mine.n_groups)
 
@@ -201,7 +201,7 @@ class Results(Mapping[str, PolicyResult]):
 
 
 def pool(groups: Sequence[Results]) -> Results:
-    """Results of equally many runs each, as one: errors are then over groups and runs."""
+    """Pool groups of equally many runs into one result, with errors over groups and runs."""
     return Results({name: _pool([group[name] for group in groups]) for name in groups[0]})
 
 

@@ -26,9 +26,9 @@ PolicyMaker: TypeAlias = Callable[[Any], AnyPolicy]
 CHUNK = 500
 """Runs per chunk: it settles the random streams, so it is part of a result's identity."""
 
-_MOST_KEPT = 2**24  # rewards of a chunk that are kept for `by_pull`: 128 MB
+_MOST_KEPT = 2**24  # largest number of a chunk's rewards that are kept for `by_pull` (128 MB)
 
-_UNDER_WAY = 8  # chunks handed to an executor and not yet taken back
+_UNDER_WAY = 8  # chunks submitted to an executor at a time
 
 
 @dataclass(frozen=True)

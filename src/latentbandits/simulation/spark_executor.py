@@ -23,7 +23,7 @@ class SparkExecutor(Executor):
 
     Args:
         session: a SparkSession.
-        jobs: how many calls are under way at once.
+        jobs: number of concurrent calls.
     """
 
     def __init__(self, session: Any, jobs: int = _UNDER_WAY) -> None:
@@ -44,5 +44,5 @@ class SparkExecutor(Executor):
         return self._threads.submit(job)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait for what is under way; the Spark session is left as it is."""
+        """Wait for running jobs; the Spark session stays open."""
         self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)

@@ -46,9 +46,9 @@ FLAT = 0.04
 """Share of the least regret by which a policy that explores less may be behind, and win."""
 _FIRST_ROUNDS = 40_000  # rounds that every candidate plays in the first stage: users x horizon
 _FEWEST, _MOST = 40, 400  # users of the first stage
-_GROWTH = (1, 2, 4)  # users of each stage over those of the first; later ones as the last
-_FAR = 3.0  # paired standard errors behind the best beyond which a candidate is dropped
-_SMALL = 100  # beliefs of one decision up to which planning policies are candidates
+_GROWTH = (1, 2, 4)  # users of each stage relative to the first; later stages as the last
+_FAR = 3.0  # a candidate this many paired standard errors behind the best is dropped
+_SMALL = 100  # planning policies are candidates up to this many beliefs per decision
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Tuning:
     table: tuple[Candidate, ...]  # best first
     horizon: int
     rounds: int  # decisions that were simulated
-    seconds: float  # of the processor
+    seconds: float  # of processor time
 
     @property
     def margin(self) -> Estimate:
@@ -194,7 +194,7 @@ def tune(
     texts = default_candidates(model, horizon, n_actions) if candidates is None else candidates
     inputs = Inputs(model=model, horizon=horizon)
     for text in dict.fromkeys(texts):
-        build(text, inputs)  # a policy that cannot be built is refused before the work
+        build(text, inputs)  # raises before any simulation if the policy cannot be built
     return tune_in(users, horizon, texts, seed=seed, effort=effort, seconds=seconds,
                    executor=executor, progress=progress)  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""Side information: what is known about users, rows and items beside the rewards."""
+"""Learn from side information: attributes of users, features of rows, attributes of items."""

@@ -1,4 +1,4 @@
-"""Sums over the rows of a column: its kind, its average, and what cannot be learned from.
+"""Sums over the rows of a column: its kind, its moments or counts, and its invalid values.
 
 The sums of partitions add, so that any engine learns how a column is encoded in one pass.
 """
@@ -19,10 +19,10 @@ MOST_LEVELS = 50
 """Categories of a column that are kept, the most frequent ones; others count as unknown."""
 
 FEWEST_ROWS = 5
-"""Rows that a category needs to be kept."""
+"""Number of rows that a category needs to be kept."""
 
 MOST_VALUES = 1_000_000
-"""Different texts that a column may have: beyond them it is an id, not a category."""
+"""Distinct texts that a column may have: with more, it is an id, not a category."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class NumberSums:
         )
 
     def column(self, name: str) -> Number:
-        """Return the encoding of the column; LogError if it says nothing."""
+        """Return the encoding of the column; LogError if it carries no information."""
         if self.n_infinite:
             raise LogError(
                 f"column {name} is infinite in {self.n_infinite:,} rows: mend or drop those rows"
@@ -76,7 +76,7 @@ class NumberSums:
 
 @dataclass(frozen=True)
 class CategorySums:
-    """The number of rows of every text; none where there are more than MOST_VALUES texts."""
+    """The number of rows of every text; empty if there are more than MOST_VALUES texts."""
 
     counts: dict[str, int]
     too_many: bool = False
@@ -101,7 +101,7 @@ class CategorySums:
         return self
 
     def column(self, name: str) -> Category:
-        """Return the encoding of the column; LogError if it says nothing."""
+        """Return the encoding of the column; LogError if it carries no information."""
         counts = self.counts
         if self.too_many:
             raise LogError(
@@ -178,7 +178,7 @@ def sum_column(values: pl.Series) -> ColumnSums:
 
 
 def learn_column(values: pl.Series, name: str) -> Column:
-    """Return how a column is encoded; LogError if it says nothing.
+    """Return the encoding of a column; LogError if it carries no information.
 
     Numbers are standardised, lists of numbers are vectors, anything else is a category.
 

@@ -1,4 +1,4 @@
-"""Columns of a log as numbers: learn how each is encoded in one pass, and encode partitions."""
+"""Encode columns of a log as numbers: learn each encoding in one pass, then encode partitions."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ SAMPLE = 500
 
 
 class UserAttributes(NamedTuple):
-    """The encoding of the users' attributes, and what the log said about them."""
+    """The encoding of the users' attributes, with a sample and counts of problems."""
 
     encoder: Encoder
-    sample: tuple[Row, ...]  # of some users, as they were
-    n_changed: int  # users whose rows do not agree
-    n_missing: int  # users of whom nothing is known
+    sample: tuple[Row, ...]  # unencoded attributes of some users
+    n_changed: int  # users whose rows have different values of an attribute
+    n_missing: int  # users without any known attribute
 
 
 class UserRows(NamedTuple):
     """The attributes of the users of a partition."""
 
     frame: pl.DataFrame  # one row for each user: the first value by time that is not missing
-    changed: BoolArray  # (n_users,): the user's rows state several values
+    changed: BoolArray  # (n_users,): the user's rows have different values
     missing: BoolArray  # (n_users,): no attribute is known
 
 
 def first_values(log: Log, columns: Sequence[str]) -> UserRows:
-    """Return what the rows of each user state about the user."""
+    """Return the first known value of each column for every user."""
     assert log.beside is not None
     changed = np.zeros(log.n_users, np.bool_)
     missing = np.ones(log.n_users, np.bool_)
@@ -63,7 +63,7 @@ def first_values(log: Log, columns: Sequence[str]) -> UserRows:
 
 
 class Found(NamedTuple):
-    """The sums of all columns; those of partitions add."""
+    """The sums of all columns; sums of partitions add."""
 
     rows: dict[str, ColumnSums]
     users: dict[str, ColumnSums]
@@ -73,7 +73,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class SumColumns:
-    """Sums columns over rows, and others over users."""
+    """A pass that sums some columns over rows and others over users."""
 
     rows: tuple[str, ...]
     users: tuple[str, ...]
@@ -90,7 +90,7 @@ class SumColumns:
 
 
 def learn_attributes(log: Engine, found: Found) -> UserAttributes:
-    """Return how users' attributes are encoded, with those of a sample of users."""
+    """Return the encoding of users' attributes, with the attributes of a sample of users."""
     for name, sums in found.users.items():
         if isinstance(sums, VectorSums):
             raise LogError(f"--user-features {name}: a user's attribute is a number or a text")
@@ -102,7 +102,7 @@ def learn_attributes(log: Engine, found: Found) -> UserAttributes:
 def learn_features(found: Found, terms: Sequence[str]) -> Encoder:
     """Return the encoder of row features; `a*b` is an interaction, with `a` and `b` themselves.
 
-    Vectors alone are taken as they are. With other columns there is an intercept.
+    If all columns are vectors, they are used unchanged. Otherwise an intercept is added.
     """
     columns: dict[str, Column] = {}
     products: dict[str, Product] = {}
@@ -121,7 +121,7 @@ def learn_features(found: Found, terms: Sequence[str]) -> Encoder:
 
 
 def columns_of_term(term: str) -> list[str]:
-    """Return the columns of a term such as `a` or `a*b`; LogError if it is another text."""
+    """Return the columns of a term such as `a` or `a*b`; LogError if it has another form."""
     parts = [part.strip() for part in term.split("*")]
     if len(parts) > 2 or not all(parts):
         raise LogError(f"--features {term}: an interaction is of two columns, such as a*b")
@@ -139,7 +139,7 @@ def columns_of(terms: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """The change of a partition that encodes its columns as features and attributes."""
+    """A transform of a partition that encodes its columns as features and attributes."""
 
     rows: Encoder | None
     users: Encoder | None
@@ -159,7 +159,7 @@ class Encoded:
 def encode(encoder: Encoder, table: pl.DataFrame) -> FloatArray:
     """Return the encoded rows of a table, `(n_rows, len(encoder))`.
 
-    Equal to `encoder.encode(table.to_dicts())`, column by column.
+    The result equals `encoder.encode(table.to_dicts())`, but is computed column by column.
     """
     parts = [np.ones((len(table), int(encoder.intercept)))]
     parts += [_encode(column, table) for column in encoder.columns]

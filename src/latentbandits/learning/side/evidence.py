@@ -1,4 +1,4 @@
-"""The log evidence of each user's rewards in every state, under a model that was learned."""
+"""The log evidence of each user's rewards in every state, under a learned model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLOCK = 2**22  # numbers of the users' second moments that are held at once
 
 
 def state_evidence(learned: Learned, log: Log) -> FloatArray:
-    """Return log p(the user's rewards | s) up to a constant of the user, `(n_users, n_states)`.
+    """Return log p(user's rewards | s) up to a constant per user, `(n_users, n_states)`.
 
     The parameters are integrated over the model's prior: exactly for arms and for Gaussian
     rewards of linear models, and by `linear/clicks.py` (Laplace) for clicks. Rewards of actions
@@ -102,9 +102,9 @@ def _linear(
 
 
 def _rounds(model: Any, log: Log, features: FloatArray, rewards: FloatArray) -> FloatArray:
-    """Any other model, round by round: the log weights of the states less their prior."""
+    """Return the evidence of any other model: final log weights of states less their prior."""
     lengths = np.diff(log.starts)
-    order = np.argsort(-lengths, kind="stable")  # users who are still there come first
+    order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
     is_clicks = isinstance(model, LogisticLinear)
     belief: Any = (clicks if is_clicks else joint).prior(model, log.n_users)
     found = np.zeros((log.n_users, model.n_states))

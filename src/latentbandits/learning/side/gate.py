@@ -29,24 +29,24 @@ from latentbandits.models.attributes.gate import log_softmax
 from latentbandits.models.checks import FloatArray
 
 RIDGES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
-"""Penalties that are tried, from no effect to almost none; numbers are standardised."""
+"""Ridge penalties that are tried, from strong to weak; numeric attributes are standardised."""
 
-_TOLERANCE = 1e-6  # nats a user: a pass that gains less ends the fit
+_TOLERANCE = 1e-6  # nats per user: the fit ends when a pass gains less
 _MAX_PASSES = 2_000
 
 
 class GateParameters(NamedTuple):
-    """The weights, and sum z z' once a pass has found it."""
+    """The weights, and sum z z' after the first pass."""
 
     weights: FloatArray  # (n_states, 1 + n_attributes), intercepts first
     gram: FloatArray | None = None  # (1 + n_attributes, 1 + n_attributes)
 
 
 class GateSums(NamedTuple):
-    """Sums over users; those of partitions add."""
+    """Sums over users; sums of partitions add."""
 
     gradient: FloatArray  # (n_states, 1 + n_attributes), without the penalty
-    gram: FloatArray  # sum z z'; empty where the parameters have it
+    gram: FloatArray  # sum z z'; empty if the parameters already hold it
     log_evidence: float
     n_users: int
 
@@ -74,7 +74,7 @@ def with_ones(log: Log) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class PrepareGate:
-    """Prepares a partition once for all passes: the evidence does not depend on the gate."""
+    """Preparation of a partition, done once because the evidence does not depend on the gate."""
 
     learned: Learned
 
@@ -102,13 +102,13 @@ class GateLearner:
         weights = parameters.weights
         gram = sums.gram if parameters.gram is None else parameters.gram
         penalty = self.ridge * np.ones(len(gram))
-        penalty[0] = 1e-9 * max(gram[0, 0], 1.0)  # an intercept is not drawn to zero
+        penalty[0] = 1e-9 * max(gram[0, 0], 1.0)  # intercepts are not penalised
         slope = sums.gradient - penalty * weights
         moved = np.linalg.solve(gram / 2 + np.diag(penalty), slope.T).T
         return GateParameters(weights + moved, gram)
 
     def objective(self, sums: GateSums, parameters: GateParameters) -> float:
-        """The penalised evidence that a step never lowers."""
+        """Return the penalised evidence, which a step never lowers."""
         return sums.log_evidence - self.ridge / 2 * float((parameters.weights[:, 1:] ** 2).sum())
 
 
@@ -126,7 +126,7 @@ def gate_sums(
 
 
 def fit_gate(learner: GateLearner, log: Engine, start: GateParameters) -> GateParameters:
-    """Repeat passes from `start` until none gains `_TOLERANCE` nats a user."""
+    """Repeat passes from `start` until a pass gains less than `_TOLERANCE` nats per user."""
     parameters, before = start, -np.inf
     for _ in range(_MAX_PASSES):
         sums = log.fold(learner, parameters)
@@ -138,7 +138,7 @@ def fit_gate(learner: GateLearner, log: Engine, start: GateParameters) -> GatePa
 
 
 class GateRow(NamedTuple):
-    """A ridge and the evidence of held-out users, in nats a user beyond that of no attributes."""
+    """A ridge and its gain in evidence of held-out users over no attributes, in nats per user."""
 
     ridge: float
     gain: float

@@ -1,4 +1,4 @@
-"""Refine the states of arms and their gate together: users' attributes say which rewards are whose.
+"""Refine the states of arms and their gate together by EM with users' attributes.
 
 A pass is the E step of the mixture of arms (`arms/mixture.py`) with P(s | z) of the gate in place
 of the shares, and the gradient of the gate (`gate.py`). Both steps raise
@@ -32,7 +32,7 @@ from latentbandits.models.attributes.gate import log_softmax
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.transformed import TransformedRewards
 
-_TOLERANCE = 1e-5  # nats a user: a pass that gains less ends the refinement
+_TOLERANCE = 1e-5  # nats per user: the refinement ends when a pass gains less
 _MAX_PASSES = 300
 
 
@@ -44,14 +44,14 @@ class GatedPartition(NamedTuple):
 
 
 class GatedSums(NamedTuple):
-    """Sums over users; those of partitions add."""
+    """Sums over users; sums of partitions add."""
 
     arms: vb.Sums
     gate: GateSums
 
 
 class GatedParameters(NamedTuple):
-    """The mixture as a pass needs it, and the gate."""
+    """The parameters that a pass needs: the mixture and the gate."""
 
     arms: vb.Broadcast
     gate: GateParameters
@@ -59,7 +59,7 @@ class GatedParameters(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PrepareGated:
-    """Prepares a partition once for all passes."""
+    """Preparation of a partition, done once for all passes."""
 
     prepare: Prepare
 
@@ -83,7 +83,7 @@ class GatedPass:
 
 
 def can_refine(learned: Learned) -> bool:
-    """Whether the states are arms of the rewards as the log has them."""
+    """Return whether the model is a mixture of arms of untransformed rewards."""
     return isinstance(learned.fitted, FittedArms) and not isinstance(
         learned.model, TransformedRewards
     )
@@ -94,7 +94,7 @@ def refine(
 ) -> tuple[Learned, FloatArray]:
     """Return the model of arms and the gate's weights, refined together from `weights`.
 
-    The variation within states stays, and the estimation error is at least what it was.
+    The variation within states is unchanged, and the estimation error does not get smaller.
     """
     fitted = learned.fitted
     assert isinstance(fitted, FittedArms)
@@ -110,7 +110,7 @@ def refine(
         if now - before < _TOLERANCE * sums.gate.n_users:
             break
         mixture, gate, before = problem.step(mixture, sums.arms), learner.step(sums.gate, gate), now
-    # The gate's own shares stand for those of the mixture, whose order of states stays.
+    # The gate's shares replace those of the mixture; the order of states is unchanged.
     again = finish(problem, Climbed(mixture, np.array([now]), (), converged=True))
     again = replace(again, strength=fitted.strength).widened(fitted.estimation)
     refined = replace(learned, model=again.model(), fitted=again)

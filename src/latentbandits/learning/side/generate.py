@@ -1,4 +1,4 @@
-"""Logs with attributes whose effects are known, to measure how much of them is learned."""
+"""Generate logs with attributes whose effects are known, to measure how much is learned."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AttributedUsers:
     by_age: FloatArray  # (n_states,): scores of an age ten years above 40
 
     def log_prior(self, users: list[Row]) -> FloatArray:
-        """The true log P(s | z), `(n, n_states)`."""
+        """Return the true log P(s | z), `(n, n_states)`."""
         country = np.array([COUNTRIES.index(user["country"]) for user in users])
         age = np.array([(user["age"] - 40) / 10 for user in users])
         return log_softmax(self.by_country[country] + age[:, None] * self.by_age)
@@ -47,7 +47,7 @@ def generate_attributed(
     noise: float = 0.5,
     seed: int = 0,
 ) -> AttributedUsers:
-    """Users whose country and age tell something about their state; their device tells nothing.
+    """Generate users whose state depends on their country and age, but not on their device.
 
     Scores of the states are normal with standard deviation `strength` for a country, and half of
     that for ten years of age.
@@ -82,10 +82,10 @@ def generate_attributed(
 def round_one(
     truth: AttributedUsers, gate_prior: FloatArray, learned: FloatArray, users: Any
 ) -> tuple[float, float, float]:
-    """Mean reward of round 1 without attributes, with what was learned, and with the truth.
+    """Return round 1's mean reward without attributes, with the learned gate, and with the truth.
 
     `gate_prior` is the learned log P(s | z) of `users`, `learned` the learned means
-    `(n_states, n_actions)`; each plays the action of the largest expected reward.
+    `(n_states, n_actions)`. All three play the action of the largest expected reward.
     """
     true_prior = np.exp(truth.log_prior(users))
     expected = true_prior @ truth.means  # (n_users, n_actions)

@@ -1,8 +1,8 @@
-"""Learn new items: a ridge regression from attributes of items to what was learned of them.
+"""Predict new items by ridge regression from attributes of items to their learned parameters.
 
 The targets are the items' vectors (linear models) or their mean rewards in every state (arms). An
-item counts by n / (n + 10), n its rewards. The ridge has the least leave-one-out error of expected
-rewards; infinity, the average item whatever its attributes, is one of the choices.
+item with n rewards has weight n / (n + 10). The ridge minimises the leave-one-out error of expected
+rewards; infinity is one of the choices, and predicts the average item for all attributes.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from latentbandits.report.estimate import Estimate
 
 RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0, np.inf)
 ROUNDS = 20
-"""Rounds of replay that the reward of new items is stated for."""
+"""Number of rounds of replay over which the reward of new items is averaged."""
 
-_WORTH = 10.0  # rewards at which an item counts half
-_HELD_OUT = 5  # one of so many items is held out for replay
+_WORTH = 10.0  # rewards at which an item has weight 1/2
+_HELD_OUT = 5  # one in this many items is held out for replay
 _MOST_USERS = 500
 
 
@@ -107,8 +107,9 @@ class ItemFit(NamedTuple):
 
 
 def targets(learned: Learned) -> tuple[FloatArray, FloatArray]:
-    """Return what was learned of every item, `(n_actions, d)`, and the metric (d, d) in which a
-    squared distance is a squared difference of expected rewards.
+    """Return the regression targets of every item, `(n_actions, d)`, and their metric `(d, d)`.
+
+    A squared distance in this metric is a squared difference of expected rewards.
     """
     model = learned.model
     inner: Any = model.model if isinstance(model, TransformedRewards) else model
@@ -158,7 +159,8 @@ def learn_items(
 ) -> tuple[Learned, dict[str, Any]]:
     """Return the model with its regression of items, and the report on it.
 
-    `selected` is the model of the users kept; the users held out judge new items by replay.
+    `selected` is the model of the kept users; new items are evaluated by replay on the held-out
+    users.
     """
     everything = np.ones(len(table.known), np.bool_)
     found = fit_items(learned, table, everything)
@@ -179,8 +181,8 @@ def reward_of_new(
 ) -> list[dict[str, Any]]:
     """Replay held-out users on items that the regression did not see, as if they were new.
 
-    A round offers rows of these items alone. Rewards of rounds 1-20 with learned vectors, with
-    predicted ones, and with those of the average item; differences from learned are paired.
+    A round offers rows of these items only. Each result is the reward of rounds 1-20 with learned
+    vectors, predicted vectors, or the average item's; differences from learned ones are paired.
     """
     rng = np.random.default_rng(seed)
     usable = table.known & (learned.counts > 0)
@@ -228,5 +230,5 @@ def reward_of_new(
 
 
 def _as(log: Log, moved: Any, catalogue: Catalogue) -> Log:
-    """Return the log with its new items numbered as those that were added."""
+    """Return the log with its new items numbered as they were added to the catalogue."""
     return replace(log, actions=moved[log.actions], action_ids=catalogue.ids)

@@ -1,16 +1,17 @@
-"""A mixture of Bayesian regressions with users as groups: the paper's contextual model, learned.
+"""Learn the paper's contextual model: a mixture of Bayesian regressions with users as groups.
 
-User u has a state s and weights theta_u ~ N(w_s, C_s); a row with features x pays x' theta_u plus
-noise, or is a click with log-odds x' theta_u. EM (Dempster et al. 1977) on the evidence of users:
+User u has a state s and weights theta_u ~ N(w_s, C_s). The reward of a row with features x is
+x' theta_u plus noise, or a click with log-odds x' theta_u. EM (Dempster et al. 1977) maximises the
+evidence of users:
 
     E: l[u, s] = log p(the user's rewards | s), with N(m[u, s], V[u, s]) the posterior of theta_u
        r[u, s] = pi_s exp(l[u, s]) / sum
     M: w_s = mean of m, C_s = mean of V + (m - w_s)(m - w_s)', both weighted by r;
        noise^2 = mean over rows of (r - x'm)^2 + x'V x, weighted by r
 
-Gaussian rewards have the exact marginal likelihood (`models/linear/sums.py`). Of clicks, posterior
-and evidence are those of `linear/clicks.py` (Laplace, round by round). C_s has a prior worth one
-user of variance `floor`, and pi a Dirichlet prior worth one user in all: the penalised evidence of
+Gaussian rewards have the exact marginal likelihood (`models/linear/sums.py`). For clicks, posterior
+and evidence come from `linear/clicks.py` (Laplace, round by round). C_s has a prior worth one user
+of variance `floor`, and pi a Dirichlet prior worth one user in all. The penalised evidence of
 Gaussian rewards never falls.
 """
 
@@ -33,21 +34,21 @@ from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.models.linear.sums import UserSums, condition_on_sums
 from latentbandits.models.trees import map_leaves
 
-_TOLERANCE = 1e-4  # nats a user: a pass that gains less ends the climb
+_TOLERANCE = 1e-4  # nats per user: EM ends when a pass gains less
 _MAX_PASSES = 300
-_BURN_IN = 8  # passes of every start before only the best goes on
+_BURN_IN = 8  # passes of every start; only the best is continued
 _STARTS = 4
-_LLOYD = 10  # steps of k-means that make a start
-_SAMPLE = 2_000  # users that starts are made from
+_LLOYD = 10  # steps of k-means for each start
+_SAMPLE = 2_000  # users for the starts
 
 
 class Mixture(NamedTuple):
-    """The parameters: S regressions."""
+    """The parameters of S regressions."""
 
     weights: FloatArray  # (n_states, d)
     covariances: FloatArray  # (n_states, d, d)
     shares: FloatArray  # (n_states,)
-    noise: float  # 1 for clicks, which have none
+    noise: float  # 1 for clicks, where it is unused
 
     def model(self, is_clicks: bool, n_particles: int = 256) -> LinearGaussian | LogisticLinear:
         if is_clicks:
@@ -58,7 +59,7 @@ class Mixture(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over users, weighted by their responsibilities; those of partitions add."""
+    """Sums over users, weighted by their responsibilities; sums of partitions add."""
 
     shares: FloatArray  # (n_states,)
     means: FloatArray  # (n_states, d): of m
@@ -79,13 +80,13 @@ class Posterior(NamedTuple):
 class Users(NamedTuple):
     """The users of a partition, prepared once for all passes."""
 
-    rows: Any  # UserSums; of clicks the log
+    rows: Any  # UserSums; the log for clicks
     keys: Keys
 
 
 @dataclass(frozen=True, eq=False)
 class PrepareSums:
-    """Prepares a partition: the sums of each user; of clicks the rows."""
+    """Preparation of a partition: the sums of each user, or the rows for clicks."""
 
     is_clicks: bool
 
@@ -115,7 +116,7 @@ class RegressionMixture:
         return self.weighed(partition, mixture, np.ones(len(partition.keys)))
 
     def weighed(self, partition: Users, mixture: Mixture, weights: FloatArray) -> Sums:
-        """Return the sums where user u counts `weights[u]` times."""
+        """Return the sums with user u counted `weights[u]` times."""
         rows = partition.rows
         found = posterior(rows, mixture, self.prepare.is_clicks)
         scores = found.log_evidence + np.log(mixture.shares)
@@ -155,7 +156,7 @@ class RegressionMixture:
         return Mixture(weights, symmetric, portion / portion.sum(), noise)
 
     def objective(self, sums: Sums, mixture: Mixture) -> float:
-        """The evidence of all users with the log priors of covariances and shares."""
+        """Return the evidence of all users plus the log priors of covariances and shares."""
         _, log_det = np.linalg.slogdet(mixture.covariances)
         inverse = np.linalg.inv(mixture.covariances)
         penalty = self.floor * np.trace(inverse, axis1=1, axis2=2) + log_det
@@ -164,12 +165,12 @@ class RegressionMixture:
 
 
 Replicated: TypeAlias = "tuple[tuple[int, Mixture], ...]"
-"""Numbers of bootstrap replicates, and the mixture of each."""
+"""Indices of bootstrap replicates, and the mixture of each."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bootstraps:
-    """One pass of EM of several Poisson bootstraps of the users."""
+    """One pass of EM for several Poisson bootstraps of the users."""
 
     learner: RegressionMixture
     n_replicates: int
@@ -237,7 +238,7 @@ def posterior(partition: Any, mixture: Mixture, is_clicks: bool) -> Posterior:
 def climb(
     learner: RegressionMixture, log: Engine, start: Mixture, most: int = _MAX_PASSES
 ) -> tuple[Mixture, float]:
-    """Repeat passes until none gains `_TOLERANCE` nats a user; return the last mixture seen."""
+    """Repeat passes until the gain is below `_TOLERANCE` nats per user; return the last mixture."""
     mixture, before = start, -np.inf
     for _ in range(most):
         sums = log.fold(learner, mixture)
@@ -258,8 +259,8 @@ def fit_mixture(
 ) -> tuple[Mixture, float]:
     """Return the best mixture of several starts, and its penalised evidence.
 
-    `scale` is the standard deviation of rewards (1 for clicks): weights of standardised features
-    are of its order.
+    `scale` is the standard deviation of rewards (1 for clicks); weights of standardised features
+    have the same order of magnitude.
     """
     learner = regressions(scale, is_clicks)
     d = n_features
@@ -286,7 +287,7 @@ def fit_mixture(
 def _grouped(
     points: FloatArray, n_states: int, alone: Mixture, rng: np.random.Generator
 ) -> Mixture:
-    """Return a start: groups of users by k-means on their weights, in the units of their spread."""
+    """Return a start: clusters of users by k-means on their whitened weights."""
     root = np.linalg.cholesky(alone.covariances[0] + 1e-9 * np.eye(points.shape[1]))
     scaled: FloatArray = np.linalg.solve(root, points.T).T.astype(np.float64)
     centres = far_apart(scaled, n_states, rng, 1.0)

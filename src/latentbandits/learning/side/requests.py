@@ -1,4 +1,4 @@
-"""Requests for side information: the columns that `fit` reads, and how it uses them."""
+"""Read the side information that `fit` is given: columns of users and rows, and their encoding."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from latentbandits.learning.tables import TableSource, column_names, read_table
 from latentbandits.models.attributes.encoder import Encoder
 
 FEATURES = "features"
-"""The column of an export with the features that callers brought."""
+"""The column of an export with the features that requests sent."""
 
 
 def columns(user_features: Sequence[str], features: Sequence[str]) -> list[str]:
-    """Return the columns to read beside user, action and reward; LogError if they cannot be."""
+    """Return the columns to read besides user, action and reward; LogError if they are invalid."""
     for option, names in (("user_features", user_features), ("features", features)):
         if isinstance(names, str):
             raise LogError(f"{option} must be a list of columns; got the text {names!r}")
@@ -39,7 +39,7 @@ def columns(user_features: Sequence[str], features: Sequence[str]) -> list[str]:
 
 
 def default_features(log: Log | TableSource, text_format: TextFormat) -> list[str]:
-    """Return ["features"] for exports of a service whose callers bring features, else nothing."""
+    """Return ["features"] for exports of a service whose requests send features, else []."""
     if isinstance(log, Log):
         return []
     parts = log if isinstance(log, (list, tuple)) else [log]
@@ -77,7 +77,7 @@ def learn_side(
 ) -> Side:
     """Return the log with its users' attributes and its rows' features, encoded.
 
-    `action` is the column of actions: where it is a feature, a request's action ids fill it in.
+    `action` is the column of actions; if it is a feature, a request's action ids fill it in.
     """
     if not user_features and not features:
         return Side(log)

@@ -1,4 +1,4 @@
-"""`fit --features`: a mixture of regressions on features of each row, chosen and learned."""
+"""The learner of `fit --features`: a mixture of regressions on features of each row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 STATES = (1, 2, 3, 4, 5, 6, 8)
 """Numbers of states that `auto` tries."""
 
-_PATIENCE = 2  # further numbers of states that are tried after the best
+_PATIENCE = 2  # numbers of states that are tried beyond the best
 
 
 class ActionRows(NamedTuple):
@@ -41,7 +41,7 @@ class ActionRows(NamedTuple):
 
 @dataclass(frozen=True)
 class SumActionRows:
-    """Sums the features of the rows of every action."""
+    """A pass that sums the features of the rows of every action."""
 
     n_actions: int
 
@@ -129,8 +129,9 @@ class RowLearner:
             yield Replicate(rewards, again.shares, learned.counts, again.weights - mixture.weights)
 
     def widened(self, learned: Learned, found: Disagreement) -> Learned:
-        """A covariance of users within their state says nothing of the state's mean, so the
-        variance of that mean is added to it.
+        """Add the bootstrap variance of each state's mean weights to the state's covariance.
+
+        The covariance describes users within their state only, not the error of the mean.
         """
         mixture = learned.fitted
         assert isinstance(mixture, Mixture)
@@ -140,7 +141,7 @@ class RowLearner:
         return replace(learned, model=self._model(wide), fitted=wide)
 
     def settings(self) -> dict[str, Any]:
-        """Return what the report says about the learner."""
+        """Return the settings of the learner, for the report."""
         return {
             "rewards": "bernoulli" if self.is_clicks else "gaussian",
             "features": list(self.encoder.names),

@@ -1,4 +1,4 @@
-"""Logs whose rows have features of their own, for code that knows features of actions."""
+"""Convert logs with features of rows to logs with features of actions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from latentbandits.learning.logs import Log
 
 
 def rows_as_actions(learned: Learned, log: Log) -> tuple[Learned, Log]:
-    """Return model and log with every row as an action of its own, which has the row's features."""
+    """Return model and log with every row as a separate action that has the row's features."""
     assert log.features is not None
     own = replace(
         log,

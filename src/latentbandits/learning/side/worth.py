@@ -39,7 +39,10 @@ _MOST_USERS, _MOST_USERS_OF_PARTICLES = 2_000, 200
 
 @dataclass(eq=False)
 class AttributedPlayer(PolicyPlayer):
-    """A policy that is told the users' attributes: `log_prior` (n_users, n_states) follows."""
+    """A policy that uses the users' attributes: its beliefs start from `log_prior`.
+
+    `log_prior` is log P(s | z), `(n_users, n_states)`.
+    """
 
     log_prior: FloatArray | None = None
 
@@ -74,16 +77,16 @@ def learn_gate(
     policy: str,
     seed: int,
 ) -> LearnedGate:
-    """Choose the ridge on held-out users, learn the gate from all, and state its worth.
+    """Choose the ridge on held-out users, learn the gate from all, and measure its gain.
 
     States of arms and the gate are refined together where that raises the held-out evidence.
 
     Args:
         attributes: of all users of the log.
-        selected: the model of the users kept, which the choice is made with.
+        selected: the model of the kept users, with which the choice is made.
         learned: the model of all users, which gets the gate.
         kept: users whose `attributes` the choice is learned from.
-        held_out: users who judge it.
+        held_out: users on whom the choice is evaluated.
         log: all users.
         policy: the policy whose reward is compared with and without attributes.
         seed: of the replay.
@@ -123,11 +126,11 @@ def learn_gate(
 def worth(
     learned: Learned, weights: FloatArray, held_out: Log, policy: str, seed: int
 ) -> list[dict[str, Any]]:
-    """Return nats and reward that attributes add in each of `ROUNDS`, with standard errors.
+    """Return the gain of attributes in each of `ROUNDS`, with standard errors.
 
-    Nats: the mean log density of the user's t-th reward given those before it, with the gate less
-    without. Reward: that of the policy in the t-th round of replay, with less without. None where
-    no user has so many rows.
+    Nats: the mean log predictive density of the user's t-th reward, with the gate minus without.
+    Reward: the policy's reward in the t-th round of replay, with the gate minus without. Both are
+    None if no user has t rows.
     """
     nats = _nats(learned, weights, held_out)
     rewards = _rewards(learned, weights, held_out, policy, seed)
@@ -175,7 +178,7 @@ def _rewards(
         learned, log = rows_as_actions(learned, log)
     built = build(policy, Inputs(learned.model, horizon=max(ROUNDS), items=learned.features))
     options = built, log.n_actions, learned.features
-    # Both play under one name: the random numbers of a player depend on its name.
+    # Both have the same name, because the random numbers of a player depend on its name.
     told, untold = (
         replay({policy: player}, log, most_rounds=max(ROUNDS), seed=seed).rewards[policy]
         for player in (AttributedPlayer(*options, log_prior=scores), PolicyPlayer(*options))

@@ -131,7 +131,7 @@ class CategoricalArms(ConjugateArms):
         low, width = float(self.values[0]), float(self.values[-1] - self.values[0])
         share = (mean - low) / width
         strength = np.maximum(share * (1 - share) * width**2 / np.maximum(variance, _TINY) - 1, 0)
-        floor = 1e-9  # a category that is all but sure
+        floor = 1e-9  # lower bound for a category of probability almost 0 or 1
         return Beta(
             np.maximum(share * strength, floor),
             np.maximum((1 - share) * strength, floor),
@@ -174,7 +174,7 @@ class CategoricalArms(ConjugateArms):
         share = self._one_state(
             self.point(self.prior_hyperparameters).mean(axis=(1, 2), keepdims=True)
         )
-        variance = 2 * self.moments(share)[1]  # of the values: a strength of one halves it
+        variance = 2 * self.moments(share)[1]  # of the values; a strength of one halves it
         strength = np.maximum(variance / self._overall()[1] ** 2 - 1, 0.1)
         return self._replace({"concentration": share * strength[..., None]})
 

@@ -43,7 +43,7 @@ class ConjugateArms(StationaryModel, ABC):
 
     prior_fields: ClassVar[tuple[str, ...]]
 
-    # Methods of a family. Arrays of hyperparameters are (..., n_statistics).
+    # Methods that each family implements. Arrays of hyperparameters are (..., n_statistics).
 
     @abstractmethod
     def _hyperparameters(self) -> FloatArray:
@@ -93,7 +93,7 @@ class ConjugateArms(StationaryModel, ABC):
     @abstractmethod
     def noise(self) -> float: ...
 
-    # Methods that follow from these.
+    # Methods derived from the family's methods.
 
     def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Draw the mean reward for every phi."""

@@ -208,7 +208,7 @@ class GaussianArms(StationaryModel):
             )
             np.multiply(normals, np.sqrt(variance, out=variance), out=out)
             out += mean
-        else:  # many draws: the posterior of every state is less work than one for every draw
+        else:  # many draws: one posterior per state is cheaper than one per draw
             mean, variance = self.posterior_rewards(parameters, context)
             deviation = np.sqrt(variance, out=variance)
             for block in blocks(n, m * self.n_actions):

@@ -92,7 +92,7 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         return cls(means, 0.5, mean_count=10.0, noise_count=10.0)
 
     def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
-        """Means as given; the noise is that of the average action."""
+        """Return priors with the given means and the noise of the average action."""
 
         def average(values: FloatArray) -> FloatArray:
             return np.broadcast_to(values.mean(axis=1, keepdims=True), means.shape)

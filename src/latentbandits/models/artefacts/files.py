@@ -76,7 +76,7 @@ def write(
     catalogue: Catalogue | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the files of a model into a folder that nobody reads yet."""
+    """Write the files of a model into a folder that no other process reads yet."""
     for name, content in model_files(model, catalogue, notes).items():
         (folder / name).write_bytes(content)
 
@@ -166,7 +166,7 @@ def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
         else:
             if _identity(folder) == before:
                 return files
-        # else it was replaced meanwhile: read the new one
+        # The folder was replaced during the read: read the new one.
 
 
 def _read_files(folder: Path) -> dict[str, bytes]:

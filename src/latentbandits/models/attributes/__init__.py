@@ -1,1 +1,1 @@
-"""Attributes of users, rows and items: how named columns become numbers, and what they say."""
+"""Attributes of users, rows and items: the encoding of named columns, gates and regressions."""

@@ -1,4 +1,4 @@
-"""Named attributes as the vector that a model takes, with what is needed to do so again."""
+"""Encode named attributes as the vector that a model takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate P1(s | z): what a user's attributes say about their latent state before any reward.
+"""The gate P1(s | z): the prior over latent states given a user's attributes.
 
 A multinomial logistic regression on the encoded attributes z,
 

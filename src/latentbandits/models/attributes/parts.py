@@ -23,7 +23,7 @@ def part_class(name: str) -> Any:
     if name == "items":
         from latentbandits.models.attributes.items import (
             Items,
-        )  # it needs catalogues, which need us
+        )  # avoids a circular import: items imports catalogues, which import this module
 
         return Items
     return {"gate": Gate, "encoder": Encoder}[name]

@@ -76,7 +76,7 @@ class Markov(Wrapping):
 
     @classmethod
     def switching(cls, model: KnownModel, probability: float, n_paths: int = 16) -> Self:
-        """In every round the state moves to one of the others, with this probability in all.
+        """Return a model whose state moves to one of the others with this total probability.
 
         >>> from latentbandits import GaussianArms
         >>> Markov.switching(GaussianArms([[1.0], [0.0], [0.5]], noise=0.1), 0.2).transition

@@ -46,11 +46,11 @@ class ParticlePosterior(NamedTuple):
 
 
 class TooFewParticles(UserWarning):
-    """The particles that still count are fewer than the parameters that they are to describe."""
+    """A warning: the effective sample size is below the number of parameters."""
 
 
 class ParticleModel(StationaryModel, ABC):
-    """The frame: subclasses say how theta is drawn, scored and turned into mean rewards.
+    """Base class of particle models: subclasses define prior, likelihood and mean rewards.
 
     Sessions start from the same particles, drawn once, so that what a session learns is a
     function of its own history and of `seed` alone.
@@ -63,7 +63,7 @@ class ParticleModel(StationaryModel, ABC):
 
     @abstractmethod
     def _draw_prior(self, n: int, rng: np.random.Generator) -> FloatArray:
-        """N draws of theta for every state: `(n_states, n, n_parameters)`."""
+        """Draw theta `n` times for every state, `(n_states, n, n_parameters)`."""
 
     @abstractmethod
     def _log_prior(self, theta: FloatArray, state: IntArray) -> FloatArray | None:
@@ -165,7 +165,7 @@ class ParticleModel(StationaryModel, ABC):
         features = self._features(context, len(weights))
         means = np.empty((len(weights), self.n_states, features.shape[1]))
         variances = np.empty_like(means)
-        for s in range(self.n_states):  # one at a time: (n, n_particles, n_actions) is enough
+        for s in range(self.n_states):  # one at a time: memory (n, n_particles, n_actions)
             rewards = self._mean_rewards(parameters.theta[:, s], features)
             share = weights[:, s, None]
             means[:, s] = (share @ rewards)[:, 0]

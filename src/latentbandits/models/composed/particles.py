@@ -152,7 +152,7 @@ class Particles(ParticleModel):
             checks.no_context("Particles with n_actions", context)
             return None
         n_features = self.n_features
-        if n_features is None:  # any number
+        if n_features is None:  # any number of features is valid
             shape = np.shape(context) if context is not None else ()
             n_features = shape[2] if len(shape) == 3 else 1
         return checks.features(context, n_sessions, n_features)

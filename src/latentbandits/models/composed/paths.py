@@ -76,7 +76,7 @@ class PathFilter:
     ) -> tuple[FloatArray, Paths]:
         n, s, h = parameters.log_weights.shape
         played, features = action, context
-        if context is not None and self._has_features:  # only those of the action that was played
+        if context is not None and self._has_features:  # features of the played action only
             played, features = np.zeros(n, np.int64), checks.played(context, action)[:, None]
         wide = None if features is None else np.repeat(features, h, axis=0)
         outcomes = [
@@ -88,7 +88,7 @@ class PathFilter:
         log_density = np.stack([density.reshape(n, h) for density, _ in outcomes], axis=1)
         joint = parameters.log_weights + log_density
         before, after = log_sum(parameters.log_weights), log_sum(joint)
-        # A state that cannot be current has no predictive density: any number will do.
+        # The predictive density of an impossible state is undefined; it is set to 1.
         log_predictive = after - np.where(np.isneginf(before), 0.0, before)
         log_predictive[np.isneginf(before)] = 0.0
         keys = history.advance(parameters.keys, action, reward)

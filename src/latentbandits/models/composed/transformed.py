@@ -63,7 +63,7 @@ class TransformedRewards(Wrapping, ABC):
         object.__setattr__(self, "model", model)
         checks.set_fields(self, smearing=own, level=float(level))
 
-    # A transform defines these.
+    # Methods that each transform implements.
 
     @staticmethod
     @abstractmethod
@@ -115,7 +115,7 @@ class TransformedRewards(Wrapping, ABC):
     @abstractmethod
     def _normal_smearing(noise: float) -> float: ...
 
-    # These follow.
+    # Methods derived from the transform's methods.
 
     @property
     def is_certain(self) -> bool:
@@ -187,7 +187,7 @@ class TransformedRewards(Wrapping, ABC):
         eligible: BoolArray | None,
         weights: FloatArray,
     ) -> FloatArray | None:
-        """Draws are counted: the order of mean rewards is not that of theta."""
+        """Estimate by counting draws, because mean rewards are not ordered as theta."""
         return None
 
     def draw_theta(self, state: IntArray, rng: np.random.Generator) -> Any:

@@ -312,7 +312,7 @@ def _at(values: FloatArray, state: IntArray) -> FloatArray:
     """Return the rows of `values` (n, n_states, ...) at the states (n, m): `(n, m, ...)`."""
     if len(values) == 1:
         return rows(values, state)
-    chosen: FloatArray = values[np.arange(len(values))[:, None], state]  # priors stay broadcast
+    chosen: FloatArray = values[np.arange(len(values))[:, None], state]  # a prior has one row
     return chosen
 
 

@@ -16,9 +16,9 @@ from latentbandits.models.checks import BoolArray, FloatArray
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-_FEWEST = 4000  # for fewer draws the array operations cost more than they save
-_SMALLEST, _LARGEST = 0.4, 1e6  # shapes with few rejections, for which float32 is enough
-_LEFTMOST, _QUARTIC = -0.5, 1.28  # h(y) <= 1.28 y^4 from there on: h(y) / y^4 falls with y
+_FEWEST = 4000  # for fewer draws numpy's own sampler is faster
+_SMALLEST, _LARGEST = 0.4, 1e6  # shapes with few rejections, for which float32 suffices
+_LEFTMOST, _QUARTIC = -0.5, 1.28  # h(y) <= 1.28 y^4 for y >= -0.5, as h(y) / y^4 falls with y
 
 
 def log_normaliser(phi: FloatArray) -> FloatArray:
@@ -50,12 +50,12 @@ def standard_gamma(shape: FloatArray, rng: np.random.Generator) -> FloatArray:
     shapes = shape.ravel()
     d = shapes.astype(np.float32)
     unusual = (d < _SMALLEST) | (d > _LARGEST)
-    d[unusual] = 1  # any usual shape: these are drawn again
+    d[unusual] = 1  # placeholder: these are drawn again below
     d -= 1 / 3
     y = _normals(d.size, rng)
     y /= np.sqrt(d)
     y *= 1 / 3
-    first_bits = _bytes(d.size, rng)  # of the uniform that accepts a proposal; few need more bits
+    first_bits = _bytes(d.size, rng)  # first byte of the acceptance uniform; few need more bits
     undecided = np.flatnonzero(_unsure(d, y, first_bits))
     rejected = _rejected(d[undecided], y[undecided], first_bits[undecided], rng)
     y += 1
@@ -102,7 +102,7 @@ def _rejected(d: Floats, y: Floats, first_bits: Bytes, rng: np.random.Generator)
     """Mark the proposals that are rejected, with the remaining bits of the uniform."""
     uniform = (first_bits + rng.random(len(d))) / 256
     y = np.maximum(y.astype(np.float64), -1)
-    with np.errstate(divide="ignore"):  # log 0 at y = -1: kept with probability zero
+    with np.errstate(divide="ignore"):  # log 0 at y = -1, where the acceptance probability is zero
         h = y * (3 + y * (y - 1.5)) - 3 * np.log(1 + y)
     rejected: BoolArray = uniform >= np.exp(-d * h)
     return rejected

@@ -16,7 +16,7 @@ import numpy as np
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 _TINY = np.finfo(np.float64).tiny
-_SMALL = 1e-150  # a mean reward that counts as zero: its inverse is finite
+_SMALL = 1e-150  # smaller mean rewards count as zero; its inverse is finite
 
 
 class Law(ABC):

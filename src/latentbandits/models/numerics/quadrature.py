@@ -10,9 +10,9 @@ import numpy as np
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
 
-_REACH = 6.0  # standard deviations: beyond them lies 1e-9
-_STEP = 1.5  # standard deviations of the narrowest variable that can be the largest
-_NEGLIGIBLE = 1e-8  # a problem of this weight does not change the weighted answer
+_REACH = 6.0  # standard deviations; the probability beyond is 1e-9
+_STEP = 1.5  # step in standard deviations of the narrowest variable that can be the largest
+_NEGLIGIBLE = 1e-8  # problems of smaller weight are skipped
 
 
 def probability_largest(
@@ -57,10 +57,10 @@ def _solve(mean: FloatArray, deviation: FloatArray, eligible: BoolArray) -> Floa
     nodes, node_weights = _rule()
     wide = eligible & (deviation >= np.finfo(np.float64).tiny)
     points = eligible & ~wide
-    # Relative to the likely maximum, so that deviations below the rounding of a mean matter.
+    # Centre at the likely maximum, so that deviations below a mean's rounding error are kept.
     lower = np.where(eligible, mean - _REACH * np.where(wide, deviation, 0.0), -np.inf)
     place = mean - mean[np.arange(len(mean)), lower.argmax(axis=1), None]
-    centre = np.where(wide, place, -np.inf)  # what is not wide is always below
+    centre = np.where(wide, place, -np.inf)  # variables that are not wide are always below
     scale = np.where(wide, deviation, 1.0)
     highest_point = np.where(points, place, -np.inf).max(axis=1, keepdims=True)
     floor = np.maximum((centre - _REACH * scale).max(axis=1, keepdims=True), highest_point)
@@ -73,7 +73,7 @@ def _solve(mean: FloatArray, deviation: FloatArray, eligible: BoolArray) -> Floa
 
     owner, left, width = _pieces(floor, centre, scale)
     x = left[:, None] + width[:, None] * nodes
-    with np.errstate(over="ignore"):  # far above a narrow variable
+    with np.errstate(over="ignore"):  # z overflows far above a narrow variable
         z = (x[:, :, None] - centre[owner, None]) / scale[owner, None]
         density = np.exp(-0.5 * z * z)
     below = ndtr(z)  # not zero: x is above the floor

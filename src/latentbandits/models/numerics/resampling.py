@@ -19,8 +19,8 @@ def systematic(weights: FloatArray, n_draws: int, uniform: FloatArray | float) -
     upper = weights.cumsum(axis=1)
     upper *= n_draws / upper[:, -1:]
     offset = np.reshape(uniform, (-1, 1))
-    below = np.ceil(upper - offset).astype(np.int64)  # draws of indices up to this one
-    below[:, -1] = n_draws  # whatever the rounding of the sum
+    below = np.ceil(upper - offset).astype(np.int64)  # number of draws with an index up to this one
+    below[:, -1] = n_draws  # exact despite rounding of the sum
     np.minimum(below, n_draws, out=below)
     times = np.diff(below, axis=1, prepend=0)
     index = np.broadcast_to(np.arange(weights.shape[1]), weights.shape)
@@ -44,7 +44,7 @@ def thin(log_weights: FloatArray, n_kept: int, uniform: FloatArray) -> tuple[Int
     log_sorted = np.take_along_axis(log_weights, order, axis=1)
     top = np.where(np.isneginf(log_sorted[:, :1]), 0.0, log_sorted[:, :1])
     weights = np.exp(log_sorted - top)
-    tail = weights[:, ::-1].cumsum(axis=1)[:, ::-1][:, :n_kept]  # what is left if k are kept
+    tail = weights[:, ::-1].cumsum(axis=1)[:, ::-1][:, :n_kept]  # remaining weight
     threshold = tail / (n_kept - np.arange(tail.shape[1]))
     n_sure = (weights[:, : tail.shape[1]] > threshold).sum(axis=1, keepdims=True)
     c = np.take_along_axis(threshold, np.minimum(n_sure, tail.shape[1] - 1), axis=1)

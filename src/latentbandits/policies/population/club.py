@@ -45,8 +45,8 @@ class ClubBelief(NamedTuple):
     users: tuple[Sums, ...]  # chunks of users
     weights: FloatArray  # (B, n_users, d)
     counts: FloatArray  # (B, n_users)
-    component: IntArray  # (B, n_users), named by its smallest user
-    pooled: tuple[Ridge, ...]  # chunks of components, at the row of their name
+    component: IntArray  # (B, n_users), labelled by its smallest user
+    pooled: tuple[Ridge, ...]  # chunks of components, at the row of their label
     cuts: tuple[Flags, ...]  # chunks of edges
 
 
@@ -154,7 +154,7 @@ class CLUB(ScoredPopulation[ClubBelief]):
     def _edges_to_cut(self, belief: ClubBelief, b: int, i: int) -> tuple[IntArray, IntArray]:
         """Return the neighbours that user i of population b is no longer like, and the edges."""
         _, neighbour, edge = self._graph.edges(np.array([i]))
-        if len(neighbour) == self.n_users - 1 and len(neighbour) > 0:  # quicker than gathering
+        if len(neighbour) == self.n_users - 1 and len(neighbour) > 0:  # faster than indexing
             counts, own = belief.counts[b], belief.weights[b]
             offset, width = own - own[i], confidence(counts)
             far = (offset * offset).sum(axis=1) > (self.alpha2 * (width + width[i])) ** 2

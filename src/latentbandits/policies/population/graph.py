@@ -94,7 +94,7 @@ def random_graph(n_nodes: int, probability: float, rng: np.random.Generator) -> 
     else:
         number = np.sort(rng.choice(n_pairs, size=count, replace=False, shuffle=False))
     high = ((1 + np.sqrt(1 + 8.0 * number)) / 2).astype(np.int64)
-    high -= high * (high - 1) // 2 > number  # rounding of the square root
+    high -= high * (high - 1) // 2 > number  # correct the rounding of the square root
     high += (high + 1) * high // 2 <= number
     return SparseGraph(n_nodes, np.stack([number - high * (high - 1) // 2, high], axis=1))
 

@@ -41,7 +41,7 @@ class PhasedBelief(NamedTuple):
     shares: FloatArray  # (B, S)
     noise: FloatArray  # (B,)
     next_refit: FloatArray  # (B,)
-    kept: tuple[Any, ...]  # chunks of users' own beliefs, for policies that sums do not determine
+    kept: tuple[Any, ...]  # chunks of users' beliefs, for policies that sums do not determine
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +181,7 @@ class Phased(PopulationPolicy[PhasedBelief]):
         return fitted._replace(kept=self._fresh(self._policy(fitted), len(belief.rounds)))
 
     def _fresh(self, policy: CheckedPolicy[Any], n_populations: int) -> tuple[Any, ...]:
-        """Return what users believe who have seen nothing, in chunks; () where sums tell it."""
+        """Return the initial beliefs of users in chunks; () if sums determine the belief."""
         if _follows_from_sums(policy):
             return ()
         start = policy.init(n_populations)
@@ -198,7 +198,7 @@ class Phased(PopulationPolicy[PhasedBelief]):
 
 
 def belief_from_sums(policy: CheckedPolicy[Any], sums: UserSums) -> Any:
-    """Return what `policy` believes of each user after all of the user's rounds."""
+    """Return the belief of `policy` about each user after all of the user's rounds."""
     if isinstance(policy, LinUCB):
         return condition_on_sums(policy.model, sums)[1]
     model = policy.model  # type: ignore[attr-defined]

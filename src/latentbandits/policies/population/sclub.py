@@ -272,7 +272,7 @@ class _Draft:
 
 
 def _confidence(rounds: float) -> float:
-    """`confidence` of one number, quicker than on an array."""
+    """Return `confidence` of one number, faster than on an array."""
     return math.sqrt((1 + math.log1p(rounds)) / (1 + rounds))
 
 

@@ -1,4 +1,4 @@
-"""Actions by name: what a request's ids and features are to the policy, and back again."""
+"""Translate between the ids and features of requests and the actions of the policy."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class Asked(NamedTuple):
 
     context: FloatArray | None  # (1, n_actions, n_features)
     eligible: BoolArray | None  # (1, n_actions)
-    n_actions: int  # that were asked about
-    names: Sequence[str] | None  # of those; None: their numbers
-    places: Sequence[int] | None  # of those, among the policy's actions; None: the same
-    brought: bytes | None = None  # float64 (n_actions, n_features) of the caller
-    visitor: int | None = None  # the user's row, where the policy learns across users
+    n_actions: int  # number of actions in the request
+    names: Sequence[str] | None  # ids of these actions; None: their indices
+    places: Sequence[int] | None  # their indices in the policy's actions; None: the same
+    brought: bytes | None = None  # float64 (n_actions, n_features) that the request sent
+    visitor: int | None = None  # the user's row, if the policy learns across users
 
     def answer(self, action: int) -> tuple[str, int]:
         """Return the id of the policy's action, and where it stands among those asked about."""
@@ -121,7 +121,7 @@ class ActionSpace(Protocol):
         """Return the request as the policy takes it; Invalid if the model cannot answer it."""
 
     def recall(self, row: DecisionRow) -> Recalled | None:
-        """None where this model can make nothing of the action that was played."""
+        """Return a logged decision for learning; None if the model lacks the played action."""
 
 
 class FixedActions:
@@ -252,7 +252,7 @@ class FeaturedActions:
     def _by_name(self, actions: Sequence[str] | None, features: Brought) -> Any:
         """Return rows of numbers for features that may be given by name."""
         assert not isinstance(features, Mapping)
-        if set(map(type, features)) <= {list, tuple}:  # quicker than to ask each for a Mapping
+        if set(map(type, features)) <= {list, tuple}:  # faster than isinstance checks for Mapping
             return features
         encoder = self._encoder
         if encoder is None:
@@ -290,7 +290,7 @@ class FeaturedActions:
         if actions is not None and len(set(actions)) != len(actions):
             raise Invalid(_twice(actions))
         features = self._by_name(actions, features)
-        try:  # a third of the time of np.array on lists of lists; it counts each row's numbers
+        try:  # takes a third of the time of np.array, and checks the length of each row
             numbers = b"".join([self._pack(*row) for row in features])
         except struct.error:
             n = self._n_features
@@ -311,7 +311,7 @@ class FeaturedActions:
         if row.action not in self._places:
             return None
         named = decode_names(row.actions)
-        if named.actions is None:  # the catalogue, which is not copied
+        if named.actions is None:  # the whole catalogue, which is not copied
             action = self._places[row.action]
             mask = _past(self._mask, action)
             if named.exclude is not None:
@@ -319,7 +319,7 @@ class FeaturedActions:
             return Recalled(self._rows[None], mask, action)
         names: Sequence[str] = named.actions
         if not all(name in self._places for name in names):
-            names = [row.action]  # the others are gone; the one that was played is what teaches
+            names = [row.action]  # others were removed; learning needs the played action only
         rows = self._rows[[self._places[name] for name in names]]
         return Recalled(rows[None], None, list(names).index(row.action))
 

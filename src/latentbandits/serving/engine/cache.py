@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from latentbandits.serving.engine.live import Live
 
-_OVERHEAD = 600  # bytes of a session in the cache, beside its belief
+_OVERHEAD = 600  # bytes per session in the cache, without its belief
 
 
 class Cache:

@@ -119,7 +119,7 @@ class Decisions:
         if request.session in self._claimed:
             self._settle_all()
         live = self._sessions.open(request.session, request.user_features)
-        if live.row.key in self._claimed:  # by another name
+        if live.row.key in self._claimed:  # under another name
             self._settle_all()
             live = self._sessions.open(request.session, request.user_features)
         if request.default is not None:
@@ -158,11 +158,11 @@ class Decisions:
             one.answer = self._log(one, chosen)
 
     def drop(self) -> None:
-        """Forget those that wait: the transaction that asked for them was rolled back."""
+        """Discard waiting decisions, because their transaction was rolled back."""
         self._waiting = []
 
     def choose(self, waiting: Sequence[Waiting]) -> list[Chosen | None]:
-        """Return what each policy chooses; None where a default is played."""
+        """Return the choice of each policy; None where a default is played."""
         chosen: list[Chosen | None] = [None] * len(waiting)
         alike: dict[Any, list[int]] = {}
         for i, one in enumerate(waiting):
@@ -250,10 +250,10 @@ class Decisions:
 
 
 def _kind(place: int, live: Live, asked: Asked) -> Any:
-    """Decisions of the same kind are made together; `place` is that of one made alone."""
+    """Return the key by which decisions are batched; `place` if one must be made alone."""
     if not getattr(live.policy, "row_wise", False):
         return place
-    if asked.context is not None and asked.context.size > LARGE:  # not to copy a large catalogue
+    if asked.context is not None and asked.context.size > LARGE:  # avoids copying a large catalogue
         return place
     shape = None if asked.context is None else asked.context.shape
     mask = None if asked.eligible is None else asked.eligible.shape

@@ -1,4 +1,4 @@
-"""Sessions, policies, models and a store, and no HTTP: what the service does, one call each."""
+"""The engine: sessions, policies, models and a store, without HTTP; one call per operation."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _encode = msgspec.json.Encoder().encode
 _SALT = "holdout_salt"
 _STORE_ID = "store_id"
 _DEFAULTS = "defaults_position"
-_HISTORY = 1_000  # rounds of a session that are shown
+_HISTORY = 1_000  # largest number of a session's rounds that are shown
 
 
 class SessionDetails(NamedTuple):
@@ -62,12 +62,14 @@ class SessionDetails(NamedTuple):
 
     live: Live
     decisions: list[RewardedDecision]
-    of_new_actions: list[bool]  # which of these chose an action that their model lacks
+    of_new_actions: list[bool]  # whether each chose an action that its model lacks
 
 
 class Engine:
-    """Not for several threads. Every call is made inside `with engine.transaction():`, and what
-    it answers holds once that block has ended without an error. A Refused call changed nothing.
+    """The decision engine, for one thread only.
+
+    Every call is made inside `with engine.transaction():`. Its answer is valid once that block has
+    ended without an error. A Refused call changed nothing.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class Engine:
             capacity=settings.cached_sessions,
             capacity_bytes=int(settings.cached_megabytes * 2**20),
         )
-        self._claimed: set[int | str] = set()  # sessions and ids of all that waits
+        self._claimed: set[int | str] = set()  # sessions and event ids of pending work
         self.decisions = Decisions(
             store,
             self.sessions,
@@ -137,7 +139,7 @@ class Engine:
     # transactions
 
     def transaction(self) -> Transaction:
-        """All that is done in the block is committed at its end, or none of it."""
+        """Return a transaction: the block is committed at its end completely, or not at all."""
         return Transaction(self)
 
     def begin(self) -> None:
@@ -234,7 +236,7 @@ class Engine:
             self.library.keep_tuned(model_id, tuned)
 
     def ensure_active(self, row: ModelRow, *, force: bool = False) -> ServedModel:
-        """`activate` unless it is the active model already."""
+        """Activate a model unless it is the active one already."""
         if self.library.activations and self.library.active.model == row.id:
             return self.library.served(row.id)
         return self.activate(row, force=force)
@@ -332,7 +334,7 @@ class Engine:
         if not rows:
             raise NotFound("session", name)
         waiting = list(rows.values())
-        while waiting:  # one user: up to the session it was merged into, and down to all members
+        while waiting:  # all sessions of the user: follow merges in both directions
             row = waiting.pop()
             parent = None if row.merged_into is None else self.store.session(row.merged_into)
             for other in (*self.store.members(row.key), *(() if parent is None else (parent,))):
@@ -349,9 +351,9 @@ class Engine:
         return Forgotten(name, len(rows))
 
     def merge(self, into: str, other: str, who: str = "") -> None:
-        """Two ids are one user: from now on `other` is another name of `into`."""
+        """Merge two sessions of one user: from now on `other` is another name of `into`."""
         self.settle()
-        names = sorted((into, other))  # locks are taken in one order by all processes
+        names = sorted((into, other))  # all processes take locks in the same order
         found = {name: self._found(name) for name in names}
         kept, merged = found[into], found[other]
         a, b = kept.row, merged.row
@@ -434,7 +436,7 @@ class Engine:
         return parent is None or (not parent.open and parent.seen < oldest)
 
     def _give_defaults(self, now: int, limit: int) -> int:
-        """Reward with `reward_default` what got no reward for `reward_timeout`."""
+        """Give `reward_default` to decisions without a reward for `reward_timeout`."""
         value, timeout = self.settings.reward_default, self.settings.reward_timeout
         if value is None or timeout is None:
             return 0

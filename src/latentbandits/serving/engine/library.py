@@ -38,8 +38,8 @@ _MAX_BYTES = 256 * 2**20
 _ID_DIGITS = 12
 DEFAULT_POLICY = "mmTS"
 """The policy of `auto` where the model has no recommendation and was not tuned."""
-_TUNED = "tuned_policy:"  # and a model's id: the note of the store that has its tuned policy
-_MOST_LOADED = 8  # models; sessions in the cache hold theirs beside these
+_TUNED = "tuned_policy:"  # prefix of the notes with the tuned policy of each model id
+_MOST_LOADED = 8  # models; cached sessions also hold references to theirs
 
 
 class ModelSummary(msgspec.Struct, frozen=True):
@@ -58,9 +58,9 @@ class GroupPolicy:
     text: str
     policy: AnyPolicy
     can_snapshot: bool
-    belief_bytes: int  # of a session's belief at its beginning
+    belief_bytes: int  # size of a new session's belief
     order_free: bool  # see `is_order_free`
-    n_users: int | None = None  # of a policy that learns across users: a session is a population
+    n_users: int | None = None  # users of a population, for a policy that learns across users
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ class Library:
 
     def __init__(self, store: Store, policies: Mapping[str, str], explore: float = 0.0) -> None:
         self._store = store
-        self._texts = policies  # by group
+        self._texts = policies  # policy texts by group
         self._explore = explore
         self._served: OrderedDict[str, ServedModel] = OrderedDict()
         self._grown: OrderedDict[tuple[str, tuple[str, ...]], ServedModel] = OrderedDict()
@@ -161,7 +161,7 @@ class Library:
             if model_id not in self._summaries:
                 if summary:
                     decoded = msgspec.json.decode(summary, type=ModelSummary)
-                else:  # a model of version 0.1.0 is loaded once, and not kept
+                else:  # a model of version 0.1.0 has no summary: load it once, without caching it
                     decoded = self.check(self.row(model_id)).summary()
                 self._summaries[model_id] = (name, decoded)
         return self._summaries
@@ -202,7 +202,7 @@ class Library:
         if found is None:
             try:
                 model, catalogue = add_average(base.model, named(base), new)
-            except ValueError:  # a model of a kind that cannot take new actions
+            except ValueError:  # this kind of model does not support new actions
                 return base
             policies = self._policies(self.row(model_id), model, catalogue.features)
             space = action_space(model, catalogue, len(new))
@@ -214,7 +214,7 @@ class Library:
         return found
 
     def _lacking(self, base: ServedModel, before: int) -> tuple[str, ...]:
-        if base.space.names is None:  # callers bring the features of each action
+        if base.space.names is None:  # requests send the features of each action
             return ()
         models = tuple(dict.fromkeys(a.model for a in self.activations if a.order < before))
         models_then, new = self._lacked.get(base.id, ((), ()))
@@ -341,7 +341,7 @@ def unpack(row: ModelRow) -> tuple[Any, Catalogue | None]:
 def _bytes_of(tree: Any) -> int:
     size = getattr(tree, "nbytes", None)
     if size is not None:
-        return int(size) + 112  # numpy's own
+        return int(size) + 112  # size of a numpy array object
     return sum(map(_bytes_of, tree)) if isinstance(tree, tuple) else 64
 
 

@@ -26,8 +26,8 @@ class Live(NamedTuple):
     belief: Any
     probabilities: list[float]
     learned: int = 0
-    learned_to: int = -1  # `applies_at` of the last of them
-    played_new: bool = False  # some of these are of actions that the model lacks
+    learned_to: int = -1  # `applies_at` of the last learned reward
+    played_new: bool = False  # some learned rewards are of actions that the model lacks
 
     @property
     def policy(self) -> AnyPolicy:
@@ -58,7 +58,7 @@ class Live(NamedTuple):
 
     def with_row(self, row: SessionRow) -> Live:
         """Return the session with another row and the same belief."""
-        return Live(row, *self[1:])  # quicker than _replace
+        return Live(row, *self[1:])  # faster than _replace
 
     def fits(self, row: SessionRow) -> bool:
         """Return whether this belief, with the rewards that came since, is that of `row`."""
@@ -87,7 +87,7 @@ def first_belief(policy: AnyPolicy, row: SessionRow) -> Any:
     known = {name: value for name, value in user.items() if name in gate.names}
     try:
         return begin(policy, [known])
-    except ValueError:  # a value of another kind than this gate's
+    except ValueError:  # a value has another type than this gate expects
         return policy.init(1)
 
 

@@ -1,4 +1,4 @@
-"""Do what an administrator asks once, however often the request arrives."""
+"""Run an administrator's request once, even if it arrives several times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from latentbandits.serving.stores.protocol import Store
 
 Answer = TypeVar("Answer")
 _LOCK = "once/lock"
-_SLOTS = 4096  # answers that are kept: a later one takes the place of one with the same hash
+_SLOTS = 4096  # answers that are kept: a new one replaces the one with the same hash
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -38,7 +38,7 @@ def once(
         return act()
     digest = hashlib.blake2b(request_id.encode(), digest_size=8).digest()
     slot = f"once/{int.from_bytes(digest, 'big') % _SLOTS}"
-    store.put_note(_LOCK, b"")  # a row lock where the store is shared
+    store.put_note(_LOCK, b"")  # takes a row lock if the store is shared
     note = store.note(slot)
     if note is not None:
         kept = msgspec.msgpack.decode(note, type=_Kept)

@@ -1,4 +1,4 @@
-"""A logged decision, made again: from its id and what the log held before it."""
+"""Recompute a logged decision from its id and the earlier part of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay: the belief of a session is computed from its log, which alone is the truth."""
+"""Replay: compute the belief of a session from its log."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def replay(
         belief = group.policy.init(1)
     for row in rows:
         assert row.reward is not None
-        # A model of another kind may not take every reward of its predecessor's log.
+        # A model of another kind may reject rewards that its predecessor accepted.
         with suppress(ValueError):
             belief = learn(group, model_id, space, belief, row.decision, row.reward.value)
     return belief

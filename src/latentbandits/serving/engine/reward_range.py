@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from latentbandits.models.support import REALS
 
-_NOISES = 5.0  # standard deviations of a reward that are allowed beyond the data, at least
+_NOISES = 5.0  # rewards may exceed the data by at least this many standard deviations
 
 
 class RewardRange(NamedTuple):

@@ -90,7 +90,7 @@ class Rewards:
         taken = self._take(row, report, "reward", who)
         if isinstance(taken, Told):
             key = taken.live.row.key
-            if key in self._claimed:  # a merged session, whose other part waits
+            if key in self._claimed:  # a merged session with pending work under its other name
                 self._settle_all()
                 taken = self._take(row, report, "reward", who)
                 if not isinstance(taken, Told):
@@ -118,14 +118,14 @@ class Rewards:
             self._apply(waiting)
 
     def drop(self) -> None:
-        """Forget those that wait: the transaction that told them was rolled back."""
+        """Discard waiting rewards, because their transaction was rolled back."""
         self._waiting = []
 
     def _take(
         self, row: DecisionRow, report: RewardReport, kind: RewardKind, who: str
     ) -> Rewarded | Told:
         """Check a reward; answer it, unless it is the first of its decision and to be learned."""
-        value = report.value + 0.0  # no negative zero: SQLite does not keep it
+        value = report.value + 0.0  # removes negative zero, which SQLite does not store
         live = self._sessions.get(row.session)  # locks the session in a shared store
         refused = self._settings.out_of_range(value, self._sessions.reward_range(live, row))
         if refused is not None:
@@ -205,7 +205,7 @@ class Rewards:
         told = [one for one, _ in some]
         policy = told[0].live.policy
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # looked for by _keep
+            with np.errstate(over="ignore", invalid="ignore"):  # _keep checks for overflow
                 learned = learn_together(
                     policy,
                     concatenate([one.live.belief for one in told]),
@@ -214,7 +214,7 @@ class Rewards:
                     [one.value for one in told],
                 )
                 states = state_probabilities(policy, learned, len(some))
-        except ValueError as error:  # one of them is not a reward of the model's kind
+        except ValueError as error:  # one reward is invalid for the model
             if len(some) == 1:
                 told[0].answer = Invalid(f"value {told[0].value}: {error}")
             else:
@@ -293,12 +293,12 @@ class Rewards:
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 return learn(live.group, served.id, served.space, belief, row, value)
-        except ValueError as error:  # this kind of reward is not one of the model's
+        except ValueError as error:  # the reward is invalid for the model
             raise Invalid(f"value {value}: {error}") from None
 
 
 def _kind(place: int, told: Told, recalled: Recalled) -> Any:
-    """Rewards of the same kind are learned together; `place` is that of one learned alone."""
+    """Return the key by which rewards are batched; `place` if one must be learned alone."""
     context, eligible = recalled.context, recalled.eligible
     group = told.live.group
     if not group.order_free or group.n_users is not None:

@@ -11,7 +11,7 @@ from latentbandits.models.checks import BoolArray, FloatArray
 
 
 class Stream:
-    """A generator that is set anew for every decision: ten times quicker than making one."""
+    """A generator that is reseeded for every decision, ten times as fast as making a new one."""
 
     def __init__(self) -> None:
         self._bits = np.random.PCG64(0)

@@ -34,8 +34,8 @@ from latentbandits.serving.records import (
 )
 from latentbandits.serving.stores.protocol import Store
 
-SLICE = 64  # rewards that are replayed at most before a request is answered
-_STEP = 8  # rewards that are replayed between two looks at the clock
+SLICE = 64  # most rewards that are replayed before a request is answered
+_STEP = 8  # rewards that are replayed between two checks of the clock
 
 
 class Rebuilding(Exception):  # noqa: N818 - the operation is to be tried again, later
@@ -79,7 +79,7 @@ class Sessions:
         self._salt = salt
         self._cache = Cache(capacity, capacity_bytes)
         self._partial: dict[int, Live] = {}  # sessions whose replay is under way
-        self._short: dict[int, int] = {}  # sessions whose log lacks rewards, at their last order
+        self._short: dict[int, int] = {}  # last order of sessions whose log lacks rewards
 
     def __len__(self) -> int:
         return len(self._cache)
@@ -207,7 +207,7 @@ class Sessions:
             row, model=model, activation=self._library.active.order, probabilities=b""
         )
         self._store.put_session(moved)
-        # The cached row is no longer the store's: a replay may be committed before it is done.
+        # The cached row is stale, and a transaction may commit before the replay is complete.
         self._cache.remove(row.key)
         return moved
 
@@ -226,7 +226,7 @@ class Sessions:
             raise Rebuilding(row.key)
         rows = self._missing(row, start)
         if start.learned + len(rows) != row.rewards and start.learned:
-            start = self._fresh(row)  # another process changed what this belief had learned
+            start = self._fresh(row)  # another process changed rewards that this belief holds
             rows = self._missing(row, start)
         grown = self._grown_for(start, rows)
         if grown is not None:
@@ -317,7 +317,7 @@ class Sessions:
         return self.on(live, self._library.grown(live.row.model))
 
     def rebuild(self, key: int, seconds: float) -> bool:
-        """Go on with the replay of a session for about so long; returns whether it is done."""
+        """Continue the replay of a session for some seconds; return whether it is complete."""
         row = self._row(key)
         current = None if row is None or row.merged_into is not None else self._up_to_date(row)
         if current is None:

@@ -54,7 +54,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
         return {MAIN: max(0.0, 1.0 - sum(sides.values())), **sides}
 
     def check(self) -> None:
-        """ValueError where settings do not go together."""
+        """Raise ValueError if settings are inconsistent."""
         names = [group.name for group in self.side_groups()]
         twice = [name for i, name in enumerate(names) if name in (MAIN, *names[:i])]
         if twice:

@@ -1,4 +1,4 @@
-"""Running totals: what the page and the metrics show, kept with the store's transactions."""
+"""Running totals for the page and the metrics, updated with the store's transactions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-ROUNDS = 50  # rounds of a session that are counted one by one
+ROUNDS = 50  # first rounds of a session, which have totals of their own
 
 
 class RoundTotals(msgspec.Struct, array_like=True):
-    """One round of all sessions of a group; each session is in it once, so its terms are
-    independent.
+    """Totals of one round over all sessions of a group.
+
+    Each session contributes once, so the terms are independent.
     """
 
     decisions: int = 0
-    identified: int = 0  # decisions that had an entropy
+    identified: int = 0  # decisions whose belief had an entropy
     entropy: float = 0.0
     rewards: int = 0
     reward_sum: float = 0.0
@@ -24,7 +25,9 @@ class RoundTotals(msgspec.Struct, array_like=True):
 
 
 class GroupTotals(msgspec.Struct, array_like=True):
-    """Rewards of one session are alike, so the error of their mean is that of clusters:
+    """Totals of all sessions of a group.
+
+    Rewards of one session are correlated, so the standard error of the mean is cluster-robust:
     with S and n the reward sum and count of a session, it needs the sums of S^2, S n and n^2.
     """
 
@@ -141,7 +144,10 @@ class Statistics(msgspec.Struct):
             one.reward_squares += value * value - old * old
 
     def move_share(self, model: str, before: Sequence[float], after: Sequence[float]) -> None:
-        """A session's state probabilities have changed; empty: it was not, or is no longer."""
+        """Update the totals for changed state probabilities of a session.
+
+        `before` is empty for a new session, `after` for one that has ended.
+        """
         n = max(len(before), len(after))
         if n < 2:
             return
@@ -184,7 +190,7 @@ class Changes:
 
 
 def entropy(probabilities: Iterable[float]) -> float:
-    """In bits.
+    """Return the entropy in bits.
 
     >>> entropy([0.5, 0.5])
     1.0

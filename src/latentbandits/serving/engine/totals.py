@@ -25,7 +25,7 @@ def read_totals(store: Store) -> Statistics:
     except (Damaged, msgspec.DecodeError) as error:
         _log.warning("the totals are damaged and computed anew from the log: %s", error)
     if store.shared:
-        return Statistics()  # the other processes have theirs, which the log holds too
+        return Statistics()  # the log also holds the other processes' totals
     reader = store.log_reader()
     try:
         return computed_totals(store, reader)

@@ -53,7 +53,7 @@ class Visitors:
                 "whom the decision is"
             )
         place = f"{VISITORS}{population}/"
-        # The id itself is in the log only; what is kept here is as long for every id.
+        # Only the log holds the id itself; the hash here has a fixed length.
         mine = place + hashlib.blake2b(user.encode(), digest_size=16).hexdigest()
         found = self._store.note(mine)
         if found is not None:

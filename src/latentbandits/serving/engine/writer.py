@@ -1,4 +1,4 @@
-"""One thread that works for everyone: what waits together is committed together."""
+"""One writer thread for all requests: those that wait together are committed together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Operation = Callable[[Engine], Answer]
 _log = logging.getLogger(__name__)
 MAX_BATCH = 256
 _ATTEMPTS = 3
-_SLICE_SECONDS = 0.0005  # of the replay of a long session, between two batches
+_SLICE_SECONDS = 0.0005  # time between two batches for replaying a long session
 _PAUSE_SECONDS = 0.0001
 
 
@@ -60,11 +60,11 @@ class Writer:
     def __init__(self, engine: Engine, capacity: int, patience: float = 10.0) -> None:
         self.engine = engine
         self._patience = patience
-        self._taking = threading.Lock()  # held while jobs are taken from the queue, or given up
-        self._unanswered: dict[int, _Job] = {}  # in the order in which they came
+        self._taking = threading.Lock()  # held while jobs are taken from the queue or abandoned
+        self._unanswered: dict[int, _Job] = {}  # in order of arrival
         self._parked: dict[int, list[_Job]] = {}  # by the session that is being rebuilt
-        self._at_hand: list[_Job] = []  # where there is no thread
-        self.waiting = 0  # only touched by the event loop, like
+        self._at_hand: list[_Job] = []  # used if there is no thread
+        self.waiting = 0  # this and the next are changed by the event loop only
         self.most_waiting = 0
         self._capacity = capacity
         self.store_works = True
@@ -137,7 +137,7 @@ class Writer:
                 job.answer(answer)
 
     def _rebuild_soon(self, key: int, job: _Job) -> None:
-        """Go on with the replay of a long session, a part in each turn of the event loop."""
+        """Continue the replay of a long session, a part in each turn of the event loop."""
         assert self._loop is not None
         if self._rebuild(key):
             self._run_soon(job)
@@ -189,8 +189,8 @@ class Writer:
                 if self._rebuild(key):
                     self._carry_out(jobs)
                 else:
-                    self._parked[key] = jobs  # at the end: sessions take turns
-                    time.sleep(_PAUSE_SECONDS)  # lets the event loop have the interpreter
+                    self._parked[key] = jobs  # at the end, so that sessions take turns
+                    time.sleep(_PAUSE_SECONDS)  # releases the interpreter lock for the event loop
 
     def _gather(self) -> tuple[list[_Job], bool]:
         """Return the jobs that wait, and whether more may come; waits for one if none does."""
@@ -222,7 +222,7 @@ class Writer:
                 self._parked.setdefault(answer.key, []).append(job)
             else:
                 answered.append((job, answer))
-        with suppress(RuntimeError):  # the loop has ended: nobody is left to answer
+        with suppress(RuntimeError):  # the loop has ended, and no request is waiting
             self._loop.call_soon_threadsafe(self._answer, answered)
 
     def _rebuild(self, key: int) -> bool:
@@ -231,7 +231,7 @@ class Writer:
             with self.engine.transaction():
                 return self.engine.sessions.rebuild(key, _SLICE_SECONDS)
         except StoreUnavailable:
-            return True  # they will find out
+            return True  # the retried requests get the error
 
     def _commit(self, batch: list[Operation[Any]]) -> list[Any]:
         """Return an answer or an exception for each, after one commit for all of them."""
@@ -243,7 +243,7 @@ class Writer:
                     answers.append(_attempt(operation, self.engine))
                 self.engine.settle()
             self.store_works = True
-        except Rebuilding as rebuilding:  # nothing was done: the others go on without it
+        except Rebuilding as rebuilding:  # nothing was changed: commit the others
             others = [*batch[:place], *batch[place + 1 :]]
             answers = self._commit(others) if others else []
             return [*answers[:place], rebuilding, *answers[place:]]
@@ -272,13 +272,13 @@ class Writer:
 
     def _answer(self, answered: list[tuple[_Job, Any]]) -> None:
         for job, answer in answered:
-            if self._unanswered.pop(id(job), None) is not None:  # else it was given up
+            if self._unanswered.pop(id(job), None) is not None:  # else it was abandoned
                 self.waiting -= job.work
                 job.answer(answer)
 
 
 def _resolve(future: asyncio.Future[Any], answer: Any) -> None:
-    if future.done():  # nobody waits for it any more
+    if future.done():  # the request was cancelled
         return
     if isinstance(answer, BaseException):
         future.set_exception(answer)

@@ -15,7 +15,7 @@ from latentbandits.serving.settings import is_loopback
 
 RawHeaders: TypeAlias = dict[bytes, bytes]
 JSON = b"application/json"
-_MOST_BODY_BYTES = 32 * 2**20  # of bodies that are being read or answered; decoded, 16 times that
+_MOST_BODY_BYTES = 32 * 2**20  # bodies being read or answered; decoded, up to 16 times as much
 
 
 class NotAdmitted(Exception):  # noqa: N818 - an answer, not a fault
@@ -114,7 +114,7 @@ def identify(service: Service, headers: RawHeaders, scope: str, *, shared: bool 
 
 
 def check_host(service: Service, headers: RawHeaders) -> None:
-    """Without keys, a web page elsewhere must not reach a loopback service by a name of its own."""
+    """Refuse unknown hosts if there are no keys, against DNS rebinding by web pages."""
     allowed = service.settings.allowed_hosts
     if service.keys is not None and not allowed:
         return

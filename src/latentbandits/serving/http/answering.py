@@ -213,7 +213,7 @@ def problem_answer(status: int, problem: Problem, retry_after: float = 1.0) -> A
 def _refusal(refusal: Refused) -> Answered:
     status = next((code for kind, code in STATUSES if isinstance(refusal, kind)), 422)
     message = refusal.message
-    if isinstance(refusal, OutcomeUnknown):  # their own words may hold the database's address
+    if isinstance(refusal, OutcomeUnknown):  # its message may contain the database's address
         message = "the store did not say whether it committed: ask again with the same request id"
     elif isinstance(refusal, StoreUnavailable):
         message = "the store cannot be reached or did not commit: nothing was done; try again"

@@ -62,7 +62,7 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error, Exception: _fault},
     )
-    app.router.redirect_slashes = False  # it would redirect to whatever the Host header says
+    app.router.redirect_slashes = False  # a redirect would use the client's Host header
     return app
 
 
@@ -138,7 +138,7 @@ def _metrics(service: Service) -> View:
         try:
             totals = await service.writer.run(snapshot, urgent=True)
         except Refused:
-            totals = None  # the store is down: say at least that
+            totals = None  # the store is down: export the other metrics
         service.metrics.store_works.set(service.writer.store_works)
         text = service.metrics.exposition(totals)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

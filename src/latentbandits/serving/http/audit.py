@@ -26,7 +26,7 @@ class Audit:
 
     def note(self, key: str, action: str, details: dict[str, Any], status: int) -> None:
         """Write a line to the disk; `key` is the name of the caller's key, never the key."""
-        if "action" in details:  # of the catalogue
+        if "action" in details:  # an action of the catalogue; "action" below is the administrator's
             details = {**details, "id": details["action"]}
         entry = {**details, "time": time.time(), "key": key or None, "action": action}
         line = msgspec.json.encode({**entry, "status": status})

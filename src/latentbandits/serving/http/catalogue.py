@@ -13,7 +13,7 @@ _FAVOURED = 3
 
 
 def catalogue(engine: Engine) -> CatalogueView:
-    """Ordered by how much the expected reward differs between states, weighed by their prior."""
+    """Return the actions, sorted by the variance of the expected reward between states."""
     served = engine.library.served(engine.library.active.model)
     prior = np.exp(served.model.log_state_prior[0])
     called = [state_name(engine.settings.state_names, s) for s in range(len(prior))]

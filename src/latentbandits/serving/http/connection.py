@@ -25,10 +25,10 @@ from latentbandits.serving.settings import Settings
 _MAX_HEADER_BYTES = 32 * 1024
 _MAX_HEADERS = 100
 _MAX_PIPELINED = 64
-_MAX_HELD = 64 * 2**20  # bytes of all connections' bodies that no one has read yet
+_MAX_HELD = 64 * 2**20  # unread bytes of the bodies of all connections
 _SEND_BUFFER = 128 * 1024
 _IDLE_SECONDS = 75.0
-_LINGER_SECONDS = 5.0  # for a client to read its answer while it still sends
+_LINGER_SECONDS = 5.0  # time for a client that still sends to read its answer
 _FOREVER = float("inf")
 
 
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
 
     settings: Settings
     held: Held
-    direct: Mapping[tuple[str, str], Responder]  # what answers without the app's routing
+    direct: Mapping[tuple[str, str], Responder]  # handlers that bypass the app's routing
 
     def __init__(
         self,
@@ -72,19 +72,19 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None  # the one that is being answered
         self._arriving: Exchange | None = None  # the one whose body is being read
         self._queue: deque[Exchange] = deque()  # pipelined ones
-        self._new = False  # whether the exchange has yet to be started
+        self._new = False  # whether the exchange has not been started yet
         self._common: tuple[object, bytes] = (None, b"")
-        self._holding = 0  # bytes of bodies
-        self._head_bytes = 0  # of the request that is arriving: before its body,
-        self._body_bytes = 0  # and after, with all framing and trailers
+        self._holding = 0  # bytes of bodies in memory
+        self._head_bytes = 0  # bytes of the arriving request before its body
+        self._body_bytes = 0  # bytes of its body, with framing and trailers
         self._in_headers = True
         self._discarding = False
-        self._ended = False  # the client sends no more
+        self._ended = False  # the client has closed its side
         self._reading_paused = False
         self._drained: asyncio.Future[None] | None = None
-        self._read_by = _FOREVER  # when the client must have sent what is missing
+        self._read_by = _FOREVER  # deadline for the client to send the rest of its request
         self._idle_by = _FOREVER
-        self._write_by = _FOREVER  # when it must have read what was sent
+        self._write_by = _FOREVER  # deadline for the client to read its answer
 
     def _new_parser(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self._server.connections.add(self)  # type: ignore[arg-type]
         sent = transport.get_extra_info("socket")
-        if sent is not None:  # the kernel keeps for a client what it does not read: bound that too
+        if sent is not None:  # bound what the kernel buffers for a client that does not read
             sent.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self._peer = tuple(peer[:2]) if isinstance(peer, tuple) else None
@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
         self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Go on writing: the client has read enough."""
+        """Continue writing: the client has read enough."""
         self._write_by = _FOREVER
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         self.data_received(b"\r\n".join([*lines, b"", rest]))
 
     def _most_body(self) -> int:
-        """Twice the largest body leaves room for chunk sizes and a few trailers."""
+        """Return the largest size of a body with its chunk sizes and trailers."""
         return 2 * self.settings.max_body + _MAX_HEADER_BYTES
 
     def _too_many_headers(self) -> None:
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
         """Check the head of a request and make its exchange."""
         if self._discarding or self._transport.is_closing():
             return
-        if self._head_bytes > _MAX_HEADER_BYTES:  # of one read: how many are headers?
+        if self._head_bytes > _MAX_HEADER_BYTES:  # this may include other bytes of the same read
             size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
             if size > _MAX_HEADER_BYTES:
                 self._too_many_headers()
@@ -292,7 +292,7 @@ class Connection(asyncio.Protocol):
             self._arriving.take(body)
 
     def on_message_complete(self) -> None:
-        """Tell the exchange that its request is there whole."""
+        """Tell the exchange that its request has arrived completely."""
         if self._discarding or self._in_headers:  # an upgrade: see _ignore_upgrade
             return
         arrived, self._arriving = self._arriving, None
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
         if arrived is not None:
             arrived.complete()
 
-    # what an exchange asks for
+    # methods for exchanges
 
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]:
@@ -351,7 +351,7 @@ class Connection(asyncio.Protocol):
             await asyncio.shield(self._drained)
 
     def answered(self, exchange: Exchange) -> None:
-        """Go on with the next request, if the client may send one."""
+        """Continue with the next request, if the client may send one."""
         self._server.total_requests += 1
         self._server.tasks.discard(exchange)
         self._exchange = None
@@ -390,7 +390,7 @@ class Connection(asyncio.Protocol):
         self._server.tasks.add(task)
         task.add_done_callback(self._server.tasks.discard)
 
-    # how it ends
+    # closing
 
     def refuse(self, status: int, code: str, message: str) -> None:
         """Answer without the app, and close."""
@@ -401,7 +401,7 @@ class Connection(asyncio.Protocol):
                 exchange.disconnect()
         self._queue.clear()
         if self._exchange is not None and self._exchange.started:
-            self.close()  # in the middle of another answer
+            self.close()  # an answer is already partly sent
             return
         self.write(simple_answer(status, code, message))
         self._linger()
@@ -421,7 +421,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def shutdown(self) -> None:
-        """The server ends: finish what is being answered."""
+        """End the connection after the answer in progress, because the server ends."""
         if self._exchange is None:
             self.close()
         else:

@@ -52,11 +52,11 @@ class Endpoint(NamedTuple):
     handle: Callable[[Call], Awaitable[Any]]
     body: Any = None
     status: int = 200
-    many: bool = False  # whether a list may be sent, to be answered by a list, with 200
+    many: bool = False  # whether the body may be a list; the answer is then a list with status 200
     errors: tuple[int, ...] = ()
     parameters: tuple[Parameter, ...] = ()
-    shared: bool = False  # whether it concerns all sessions: not for keys limited to some
-    operation: Callable[[Call], Operation[Any]] | None = None  # of `handle`, where it is only one
+    shared: bool = False  # whether it concerns all sessions: refused for keys limited to some
+    operation: Callable[[Call], Operation[Any]] | None = None  # the operation of `handle`, if one
 
 
 _SESSION = Parameter("session", "path", {"type": "string", "minLength": 1}, "the id of a session")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _BODYLESS = (204, 304)
-_READ_AHEAD = 64 * 1024  # bytes of a body that are kept before the app asks for them
+_READ_AHEAD = 64 * 1024  # bytes of a body that are buffered before the app reads them
 STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %s\r\n" % (status.value, status.phrase.encode())
     for status in HTTPStatus
@@ -47,7 +47,7 @@ class Head(NamedTuple):
     path: str  # decoded
     raw_path: bytes
     query: bytes
-    version: str  # of HTTP
+    version: str  # HTTP version
     headers: list[tuple[bytes, bytes]]
 
 
@@ -86,19 +86,19 @@ class Exchange:
         self._connection = connection
         self.head = head
         self.keep_alive = keep_alive
-        self.arrived = False  # the whole request
-        self.started = False  # its answer
+        self.arrived = False  # whether the whole request has arrived
+        self.started = False  # whether the answer was started
         self.finished = False
         self.disconnected = False
         self._wants_continue = wants_continue
         self._awaited: asyncio.Future[None] | None = None
         self._body: list[bytes] = []
-        self._delivered = False  # the whole body, to the app
+        self._delivered = False  # whether the app has the whole body
         self._prepared = b""  # the head of the answer, not yet sent
         self._chunked = False
         self._remaining = 0
 
-    # what the connection tells
+    # methods for the connection
 
     def take(self, part: bytes) -> None:
         """Keep a part of the body until the app asks for it."""
@@ -134,7 +134,7 @@ class Exchange:
             self._connection.hold(-sum(map(len, self._body)))
             self._body.clear()
 
-    # what answers it
+    # methods for the app
 
     def start(self, responder: Responder, headers: dict[bytes, bytes]) -> None:
         """Have a request answered whose body is there whole, without a task of its own."""
@@ -260,7 +260,7 @@ class Exchange:
             elif name.lower() == b"connection" and value.lower() == b"close":
                 self.keep_alive = False
         self.started = True
-        if not self.arrived:  # the rest of the request is not read, so nothing can follow it
+        if not self.arrived:  # the rest is not read, so the connection cannot be reused
             self.keep_alive = False
         if not self.keep_alive:
             parts.append(b"connection: close\r\n")
@@ -272,7 +272,7 @@ class Exchange:
         self._prepared = b"".join(parts)
 
     def end(self) -> None:
-        """The answer has left."""
+        """Mark the answer as sent."""
         self.finished = True
         self._drop_body()
         self._wake()

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 One = TypeVar("One")
 _MOST_PAGES = 10
-_TUNING_SHARE = 0.8  # of a request's time that the tuning of a new model may take
-_SEPARATOR = "\x1f"  # between a key's sessions and its own ids: no id has one
+_TUNING_SHARE = 0.8  # share of a request's time for tuning a new model
+_SEPARATOR = "\x1f"  # between a key's session prefix and ids; no id contains it
 _log = logging.getLogger("latentbandits")
 _check_id = partial(msgspec.convert, type=Id)
 
@@ -189,7 +189,7 @@ async def delete_session(call: Call) -> Forgotten:
 
     def forget(engine: Engine) -> Forgotten:
         digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
-        asked = f"forget the session of the hash {digest}"  # the name itself is to be forgotten
+        asked = f"forget the session of the hash {digest}"  # the name itself must not be kept
         return once(
             engine.store,
             request_id,
@@ -279,7 +279,7 @@ async def activate(call: Call) -> Models:
         folder = _below(service.models_folder, body.path)
         try:
             row = await service.in_thread(read_artefact, folder)
-        except Invalid as invalid:  # say which model, not where this machine keeps it
+        except Invalid as invalid:  # name the model, not its path on this machine
             raise Invalid(invalid.message.replace(str(folder), body.path)) from None
 
     tuned = None
@@ -321,7 +321,7 @@ async def read_log(call: Call) -> Log:
     limit = call.given.get("limit", "100")
     if re.fullmatch("[1-9][0-9]{0,3}", limit) is None or int(limit) > MAX_PAGE:
         raise Invalid(f"limit must be a whole number from 1 to {MAX_PAGE}; got {limit[:20]!r}")
-    for _ in range(_MOST_PAGES):  # a key limited to some sessions passes over those of others
+    for _ in range(_MOST_PAGES):  # pages may hold no session that a limited key may read
         page = await call.service.read_log(since, int(limit))
         own = Log(
             [entry for entry in page.decisions if call.caller.owns(entry.session)],

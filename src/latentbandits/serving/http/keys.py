@@ -19,7 +19,7 @@ from latentbandits.replacing import replace_file
 
 Scope = Literal["decide", "reward", "read", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)
-_BURST_SECONDS = 2.0  # of its rate that a key may use at once
+_BURST_SECONDS = 2.0  # a key may use its rate of this many seconds at once
 _log = logging.getLogger(__name__)
 
 
@@ -70,7 +70,7 @@ class Caller:
         return session.startswith(self.sessions)
 
     def wait(self) -> float:
-        """Seconds until this key may ask again; 0: now."""
+        """Return the seconds until this key may send another request; 0: now."""
         if self._rate is None:
             return 0.0
         now = self._clock()
@@ -83,7 +83,7 @@ class Caller:
         self._tokens -= work
 
     def inherit(self, earlier: Caller) -> None:
-        """Go on with what the same key had used before its file was read again."""
+        """Continue the use count that the same key had before its file was read again."""
         self._tokens = min(self._most(), earlier._tokens)
         self._updated = earlier._updated
 
@@ -96,14 +96,14 @@ class Keys:
     """The callers by the hash of their key; read again when the file has changed."""
 
     def __init__(self, path: str) -> None:
-        """ValueError says what is wrong with the file."""
+        """Read the file; ValueError if it is invalid."""
         self._path = Path(path)
         self._stamp = _stamp(self._path)
         self._callers: dict[str, Caller] = {}
         self._take(_read(self._path))
 
     def caller(self, presented: str) -> Caller | None:
-        """None for a key that is not one of ours."""
+        """Return the caller of a key; None if the key is unknown."""
         return self._callers.get(digest(presented))
 
     def reload(self, *, force: bool = False) -> bool:

@@ -20,7 +20,7 @@ from latentbandits.serving.engine.values import (
 from latentbandits.serving.log_entries import Event, LogEntry, RewardEntry
 from latentbandits.serving.records import ActivationMode, SwapMode
 
-__all__ = [  # the answers that are the engine's own values
+__all__ = [  # answers that are values of the engine
     "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry", "Rewarded", "Second",
 ]  # fmt: skip
 
@@ -29,7 +29,7 @@ MAX_ACTIONS = 1_000
 MAX_PAGE = 1_000  # events or decisions
 MAX_FEATURES = 1_000
 MAX_ATTRIBUTES = 100
-LARGEST = 1e9  # of a reward or a feature: far beyond any use, far below any overflow
+LARGEST = 1e9  # bound of a reward or feature, far below overflow
 
 Id = Annotated[
     str,

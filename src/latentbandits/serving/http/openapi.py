@@ -92,7 +92,7 @@ def _operation(endpoint: Endpoint, answer: Any, body: Any, error: Any) -> dict[s
 
 
 def _successes(endpoint: Endpoint, answer: Any, error: Any) -> dict[str, Any]:
-    """To one request one answer; to a list a list of answers and refusals."""
+    """Return the schemas of success: an answer, or for lists also a list of answers."""
     if not endpoint.many:
         return {str(endpoint.status): _answer(endpoint.status, answer)}
     many = {"type": "array", "items": {"anyOf": [answer, error]}}

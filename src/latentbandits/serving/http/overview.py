@@ -33,7 +33,7 @@ _ALPHA = 0.05
 
 
 def overview(engine: Engine) -> Overview:
-    """Totals, rates and what is active; called inside a transaction."""
+    """Return totals, rates and the active model; called inside a transaction."""
     totals = statistics(engine)
     groups = [group_view(engine, group, totals) for group in shown_groups(engine, totals)]
     compared = differences(totals, [view.group for view in groups])
@@ -140,7 +140,7 @@ def states(engine: Engine, totals: Statistics) -> list[StateView]:
     shares = totals.shares.get(served.id, [0.0] * served.model.n_states)
     total = sum(shares)
     prior = np.exp(served.model.log_state_prior[0])
-    if len(prior) == 1:  # policies keep no belief about a single state, but every session is in it
+    if len(prior) == 1:  # policies keep no belief about a single state; its share is 1
         return [StateView(0, state_name(engine.settings.state_names, 0), 1.0, 1.0)]
     return [
         StateView(

@@ -22,15 +22,15 @@ from latentbandits.serving.http.app import Background, create_app
 from latentbandits.serving.http.connection import Connection, Held
 from latentbandits.serving.http.service import Service
 
-_SWITCH_SECONDS = 0.001  # how long one thread may keep the other from the interpreter
-_GRACE_SECONDS = 5  # for answers under way, once the drain is over
+_SWITCH_SECONDS = 0.001  # switch interval between the two threads
+_GRACE_SECONDS = 5  # for unfinished answers after the drain
 _LATEST_SECONDS = 9
-_COLLECT = (20_000, 50, 100)  # objects made until the collector looks for cycles: there are few
+_COLLECT = (20_000, 50, 100)  # thresholds of the garbage collector; cycles are rare
 _log = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
-    """SIGTERM turns readiness off, lets `drain` seconds pass for proxies to notice, then ends."""
+    """A server that on SIGTERM reports not ready, waits `drain` seconds for proxies, then ends."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -44,7 +44,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: close the connections whose client is too slow."""
+        """Close the connections whose client is too slow; called ten times a second."""
         now = time.monotonic()
         for connection in list(self.server_state.connections):
             connection.overdue(now)  # type: ignore[union-attr]
@@ -79,7 +79,7 @@ def _leave() -> None:
 def serve(service: Service, beside: Background | None = None) -> None:
     """Run until a signal ends it; `beside` runs along with it."""
     sys.setswitchinterval(_SWITCH_SECONDS)
-    gc.freeze()  # what has been loaded stays: collections need not look at it
+    gc.freeze()  # loaded modules stay: exclude them from garbage collection
     gc.set_threshold(*_COLLECT)
     settings = service.settings
     members = {"settings": settings, "held": Held(), "direct": direct_handlers(service)}
@@ -92,11 +92,11 @@ def serve(service: Service, beside: Background | None = None) -> None:
         ws="none",
         log_level=settings.log_level,
         access_log=False,
-        proxy_headers=False,  # nothing here depends on who the client is
+        proxy_headers=False,  # nothing depends on the client's address
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         backlog=2048,
     )
-    # The arrays of a decision are small: threads of BLAS would cost more than they save.
+    # The arrays of a decision are small: BLAS threads would slow it down.
     with threadpool_limits(1, user_api="blas"):
         Server(config, service).run()

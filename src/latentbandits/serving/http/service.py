@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 30.0
 _SWEEP_ROWS = 500
-_MOST_LOG_BYTES = 8 * 2**20  # of a page of the log, about
+_MOST_LOG_BYTES = 8 * 2**20  # approximate largest size of a page of the log
 _WATCH_SECONDS = 0.25
 _PROBE_SECONDS = 1.0
 _MOST_READERS = 4
@@ -45,7 +45,7 @@ class Service:
         self.writer = Writer(engine, settings.max_waiting, settings.request_timeout)
         self.models_folder = None if settings.models is None else Path(settings.models)
         self.draining = self._stopped = False
-        self.body_bytes = 0  # of the requests that are being read or answered
+        self.body_bytes = 0  # bytes of the bodies being read or answered
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: LogReader | None = None
         self._reading = threading.Lock()
@@ -144,7 +144,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
     async def _watch(self) -> None:
-        """Several times a second: give up what the store does not answer, look at the keys."""
+        """Give up overdue requests and reload changed keys, several times a second."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             self.writer.give_up()

@@ -12,7 +12,7 @@ import msgspec
 from latentbandits.serving.errors import Damaged
 
 _encode = msgspec.msgpack.Encoder().encode
-_NONE = -1  # of rows that were written without a checksum; no CRC is negative
+_NONE = -1  # marks rows that were written without a checksum; no CRC is negative
 
 
 class _Switch:
@@ -41,7 +41,7 @@ def _sum(table: str, values: Sequence[Any]) -> int:
     return zlib.crc32(_encode(_counted(table, values)), _seed(table))
 
 
-_COLUMNS = {"sessions": 17}  # of version 3, of tables that have got more since
+_COLUMNS = {"sessions": 17}  # number of columns in version 3, for tables with columns added later
 
 
 def _counted(table: str, values: Sequence[Any]) -> Sequence[Any]:

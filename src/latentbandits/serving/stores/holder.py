@@ -1,4 +1,4 @@
-"""At most one process on a store file: a lock that ends with its holder, and says who that is."""
+"""A lock that allows one process per store file, ends with it, and names it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FileHolder:
     """Holds `path` until `release` or the end of the process, however it ends."""
 
     def __init__(self, path: Path, guarded: str) -> None:
-        # Held for reading only, so that the lock does not keep a file system from being remounted.
+        # Opened read-only, so that the lock does not prevent remounting the file system.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The position of the last commit, in a file beside the database: it tells of a lost WAL."""
+"""The position of the last commit, in a file next to the database, to detect a lost WAL."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Mark:
     def write(self, position: int) -> None:
         """Write the position of the last commit."""
         data = position.to_bytes(8, "little")
-        with suppress(OSError):  # the commit is done: a mark that lags is better than an error
+        with suppress(OSError):  # the commit has succeeded: a stale mark is better than an error
             os.pwrite(self._descriptor, data + zlib.crc32(data).to_bytes(4, "little"), 0)
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ _BLOCK = 1_000
 
 
 class MemoryStore:
-    """Dictionaries, and a list of how to undo what the transaction under way has changed."""
+    """Dictionaries, and a list of undo operations of the current transaction."""
 
     durable = False
     shared = False

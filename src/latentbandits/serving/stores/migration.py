@@ -52,7 +52,7 @@ def upgrade(run: Run, stream: Sequence[str]) -> int:
         last = max(last, order)
     for name, value in list(run("SELECT name, value FROM old_notes", ())):
         run("INSERT INTO notes VALUES (?, ?, ?)", (name, value, checksum("notes", (name, value))))
-    # The orders of 0.1.0 are the order in which a reader of its log saw them.
+    # In 0.1.0, readers of the log received events sorted by order.
     run(
         f"""INSERT INTO stream (kind, id)
         SELECT kind, id FROM (SELECT {DECISION} AS kind, id FROM decisions

@@ -32,10 +32,10 @@ from latentbandits.serving.stores.sql import (
 Value = TypeVar("Value")
 _log = logging.getLogger(__name__)
 N_NODES = 256
-_LOCK_CLASS = 0x6C62  # of the advisory locks: one for each node, one for each of these
+_LOCK_CLASS = 0x6C62  # class of the advisory locks: one per node, and the two below
 _SCHEMA_LOCK, _STREAM_LOCK = -1, -2
 _CONNECT_SECONDS = 3
-_STATEMENT_SECONDS = 4.0  # also where the server hangs and says nothing
+_STATEMENT_SECONDS = 4.0  # timeout, also if the server does not respond
 _MIGRATION_SECONDS = 3600.0
 _BLOCK = 64  # orders that are reserved at a time
 _STREAM = (
@@ -218,7 +218,7 @@ class PostgresqlLog:
 
     def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
         taken: list[LoggedEvent] = []
-        while len(taken) < limit:  # rows arrive a few at a time: they may be large
+        while len(taken) < limit:  # fetch a few rows at a time, because they may be large
             step = min(limit - len(taken), 50)
             rows = self._rows(SELECT_EVENTS, (since, step))
             events = page((logged(values) for values in rows), max_bytes)
@@ -270,7 +270,7 @@ class PostgresqlTables:
 @contextmanager
 def postgresql_tables(url: str) -> Iterator[PostgresqlTables]:
     """Give a view of all tables; it ends with the block."""
-    PostgresqlLog(url).close()  # refuses what is no store, or an old one
+    PostgresqlLog(url).close()  # raises if this is not a store or an old version
     connection = connect(url)
     connection.seconds = _MIGRATION_SECONDS
     try:
@@ -325,7 +325,7 @@ def check_version(connection: psycopg.Connection[Row]) -> int:
 
 
 def _migrate(connection: DeadlineConnection) -> None:
-    """One process at a time brings the tables up to date."""
+    """Migrate the tables to the current schema, one process at a time."""
     if check_version(connection) == SCHEMA_VERSION:
         return
 

@@ -59,7 +59,7 @@ class Store(Protocol):
 
     @property
     def durable(self) -> bool:
-        """Whether what was committed outlives the process."""
+        """Whether committed data survive the end of the process."""
 
     @property
     def shared(self) -> bool:
@@ -89,7 +89,7 @@ class Store(Protocol):
         """Return a reader of the log, on a connection of its own."""
 
     def reserve(self, floor: int) -> range:
-        """Return orders that nobody else gets, above `floor` and all that were reserved before.
+        """Reserve orders that are unique, above `floor` and above all earlier ones.
 
         A rollback may give them back: then they are to be forgotten.
         """

@@ -39,8 +39,8 @@ VERSION_2: Sequence[Sequence[str]] = (  # the statements of latentbandits 0.1.0,
     ),
 )
 
-# Version 3: orders from a sequence, times beside them, rewards as events of their own, a stream
-# in the order of commits, snapshots of beliefs, an audit log, and a checksum in every row.
+# Version 3 has orders from a sequence, separate times, rewards as separate events, a stream in the
+# order of commits, snapshots of beliefs, an audit log, and a checksum in every row.
 TABLES = (
     """CREATE TABLE sessions (
         key BIGINT PRIMARY KEY, name TEXT NOT NULL, group_name TEXT NOT NULL, model TEXT NOT NULL,

@@ -123,7 +123,7 @@ def _sizes(sessions: str) -> str:
 _APPLIED_ONE, _APPLIED_TREE = _applied("= ?"), _TREE + _applied("IN (SELECT key FROM tree)")
 _HISTORY_ONE, _HISTORY_TREE = _history("= ?"), _TREE + _history("IN (SELECT key FROM tree)")
 _SIZES_ONE, _SIZES_TREE = _sizes("= ?"), _TREE + _sizes("IN (SELECT key FROM tree)")
-_HISTORY_BYTES = 16 * 2**20  # of the features and actions of the decisions that are read
+_HISTORY_BYTES = 16 * 2**20  # largest size of the features and actions of a history
 
 
 def _rewarded(values: Row) -> RewardedDecision:
@@ -170,7 +170,7 @@ def page(events: Iterator[LoggedEvent], max_bytes: int) -> list[LoggedEvent]:
 class SqlQueries(ABC):
     """The statements; subclasses give a connection, by `_run`."""
 
-    lock_rows = ""  # appended to the SELECT of a session that may be changed next
+    lock_rows = ""  # appended to the SELECT of a session, to lock its row for an update
 
     def __init__(self) -> None:
         self._events: list[tuple[int, int]] = []  # (kind, id) of this transaction, in order

@@ -36,10 +36,10 @@ from latentbandits.serving.stores.sql import (
 
 Synchronous = Literal["FULL", "NORMAL"]
 APPLICATION_ID = 0x6C62616E  # "lban"
-_BUSY_MS = 2_000  # only a reader's checkpoint can be in the way
+_BUSY_MS = 2_000  # only a reader's checkpoint can hold the lock
 _TOTALS = "statistics/"  # notes that can be computed from the log
 _RECENT = 2_000  # decisions that are kept in memory
-_RECENT_BYTES = 4_000  # of the features of such a decision
+_RECENT_BYTES = 4_000  # largest features of a decision that is kept in memory
 _BLOCK = 1_000  # orders that are reserved at a time
 _STREAM = (
     "CREATE TABLE stream (position INTEGER PRIMARY KEY AUTOINCREMENT, kind SMALLINT NOT NULL, "
@@ -103,12 +103,12 @@ class SqliteStore(SqlStore):
         connection.execute(f"PRAGMA wal_autocheckpoint = {self._checkpoint_pages}")
         connection.execute("PRAGMA secure_delete = ON")  # a deleted session leaves no bytes behind
         connection.execute("PRAGMA cache_size = -16384")
-        connection.execute("PRAGMA temp_store = MEMORY")  # nothing depends on TMPDIR
+        connection.execute("PRAGMA temp_store = MEMORY")  # independent of TMPDIR
         self._mark = Mark(Path(f"{self._path}.mark"))
         return connection
 
     def _migrate(self, connection: apsw.Connection) -> apsw.Connection:
-        """Bring the tables up to date; returns the connection to go on with."""
+        """Migrate the tables to the current schema; return the connection to use."""
         application, version = read_version(connection)
         empty = version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
         if not empty:
@@ -157,7 +157,7 @@ class SqliteStore(SqlStore):
         except apsw.Error as error:
             if not is_damage(error):
                 raise
-            page_checksums.verify(connection, on=False)  # the rows have checksums of their own
+            page_checksums.verify(connection, on=False)  # each row also has a checksum
             rows = list(connection.execute(read))
             damaged = True
         else:
@@ -258,8 +258,8 @@ class SqliteStore(SqlStore):
         except (apsw.Error, OSError) as error:
             raise self._failed(error) from error
 
-    # Most rewards come soon after their decision, which need not be read then: no other process
-    # writes to this file.
+    # Recent decisions are cached, because most rewards come soon after their decision. The cache
+    # is valid because no other process writes to this file.
 
     def add_decision(self, row: DecisionRow) -> None:
         super().add_decision(row)

@@ -19,7 +19,7 @@ _PAGE = 500
 
 
 class Tables(Protocol):
-    """A consistent view of a store's tables, beside whoever writes them."""
+    """A consistent view of a store's tables, while other processes write."""
 
     @property
     def place(self) -> str:
@@ -29,7 +29,7 @@ class Tables(Protocol):
         """Run one SELECT with ? for its values."""
 
     def file_problems(self) -> Iterator[str]:
-        """Yield what is wrong with the file itself, beside its rows."""
+        """Yield problems of the file itself, besides those of its rows."""
 
 
 def pages(tables: Tables, columns: str, table: str, key: str) -> Iterator[Row]:
@@ -97,7 +97,7 @@ def sqlite_tables(path: str) -> Iterator[SqliteTables]:
 
 
 def check_current(path: str, application: int, version: int) -> None:
-    """StoreError unless the store has the present schema."""
+    """Raise StoreError unless the store has the current schema."""
     check_version(path, application, version)
     if version < SCHEMA_VERSION:
         raise StoreError(
