@@ -295,7 +295,8 @@ def test_side_information_is_the_same_out_of_core(tmp_path, which, n_users):
         assert ours.report["user_features"]["users_whose_attributes_change"] > 0
 
 
-@pytest.mark.parametrize("kind", ["arms", pytest.param("features", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["arms", "features"])
 def test_a_large_log_is_chosen_on_a_sample_and_learned_from_all(tmp_path, monkeypatch, kind):
     """With 10,000,000 rewards made 3,000: choices, bootstrap and replay see a sample of users."""
     monkeypatch.setattr(fitting, "LARGE", 3_000)

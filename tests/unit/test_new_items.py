@@ -36,6 +36,7 @@ def test_uninformative_attributes_cost_nothing():
     assert lead.mean() > -lead.std(ddof=1) / np.sqrt(len(lead))
 
 
+@pytest.mark.slow
 def test_the_experiment_states_its_claims():
     options = argparse.Namespace(seeds=1, users=150, seed=0)
     report = SideExperiment().run(options, None, Silent())
