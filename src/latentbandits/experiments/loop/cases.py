@@ -123,7 +123,7 @@ def _movielens(arguments: argparse.Namespace) -> Case:
         users=users,
         reference=GaussianArms(means, known.noise, 0.0, known.state_prior),
         reference_name="mTS, model of all users",
-        sessions=3000,
+        sessions=800,
         first_users=20,
         broken_sessions=1_500,
         better_sessions=20_000,

@@ -99,9 +99,8 @@ class MovieLensUsers:
         return rng.integers(len(self.ratings), size=n)
 
     def visitors(self, rng: np.random.Generator) -> Iterator[int]:
-        """Yield every user once, then every user again, for ever: users come back."""
-        while True:
-            yield from map(int, rng.permutation(len(self.ratings)))
+        """Yield each user once, so that no user is both learned from and judged on."""
+        yield from map(int, rng.permutation(len(self.ratings)))
 
     def offers(self, users: IntArray, seen: BoolArray, rng: np.random.Generator) -> BoolArray:
         keys = rng.random(seen.shape)
