@@ -59,13 +59,18 @@ def measure(name: str, arguments: argparse.Namespace, progress: Progress) -> Rep
             tries=arguments.tries,
             http_tries=arguments.http_tries,
             seed=arguments.seed,
-            runs={one.case.name: [asdict(run) for run in one.runs] for one in found},
+            runs={one.case.name: [_record(run) for run in one.runs] for one in found},
         ),
         seconds=time.perf_counter() - started,
         policies=[row for one in found for row in _rows(one)],
         claims=[claim for one in found for claim in _claims(one, arguments)],
         tables=[_table(one) for one in found],
     ).drawn_by(draw)
+
+
+def _record(run: Run) -> dict[str, Any]:
+    """Return a run's record without the paths of models, whose folder is removed afterwards."""
+    return {key: value for key, value in asdict(run).items() if not key.endswith("_path")}
 
 
 def _measured(case: Case, arguments: argparse.Namespace, progress: Progress) -> Measured:
