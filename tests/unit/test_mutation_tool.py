@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tools.mutation.__main__ import Results, equivalents
 from tools.mutation.covering import test_files as covered_files
-from tools.mutation.mutants import mutants
+from tools.mutation.mutants import key, mutants
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,6 +16,7 @@ def test_every_equivalent_mutant_is_one_of_the_source():
     paths = {name.partition("::")[0] for name in reasons}
     found = {mutant.name for path in paths for mutant in mutants(str(ROOT / path))}
     here = {name.replace(f"{ROOT}/", "") for name in found}
+    assert len(here) == sum(len(mutants(str(ROOT / path))) for path in paths)  # one mutant a name
     assert [name for name in reasons if name not in here] == []
     assert all(reasons.values())
 
@@ -35,3 +36,25 @@ def test_an_interrupted_run_knows_its_outcomes(tmp_path):
     assert again.find(second, ["tests/a.py::test"]) is None
     assert again.passed(second) == ["tests/a.py::test 1"]
     assert again.outcome(third) is None
+
+
+def test_a_line_that_a_killed_process_left_half_written_is_dropped(tmp_path):
+    first, second = mutants(str(ROOT / "src/latentbandits/policies/ucb.py"))[:2]
+    path = tmp_path / "results.jsonl"
+    Results(path).add(first, "killed", "tests/a.py::test", [])
+    with path.open("a") as file:
+        file.write('{"key": "abc", "outc')
+    again = Results(path)
+    again.add(second, "survived", "", [])
+    assert [Results(path).outcome(mutant) for mutant in (first, second)] == ["killed", "survived"]
+
+
+def test_an_outcome_is_kept_until_the_code_of_the_module_changes(tmp_path):
+    texts = {"first": '"""One."""\nx = 1 + 2\n', "docstring": '"""Two."""\nx = 1 + 2  # sum\n',
+             "code": '"""One."""\nx = 1 + 3\n'}  # fmt: skip
+    keys = {}
+    for name, text in texts.items():
+        path = tmp_path / "module.py"
+        path.write_text(text)
+        keys[name] = key(mutants(str(path))[0])
+    assert keys["first"] == keys["docstring"] != keys["code"]

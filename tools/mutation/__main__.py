@@ -29,6 +29,8 @@ from tools.mutation.mutants import Mutant, key, mutants
 from tools.mutation.run import WarmTests, chosen, cold
 
 Run = Callable[[Mutant, list[str], dict[str, float]], tuple[str, str]]
+LEAST = 0.9
+"""The command fails below this score."""
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 
 
@@ -54,9 +56,12 @@ class Results:
         self._path = path
         self._known: dict[str, dict[str, Any]] = {}
         if path.exists():
-            for line in path.read_text().splitlines():
+            *lines, unfinished = path.read_text().split("\n")
+            for line in lines:
                 entry = json.loads(line)
                 self._known[entry["key"]] = entry
+            if unfinished:  # the process ended while it wrote this line
+                path.write_text("".join(line + "\n" for line in lines))
 
     def find(self, mutant: Mutant, tests: list[str]) -> str | None:
         """Return the outcome of a mutant that one of these tests noticed; None if none did."""
@@ -110,12 +115,15 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9, help="stop then; run again to go on")
     parser.add_argument("--out", type=Path, default=Path("out/mutation"))
     arguments = parser.parse_args()
+    started = time.monotonic()
+    say("recording which test runs which line: some minutes, unless a record is kept")
     record(arguments.out / "coverage")
+    say(f"recorded after {(time.monotonic() - started) / 60:.1f} min")
     coverage = Coverage(arguments.out / "coverage")
     results = Results(arguments.out / "results.jsonl")
     reasons = equivalents()
     wanted = sample(arguments.mutants, arguments.seed)
-    started = time.monotonic()
+    say(f"{len(coverage.seconds)} tests meet them; a mutant meets at most {arguments.budget:g} s")
     outcomes = {mutant: "equivalent" for mutant in wanted if mutant.name in reasons}
     warm_ones: dict[Mutant, list[str]] = {}
     cold_ones: dict[Mutant, list[str]] = {}
@@ -134,7 +142,7 @@ def main() -> int:
         else:
             outcomes[mutant] = "survived" if passed else "uncovered"
 
-    def run(mutants: dict[Mutant, list[str]], outcome: Run) -> None:
+    def run(kind: str, mutants: dict[Mutant, list[str]], outcome: Run) -> None:
         began = time.monotonic()
         for number, (mutant, tests) in enumerate(mutants.items(), 1):
             if time.monotonic() - began > 60 * arguments.minutes:
@@ -142,20 +150,22 @@ def main() -> int:
             outcomes[mutant], test = outcome(mutant, tests, coverage.seconds)
             passed = [*results.passed(mutant), *map(coverage.versioned, tests)]
             results.add(mutant, outcomes[mutant], test, passed)
-            if number % 20 == 0:
-                say(f"{number} of {len(mutants)}: {dict(Counter(outcomes.values()))}, "
-                    f"{time.monotonic() - started:.0f} s")  # fmt: skip
+            if number % 20 == 0 or number == len(mutants):
+                spent = time.monotonic() - began
+                left = spent / number * (len(mutants) - number)
+                say(f"{number} of {len(mutants)} {kind}: {dict(Counter(outcomes.values()))}; "
+                    f"{spent / 60:.1f} min, about {left / 60:.1f} min left")  # fmt: skip
 
     def run_warm(warm: WarmTests) -> None:
         check_harness(warm, coverage)
-        run(warm_ones, warm.outcome)
+        run("mutants of functions", warm_ones, warm.outcome)
 
     if warm_ones:
         WarmTests(run_warm).run()
         results = Results(arguments.out / "results.jsonl")
         found = {mutant: results.outcome(mutant) for mutant in warm_ones}
         outcomes |= {mutant: outcome for mutant, outcome in found.items() if outcome}
-    run(cold_ones, cold)
+    run("mutants of constants and defaults", cold_ones, cold)
     return summarise(wanted, outcomes, time.monotonic() - started)
 
 
@@ -174,6 +184,10 @@ def summarise(wanted: list[Mutant], outcomes: dict[Mutant, str], seconds: float)
     say(f"{dict(counts)}; {seconds:.0f} s")
     say(f"mutation score {noticed / max(decided, 1):.1%}: {noticed} of {decided} noticed, "
         f"{counts['equivalent']} equivalent mutants not counted")  # fmt: skip
+    if noticed < LEAST * decided:
+        say(f"the score is below {LEAST:.0%}: kill the survivors with a test, or list them in "
+            f"{EQUIVALENT.name} with the reason why no test can notice them")  # fmt: skip
+        return 1
     return 0
 
 

@@ -1,6 +1,7 @@
 """Record which test runs which line, and how long each test takes.
 
-The record of a test file is kept until the file, the source or the reference loops change.
+The record of a test file is kept until the file, the source, the reference loops or the checks of
+`latentbandits.testing` change.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import time
 import traceback
 from collections import Counter
@@ -24,10 +26,10 @@ SOURCE = "src/latentbandits"
 UNIT = (
     "any_model", "artefacts", "bayes_ucb", "beliefs", "by_hand", "catalogue", "check_model",
     "cofiba_nmf", "decision_tables", "defaults", "defects", "draws", "drift", "exploring",
-    "families", "laws", "many_actions", "model_numbers", "model_registry", "models",
-    "moving_states", "new_models_conform", "newcomers", "old_artefacts", "particle_mf",
+    "exports", "families", "growing", "laws", "many_actions", "model_numbers", "model_registry",
+    "models", "moving_states", "new_models_conform", "newcomers", "old_artefacts", "particle_mf",
     "phased", "planning", "policies", "population", "quadrature", "rank1", "registry",
-    "structured", "subspace", "together", "toys", "users_of_model",
+    "replacing", "structured", "subspace", "together", "toys", "users_of_model",
 )  # fmt: skip
 OF_DEFAULTS = "tests/unit/test_defaults.py"
 """These tests read signatures, which no coverage shows."""
@@ -134,13 +136,19 @@ def _record(targets: dict[str, Path]) -> None:
             by_file[test.partition("::")[0]][test] = entry
     for file, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(by_file[file]))
+        partial = target.with_suffix(".partial")
+        partial.write_text(json.dumps(by_file[file]))
+        partial.replace(target)
+    for test in sorted(recorder.failed):
+        sys.stdout.write(f"not used, because it fails or is skipped without a change: {test}\n")
+    sys.stdout.flush()
 
 
 def _targets(folder: Path) -> dict[str, Path]:
     """Return the file that holds the record of each test file, named by all that it depends on."""
-    references = sorted(str(path) for path in Path("tests/reference").glob("*.py"))
-    shared = _digest([*source_files(), *references])
+    folders = (Path("tests/reference"), Path(SOURCE, "testing"))
+    others = sorted(str(path) for folder in folders for path in folder.rglob("*.py"))
+    shared = _digest([*source_files(), *others])
     return {
         file: folder / f"{Path(file).stem}-{_digest([file])}-{shared}.json" for file in test_files()
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -53,11 +54,13 @@ class Mutant:
     function: str  # qualified name, or "" for the module's own lines
     source: str  # the line, stripped
     change: str  # "a + b -> a - b"
+    occurrence: int  # 1 for the first such change of such a line of the function, 2 for the second
 
     @property
     def name(self) -> str:
         """A name that does not change when lines move."""
-        return f"{self.path}::{self.function}: {self.source} [{self.change}]"
+        place = f" ({self.occurrence})" if self.occurrence > 1 else ""
+        return f"{self.path}::{self.function}: {self.source} [{self.change}]{place}"
 
 
 def mutants(path: str) -> list[Mutant]:
@@ -65,12 +68,15 @@ def mutants(path: str) -> list[Mutant]:
     text = Path(path).read_text(encoding="utf-8")
     lines = text.splitlines()
     made = []
+    seen: Counter[tuple[str, str, str]] = Counter()
     for index, (node, place, function, change, _) in enumerate(_sites(ast.parse(text))):
         statement, inside = place
         line = node.lineno
         source = lines[line - 1].strip()
         end = (node.end_lineno or line) if isinstance(node, ast.expr) else line
-        made.append(Mutant(path, index, line, end, statement, inside, function, source, change))
+        words = (function, source, change)
+        seen[words] += 1
+        made.append(Mutant(path, index, line, end, statement, inside, *words, seen[words]))
     return made
 
 
@@ -90,13 +96,19 @@ def mutated_tree(path: str, index: int) -> ast.Module:
 
 
 def key(mutant: Mutant) -> str:
-    """Return a key that changes when the module changes in any other way than comments."""
-    return hashlib.sha256(f"{_digest(mutant.path)} {mutant.index}".encode()).hexdigest()[:24]
+    """Return a key that changes with the code of the module, not with comments and docstrings."""
+    text = Path(mutant.path).read_text(encoding="utf-8")
+    return hashlib.sha256(f"{_digest(mutant.path, text)} {mutant.index}".encode()).hexdigest()[:24]
 
 
 @cache
-def _digest(path: str) -> str:
-    return hashlib.sha256((path + ast.dump(original_tree(path))).encode()).hexdigest()
+def _digest(path: str, text: str) -> str:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [child for child in body if not _is_docstring(child)]
+    return hashlib.sha256((path + ast.dump(tree)).encode()).hexdigest()
 
 
 def _sites(tree: ast.Module) -> Iterator[tuple]:
