@@ -64,7 +64,7 @@ def encode(policy: HasInit, belief: Any) -> bytes:
 
 
 def decode(policy: HasInit, data: bytes) -> Any:
-    """Return the belief that `encode(policy, ...)` made these bytes of, equal to the last bit.
+    """Return the belief that `encode(policy, ...)` turned into these bytes, equal to the last bit.
 
     Raises:
         BeliefError: the bytes are damaged, or of another policy, model or version.
@@ -159,7 +159,7 @@ def _describe(digest: Any, value: Any, values: bool = True) -> None:
 
 
 def _branches(value: Any) -> list[tuple[str, Any]]:
-    """Return the parts of a value by name; without what `cached_property` has kept."""
+    """Return the parts of a value by name, without the values of cached properties."""
     if isinstance(value, (tuple, list)):
         return [(str(i), branch) for i, branch in enumerate(value)]
     if isinstance(value, dict):

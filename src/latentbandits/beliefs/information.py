@@ -95,9 +95,9 @@ def regret_and_information(
 
 
 def _regrets(parts: FloatArray, mean: FloatArray) -> FloatArray:
-    """Return the regrets of actions with these means `(n, n_actions)`; no rounding is left of 0.
+    """Return the regrets of actions with these means `(n, n_actions)`; rounding errors become 0.
 
-    `parts` `(n, m)` are the terms whose sum is the mean reward of who knows the scenario.
+    `parts` `(n, m)` are the terms whose sum is the mean reward if the scenario is known.
     """
     regret = np.add.reduce(parts, axis=1, keepdims=True) - mean
     rounding = _ROUNDING * np.add.reduce(np.abs(parts), axis=1, keepdims=True)

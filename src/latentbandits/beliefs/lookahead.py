@@ -38,9 +38,10 @@ def look_ahead(
 
     `weights` `(n, S)` is P(s). `observed` `(1 or n, S, J)` has the mean reward of each of J
     candidates in every state, with Gaussian noise of deviation `noise`; None: rewards are 0 or 1.
-    `values` `(1 or n, S, V)` has what is at stake: E_v = sum_s P(s) values[s, v].
+    `values` `(1 or n, S, V)` are the values whose expectations are compared: E_v = sum_s P(s)
+    values[s, v].
 
-    >>> means = np.array([[[1.0, 0.5], [0.0, 0.5]]])  # the second action tells nothing
+    >>> means = np.array([[[1.0, 0.5], [0.0, 0.5]]])  # the second one is uninformative
     >>> found = look_ahead(np.array([[0.5, 0.5]]), means, means, noise=0.1)
     >>> (found.best - 0.5).round(3), found.entropy.round(3)
     (array([[0.25, 0.  ]]), array([[0.   , 0.693]]))

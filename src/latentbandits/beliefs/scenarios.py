@@ -1,8 +1,8 @@
 """Posterior scenarios of mean rewards that are a function of the belief alone.
 
-Quasi Monte Carlo: the nodes are fixed by a seed and the same for every session and round. What a
-policy computes from them is then a deterministic and smooth function of the belief, so that its
-action probabilities are exact: whoever has the belief finds the same numbers.
+Quasi Monte Carlo: the nodes are fixed by a seed and the same for every session and round. The
+action probabilities that a policy computes from them are then a deterministic and smooth function
+of the belief, so they are exact and can be computed again from the belief.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def rewards(
 def _distinct(
     state: IntArray, parameters: Parameters, context: Context
 ) -> tuple[IntArray, IntArray]:
-    """Return sessions that stand for all others, and for each session the place of its own.
+    """Return the indices of distinct sessions, and for each session the place of its equal in them.
 
     Sessions that draw every state as often and have the same parameters have the same scenarios:
     draws are sorted by state.

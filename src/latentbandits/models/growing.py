@@ -108,8 +108,8 @@ def add_average(
 ) -> tuple[Any, Catalogue]:
     """Return model and catalogue with actions of which nothing is known: like the average one.
 
-    Their means are those of the average action in each state. Their variances add how much the
-    actions differ from each other to how unsure the model is of one.
+    Their means are those of the average action in each state. Their variances are the sum of the
+    variance between actions and the average prior variance of an action.
 
     >>> from latentbandits import GaussianArms
     >>> model = GaussianArms([[1.0, 3.0]], noise=0.5, spread=1.0)

@@ -48,8 +48,8 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
     order_free: ClassVar[bool] = True
     learns_from: ClassVar[LearnsFrom] = "any"
     row_wise: ClassVar[bool] = False
-    """Whether a session's decision depends on no other session's numbers: given a generator that
-    draws the rows of each session from a stream of its own, it is the same alone and together."""
+    """Whether a session is decided alone as in a batch: with a generator that has one stream of
+    random numbers per session, its decision does not depend on the other sessions of the batch."""
 
     @property
     def name(self) -> str:

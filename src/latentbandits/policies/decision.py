@@ -17,10 +17,11 @@ PropensityKind = Literal["exact", "quadrature", "counted", "conditional", "explo
 - quadrature: by a one-dimensional integral, to 1e-6.
 - counted: the share of draws that pick the same action, the decision included.
 - conditional: in closed form given the posterior draws that the decision was made from. An action
-  that is sometimes played can have none in other draws, so inverse weighting is biased.
+  that is played with some draws can have probability zero given others, so inverse propensity
+  weighting is biased.
 - explored: in closed form given the draws, and bounded below by exploration (`Exploring`), so that
   inverse weighting is unbiased.
-- none: not at all.
+- none: it was not computed.
 """
 
 
@@ -68,7 +69,7 @@ class Decision:
 
 
 def _whole(name: str, value: ArrayLike) -> IntArray:
-    """Return `value` as an array of whole numbers; ValueError where it is none."""
+    """Return `value` as an array of whole numbers; ValueError if it has other entries."""
     given = np.asarray(value)
     if given.dtype.kind not in "iuf":
         raise ValueError(f"{name} must be whole numbers; got {value!r}")

@@ -45,7 +45,7 @@ def build_ts(
     prior_spread: float | None = None,
     propensity_draws: int = 0,
 ) -> TS:
-    """TS with the prior of the declared range, or of the model."""
+    """Build TS with the prior of the declared range, or of the model."""
     mean, spread = 0.0, 1.0
     if reward_range is not None:
         low, high = reward_range
@@ -68,7 +68,7 @@ def build_exp4(
     rate: float | None = None,
     items: FloatArray | None = None,
 ) -> EXP4:
-    """EXP4 whose losses are scaled by the declared range, or by that of the model."""
+    """Build EXP4, whose losses are scaled by the declared range, or by that of the model."""
     found = likely_rewards(model, items) if reward_range is None else reward_range
     low, high = found or (0.0, 1.0)
     return EXP4(model, (low, high), horizon, rate)
@@ -80,7 +80,7 @@ def build_mmucb(
     horizon: int | None = None,
     items: FloatArray | None = None,
 ) -> mmUCB:
-    """MmUCB with the slack of the catalogue's average item."""
+    """Build mmUCB with the slack of the catalogue's average item."""
     covariances = getattr(model, "covariances", None)
     if slack is None and items is not None and covariances is not None:
         slack = average_item_slack(items.mean(axis=0), covariances)
@@ -146,7 +146,7 @@ def likely_rewards(model: Any, items: FloatArray | None = None) -> tuple[float, 
 
 
 def average_item_slack(item: FloatArray, covariances: FloatArray) -> float:
-    """Epsilon of mmUCB for a linear model: sqrt(max_s x' Sigma_s x) for the average item x.
+    """Return epsilon of mmUCB for a linear model, sqrt(max_s x' Sigma_s x) for the average item x.
 
     mmUCB sums (model's mean - epsilon - reward) over the rounds in which it believed a state. For
     a user theta of state s the sum grows by x'(weights[s] - theta) a round, so the deviation of

@@ -1,4 +1,4 @@
-"""Builders of related policies whose arguments are no literals: a subspace, a shape."""
+"""Builders of related policies whose arguments are not literals: a subspace, a shape."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def build_proball(
     length: float = 1.0,
     scale: float = 1.0,
 ) -> ProBALL:
-    """ProBALL in the subspace of a Gaussian prior with one state, as `learn_subspace` gives it.
+    """Build ProBALL in the subspace of a Gaussian prior with one state (see `learn_subspace`).
 
     The prior's covariance is U diag(e) U' + rest I. `rank` None counts the eigenvalues above the
-    rest, and `error` None is the one of which the rest was made: rest (d - k) / trace(e) is its
-    square. `bound` None is the root mean square length of the weights.
+    rest, and `error` None follows from the rest: error^2 = rest (d - k) / trace(e). `bound` None is
+    the root mean square length of the weights.
     """
     if not isinstance(model, LinearGaussian) or model.n_states != 1 or model.n_sessions is not None:
         raise ValueError(

@@ -127,7 +127,7 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
 
 
 def _sessions(advice: BoolArray) -> int | IntArray:
-    """Index of the first axis of advice: 0 if all sessions share it, else each session's own."""
+    """Return the index of the first axis of advice: 0 if all sessions share it."""
     return 0 if len(advice) == 1 else np.arange(len(advice))
 
 

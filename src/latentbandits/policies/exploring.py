@@ -95,7 +95,7 @@ class Exploring(CheckedPolicy[Any]):
         *,
         eligible: ArrayLike | None = None,
     ) -> Decision:
-        """Decide for one session, with p from `draws` + 1 draws where the inner policy can.
+        """Decide for one session; p is estimated from `draws` + 1 draws where the inner policy can.
 
         Quicker than `decide` where the inner policy would integrate.
         """

@@ -1,4 +1,4 @@
-"""Posterior-mean greedy: a strong baseline where contexts vary and so explore by themselves."""
+"""Greedy play of the posterior mean: a strong baseline where varying contexts explore enough."""
 
 from __future__ import annotations
 

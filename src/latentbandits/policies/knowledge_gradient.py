@@ -41,7 +41,7 @@ class Planning(LargestPosteriorScore[PlanningBelief], ABC):
     _belief_model: Model
 
     def _check(self) -> None:
-        """Raise ValueError for a horizon that is none, and for problems that are too large."""
+        """Raise ValueError if `horizon` is not a number of rounds, or the problem is too large."""
         positive_count("horizon", self.horizon)
         if self.model.n_actions is not None:
             self._check_size(self.model.n_actions)

@@ -1,6 +1,6 @@
 """Latent order bandits: each state is known by its order of actions only.
 
-Sessions of one state may differ in level and scale, which a model of mean rewards cannot know.
+Sessions of one state may differ in level and scale, which a model of mean rewards cannot express.
 """
 
 from __future__ import annotations

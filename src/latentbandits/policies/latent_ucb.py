@@ -28,7 +28,7 @@ class _ConsistentUCB(LatentPolicy[GapBelief], ABC):
     @property
     @abstractmethod
     def _allowance(self) -> float:
-        """Epsilon: the shortfall below the model's mean that is not held against a state."""
+        """Epsilon: the shortfall below the model's mean that does not count against a state."""
 
     def init(self, n_sessions: int = 1) -> GapBelief:
         return gaps.prior(session_count(n_sessions, self.model.n_sessions), self.model.n_states)

@@ -48,7 +48,7 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
     - "KG": argmax_j E_j + kappa (E[max_j' E_j' after j's reward] - U_bar).
 
     `kappa` is free in the paper. With `horizon` n it is kappa (n - t) in round t from 1 on, because
-    what is learned is used for the rest of the session; that is chosen here. "KG" is then `mKG`
+    the information is used for the rest of the session; this choice is ours. "KG" is then `mKG`
     with the library's actions in place of all actions. For "BE" and "KG" the expected reward
     distribution is Gaussian with the model's noise, or 0 and 1 for `BernoulliArms`; "PI" and "EI"
     take it as Gaussian. A policy of the library plays the first of its best actions.

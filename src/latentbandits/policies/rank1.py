@@ -1,8 +1,8 @@
 """Rank-1 bandits (Katariya et al. 2017a, b): one learner picks a row and a column, E r = u_i v_j.
 
-Not a problem of users and items: rows and columns are both chosen. Of historical interest: on the
-problems of docs/related-systems.md Thompson sampling on the pairs has long finished when the first
-row is eliminated.
+This is not a problem of users and items, because both row and column are chosen. It is of
+historical interest: on the problems of docs/related-systems.md, Thompson sampling on the pairs has
+converged long before the first row is eliminated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROW, COLUMN = 0, 1
 
 
 class Rank1Belief(NamedTuple):
-    """The representative of each user, sums of rewards, and the place in the current sweep."""
+    """The representative of each row and column, sums of rewards, and the place in the sweep."""
 
     stage: IntArray  # (n,)
     row_of: IntArray  # (n, K): h_U, the representative of each row
@@ -192,7 +192,7 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
         return after
 
     def _end_stage(self, belief: Rank1Belief, b: int) -> Rank1Belief:
-        """Let the best row stand for those below it, and the best column; halve the gap."""
+        """Replace rows and columns by the best one where that is surely better; halve the gap."""
         n_plays = int(belief.sweeps[b])
         row_of, column_of = belief.row_of.copy(), belief.column_of.copy()
         row_of[b] = self._eliminate(row_of[b], belief.row_sums[b] / n_plays, n_plays)
@@ -202,7 +202,7 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
         return belief._replace(row_of=row_of, column_of=column_of, stage=stage)
 
     def _eliminate(self, stands: IntArray, means: FloatArray, n_plays: int) -> IntArray:
-        """Return h with h(i) = i* for all i whose stand-in has an upper bound below i*'s lower."""
+        """Return h with h(i) = i* for all i whose representative is surely worse than i*."""
         lower, upper = self._bounds(means, n_plays)
         alive = stands == np.arange(len(stands))
         best = int(np.where(alive, lower, -np.inf).argmax())
@@ -214,7 +214,7 @@ class Rank1Elim(_Rank1):
     """Rank1Elim of Katariya et al. (2017a): eliminate rows and columns; action = row * L + column.
 
     A sweep plays every surviving row with one random column, then every surviving column with one
-    random row; a random column that was eliminated is replaced by the one that stands for it. Stage
+    random row; a random column that was eliminated is replaced by its representative. Stage
     l ends after n_l = ceil(4 ln n / gap^2) sweeps in all, with gap = 2^-l and bounds
     mean -+ sqrt(ln n / n_l); sums are kept. Rewards are in [0, 1]. A reward that is not of the next
     pair of the sweep (a late one, or another policy's) is not learned from.
@@ -294,7 +294,7 @@ def bernoulli_divergence(p: FloatArray, q: FloatArray) -> FloatArray:
 
 
 def _survivors(stands: IntArray) -> BoolArray:
-    """Return which lines stand for themselves."""
+    """Return which rows, or columns, represent themselves."""
     alive: BoolArray = stands == np.arange(stands.shape[1])
     return alive
 

@@ -1,4 +1,4 @@
-"""The related systems, which load when they are first used: where each is defined."""
+"""The modules that define the policies of related systems; each is imported at its first use."""
 
 _POPULATION = "latentbandits.policies.population"
 _STRUCTURED = "latentbandits.policies.structured"

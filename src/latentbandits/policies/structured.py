@@ -1,6 +1,6 @@
-"""Structured bandits: the model says which actions are worth comparing, the rewards compare them.
+"""Structured bandits: the model selects actions that may be best, and rewards decide between them.
 
-Theta_t = {s : |m_a - mu(a, s)| <= sqrt(2 alpha sigma^2 ln t / N_a) for every tried a} has the
+Theta_t = {s : |m_a - mu(a, s)| <= sqrt(2 alpha sigma^2 ln t / N_a) for every tried a} is the set of
 states that the rewards so far allow, with N_a the plays of action a and m_a its average reward. The
 model is known and has a fixed list of actions; the belief is counts and sums.
 """
@@ -213,8 +213,9 @@ class _Competitive(_Structured, ABC):
 class UCBC(LargestScore[ArmStatistics], _Competitive):
     """UCB-C of Gupta et al. (2021): UCB1 among the actions that are best in some allowed state.
 
-    A wrong model costs only which actions are compared. `every_action_first` plays each action
-    once at the start, as the paper does; else only competitive ones.
+    A wrong model can do no more than select the wrong actions for this comparison.
+    `every_action_first` plays each action once at the start, as the paper does; else only
+    competitive ones.
 
     Args:
         model: mean rewards of every state.
@@ -247,8 +248,9 @@ class UCBC(LargestScore[ArmStatistics], _Competitive):
 class TSC(_Competitive):
     """TS-C of Gupta et al. (2021): Thompson sampling among the competitive actions.
 
-    Draw N(m_a, beta sigma^2 / N_a) for each action that is best in some allowed state. The safe
-    choice where nobody knows how wrong the model is: never much worse than no model.
+    Draw N(m_a, beta sigma^2 / N_a) for each action that is best in some allowed state. This is the
+    safe choice where the error of the model is unknown: it is never much worse than a policy
+    without a model.
 
     Args:
         model: mean rewards of every state.

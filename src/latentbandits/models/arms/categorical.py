@@ -25,8 +25,8 @@ class CategoricalArms(ConjugateArms):
     """Rewards are one of `values`, with probabilities theta[s, a] ~ Dirichlet(concentration[s, a]).
 
     Args:
-        concentration: how often the prior has seen each category, `(n_states, n_actions,
-            n_categories)` or with a session axis first.
+        concentration: the number of rewards of each category that the prior is worth, `(n_states,
+            n_actions, n_categories)` or with a session axis first.
         values: the reward of each category, `(n_categories,)`, in increasing order.
         state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
 

@@ -77,13 +77,13 @@ def add_items(
     of items (`fit --item-features`), unless all are None.
 
     Raises:
-        ValueError: the model has no such regression, or an attribute is none of its own.
+        ValueError: the model has no such regression, or it does not have an attribute.
     """
     regression: Items | None = getattr(model, "items", None)
     if regression is None and any(item is not None for item in items):
         raise ValueError(
-            "this model was learned without attributes of items (fit --item-features): bring a "
-            "vector, or neither"
+            "this model was learned without attributes of items (fit --item-features): give a "
+            "vector, or neither of the two"
         )
     for place, (one, item) in enumerate(zip(ids, items, strict=True)):
         title = None if names is None else [names[place]]

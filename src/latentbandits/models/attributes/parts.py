@@ -1,7 +1,7 @@
 """The side information of a model: attributes of users, rows and items.
 
 They are attributes of the model object that are not fields of its class, so every family has them.
-They are saved with the model, and a model of one's own that has none is a model without them.
+They are saved with the model. A model class of a user needs no code for them.
 """
 
 from __future__ import annotations

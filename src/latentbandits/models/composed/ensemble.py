@@ -124,7 +124,7 @@ class Ensemble(StationaryModel):
 
     @property
     def support(self) -> Support:
-        """The rewards that the first member allows; `check_reward` asks every member."""
+        """The rewards that the first member allows; `check_reward` checks all members."""
         support: Support = getattr(self.models[0], "support", REALS)
         return support
 

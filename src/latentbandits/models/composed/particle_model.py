@@ -7,7 +7,8 @@ size has fallen to a quarter, particles are resampled and then moved by Metropol
 that leave the posterior as it is.
 
 For the evidence to be unbiased a move may depend on the data, but not on the particles. So its
-length is drawn, per particle, between the prior's scale and that of as many rounds of data.
+length is drawn, per particle, between the scale of the prior and that of a posterior after this
+number of rounds.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _RESAMPLE_BELOW = 1 / 4  # resample if the effective sample size is below this s
 
 
 class ParticlePosterior(NamedTuple):
-    """Weighted particles, and the rounds that a move has to look back on."""
+    """Weighted particles, and the rounds whose likelihood a move computes again."""
 
     log_weights: FloatArray  # (n_sessions, n_states, n_particles), normalised over particles
     theta: FloatArray  # (n_sessions, n_states, n_particles, n_parameters)
@@ -240,16 +241,18 @@ class ParticleModel(StationaryModel, ABC):
         chance /= chance.sum(axis=2, keepdims=True)
         return chance
 
-    def _rejuvenate(self, parameters: ParticlePosterior, tired: BoolArray) -> ParticlePosterior:
-        """Resample and move the particles of the `tired` (n_sessions, n_states)."""
-        if not tired.any():
+    def _rejuvenate(
+        self, parameters: ParticlePosterior, degenerate: BoolArray
+    ) -> ParticlePosterior:
+        """Resample and move the particles where `degenerate` (n_sessions, n_states) is true."""
+        if not degenerate.any():
             return parameters
         log_weights, theta, likelihoods = (
             array.copy()
             for array in (parameters.log_weights, parameters.theta, parameters.log_likelihoods)
         )
-        for i in np.flatnonzero(tired.any(axis=1)):
-            states = np.flatnonzero(tired[i])
+        for i in np.flatnonzero(degenerate.any(axis=1)):
+            states = np.flatnonzero(degenerate[i])
             rng = history.generator(parameters.keys[i])
             weights = np.exp(log_weights[i, states])
             kept = systematic(weights, self.n_particles, rng.random(len(states)))
@@ -276,9 +279,9 @@ class ParticleModel(StationaryModel, ABC):
         rewards: FloatArray,
         rng: np.random.Generator,
     ) -> tuple[FloatArray, FloatArray]:
-        """Metropolis-Hastings steps for the particles `(k, m, p)` of one session's states.
+        """Make Metropolis-Hastings steps for the particles `(k, m, p)` of one session's states.
 
-        `theta` and `likelihood` are the caller's to give away: they are changed.
+        `theta` and `likelihood` are changed in place.
         """
         k, m, p = theta.shape
         log_prior = self._log_prior(theta, state)

@@ -9,7 +9,7 @@ f(r) and e its error, that mean is
 
 c, the `smearing`, is estimated from the log (Duan 1983) for every action, because residuals are
 seldom normal; by default it is that of normal errors. An order by E[f(r)] would rank actions by
-their typical reward, not by what they pay.
+their typical reward, not by their mean reward.
 """
 
 from __future__ import annotations

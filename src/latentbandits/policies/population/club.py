@@ -152,7 +152,7 @@ class CLUB(ScoredPopulation[ClubBelief]):
         return ClubBelief(belief.rounds + 1, users, own_weights, counts, component, pooled, cuts)
 
     def _edges_to_cut(self, belief: ClubBelief, b: int, i: int) -> tuple[IntArray, IntArray]:
-        """Return the neighbours that user i of population b is no longer like, and the edges."""
+        """Return the neighbours of user i whose weights now differ too much, and their edges."""
         _, neighbour, edge = self._graph.edges(np.array([i]))
         if len(neighbour) == self.n_users - 1 and len(neighbour) > 0:  # faster than indexing
             counts, own = belief.counts[b], belief.weights[b]

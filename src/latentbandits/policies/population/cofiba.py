@@ -167,7 +167,7 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
         return after
 
     def _cut(self, draft: CofibaBelief, b: int, i: int, item: int) -> None:
-        """Cut edges of user i and of the item in population b; `draft` is ours to change."""
+        """Cut edges of user i and of the item in population b; `draft` is changed in place."""
         h = int(draft.item_cluster[b, item])
         inverse = invert(np.eye(self._items.shape[2]) + draft.gram[b])
         weights = (inverse @ draft.products[b][:, :, None])[:, :, 0]

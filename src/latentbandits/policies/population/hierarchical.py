@@ -98,7 +98,7 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
         return Normal(mean, covariance)
 
     def _message(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
-        """Return what the user's rewards say about m: precision A and information c."""
+        """Return the message of the user's rewards about m: precision A and information c."""
         gram, products = sums.gram / self.noise**2, sums.products / self.noise**2
         columns = np.concatenate([gram, products[:, :, None]], axis=2)
         solved = np.linalg.solve(self._prior_precision + gram, columns)

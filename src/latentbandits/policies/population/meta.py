@@ -1,4 +1,4 @@
-"""MetaTS and AdaTS: a user's prior is fixed when the user comes, from what is known of the mean."""
+"""MetaTS and AdaTS: a user's prior is fixed at the first visit, from the posterior of the mean."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Started(HierTS):
 
     @abstractmethod
     def _new_start(self, common: Normal, keys: Keys, user: IntArray) -> Start:
-        """Return the prior of users that come now, given the posterior of the mean."""
+        """Return the prior of new users, given the posterior of the mean."""
 
     def _learn(  # type: ignore[override]
         self,
@@ -92,7 +92,7 @@ class _Started(HierTS):
 
 @dataclass(frozen=True, eq=False)
 class MetaTS(_Started):
-    """MetaTS (Kveton et al. 2021): draw the mean once when a user comes, and keep it.
+    """MetaTS (Kveton et al. 2021): draw the mean once for each new user, and keep it.
 
     The user's prior is then N(m, S0). The draw is a function of `seed` and of the population's
     history, so that a replay gives the same beliefs.
@@ -130,7 +130,7 @@ class MetaTS(_Started):
 
 @dataclass(frozen=True, eq=False)
 class AdaTS(_Started):
-    """AdaTS (Basu et al. 2021): when a user comes, its prior is N(E m, S0 + Var m), and stays.
+    """AdaTS (Basu et al. 2021): a new user's prior is N(E m, S0 + Var m), and stays.
 
     Args:
         n_users: number of users of the population.

@@ -69,7 +69,7 @@ def complete_from_blocks(
 
 
 def _pure_rows(values: FloatArray, rank: int) -> list[int]:
-    """Return rows that lie far apart: the longest, then the longest of what is left, ..."""
+    """Return rows that lie far apart: the longest row, then the longest residual, and so on."""
     rest, chosen = values.copy(), []
     for _ in range(rank):
         squares = (rest * rest).sum(axis=1)

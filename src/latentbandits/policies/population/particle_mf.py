@@ -51,7 +51,7 @@ class ParticleMF(SampledPopulation[ParticleBelief]):
     paper prints the variance as 1 / sigma^2 + V_j' L V_j. Actions are item ids; contexts have no
     features. `centre` is subtracted from rewards, since the prior has mean 0. `learn_spread` draws
     s_u^2 from its inverse gamma posterior in each round (PTS-B). `noise`, `rank` and the spreads
-    are chosen here. What `update` draws is a function of `seed` and of the history.
+    are chosen here. The draws of `update` are a function of `seed` and of the history.
 
     Args:
         n_users: number of users of the population.

@@ -72,7 +72,7 @@ class PerUser(PopulationPolicy[PerUserBelief]):
         self.policy._check_reward(reward)
 
     def _user(self, belief: PerUserBelief, user: IntArray) -> Any:
-        """Return the belief of the asking users, as the inner policy knows it."""
+        """Return the belief of the asking users in the form of the inner policy."""
         arrays = iter(chunks.take(belief.users, user))
         return map_leaves(lambda leaf: next(arrays), self._start)
 

@@ -25,10 +25,10 @@ from latentbandits.policies.population.base import PopulationPolicy
 from latentbandits.policies.ucb import LinUCB
 
 Learner: TypeAlias = Callable[[UserSums], LinearGaussian]
-"""From the sums of all users of one population to a model; any randomness from its own seed."""
+"""A function from the sums of one population's users to a model; it has its own seed."""
 
 Deploy: TypeAlias = Callable[[LinearGaussian], CheckedPolicy[Any]]
-"""From a model to the policy that acts on it: often the policy's class."""
+"""A function from a model to the policy that acts on it, often the policy's class."""
 
 
 class PhasedBelief(NamedTuple):

@@ -49,12 +49,12 @@ class SclubBelief(NamedTuple):
 class SCLUB(ScoredPopulation[SclubBelief]):
     """SCLUB of Li, Chen, Li & Leung (2019), tests as in the authors' code.
 
-    Phase s lasts 2^s rounds; at its start nobody is checked, and every set j notes its weights w0_j
-    and rounds T0_j. After a reward the served user i is checked, and leaves its set if
-    |w_i - w0_j| > a_theta (F(T_i) + F(T0_j)) or |p_i - p_j| > a_p F(t), where p_i = T_i / t and p_j
-    is the average of the set. Two sets whose users are all checked merge if
-    |w_j - w_k| < (a_theta / 2) (F(T_j) + F(T_k)) and |p_j - p_k| < (a_p / 2) F(t). `a_theta` = 1
-    and `a_p` = sqrt(2) are those of the authors' code, not of the paper's theory.
+    Phase s lasts 2^s rounds; at its start nobody is checked, and each set j stores its weights w0_j
+    and rounds T0_j. After a reward the served user i is checked, and leaves its set if |w_i - w0_j|
+    > a_theta (F(T_i) + F(T0_j)) or |p_i - p_j| > a_p F(t), where p_i = T_i / t and p_j is the
+    average of the set. Two sets whose users are all checked merge if |w_j - w_k| < (a_theta / 2)
+    (F(T_j) + F(T_k)) and |p_j - p_k| < (a_p / 2) F(t). `a_theta` = 1 and `a_p` = sqrt(2) are those
+    of the authors' code, not of the paper's theory.
 
     Args:
         n_users: number of users of the population.
@@ -154,7 +154,7 @@ class SCLUB(ScoredPopulation[SclubBelief]):
     def _leaves(
         self, draft: _Draft, b: int, i: int, j: int, own_weights: FloatArray, t: float
     ) -> bool:
-        """Return whether user i is no longer like its set j, or visits more or less often."""
+        """Return whether the weights or the visits of user i differ too much from its set j's."""
         offset = own_weights - draft.start_weights[b, j]
         width = _confidence(draft.counts[b, i]) + _confidence(draft.start_counts[b, j])
         if math.sqrt(offset @ offset) > self.a_theta * width:
