@@ -26,13 +26,13 @@ PACKAGES = ("latentbandits", "numpy", "scipy", "numba", "river", "mabwiser", "co
 
 def discover() -> dict[str, Callable[[], Report]]:
     """The benchmarks by name: every module of this package that has a `main`."""
-    found = {}
+    collected = {}
     for module in pkgutil.iter_modules(benchmarks.__path__):
         if not module.name.startswith("_"):
             main = getattr(importlib.import_module(f"benchmarks.{module.name}"), "main", None)
             if main is not None:
-                found[module.name] = main
-    return found
+                collected[module.name] = main
+    return collected
 
 
 def machine() -> dict[str, Any]:
@@ -58,15 +58,15 @@ def _processor() -> str:
 
 
 def main() -> int:
-    found = discover()
+    result = discover()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(found)}")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(result)}")
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="folder of results")
     arguments = parser.parse_args()
     for name in arguments.names:
-        if name not in found:
-            near = difflib.get_close_matches(name, found, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found)}"
+        if name not in result:
+            near = difflib.get_close_matches(name, result, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(result)}"
             parser.error(f"no benchmark is called {name!r}; {hint}")
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
@@ -81,9 +81,9 @@ def main() -> int:
     )
     console.print(description)
     reports = {}
-    for name in arguments.names or found:
+    for name in arguments.names or result:
         start = time.perf_counter()
-        reports[name] = found[name]()
+        reports[name] = result[name]()
         reports[name].show(console)
         console.print(f"({name}: {time.perf_counter() - start:.0f} s)\n")
 

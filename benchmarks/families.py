@@ -77,13 +77,13 @@ def main() -> Report:
         Comparison("mmTS, Markov, 16 paths", "mmTS, GaussianArms"),
     ]
     title = f"families: K={K}, S={S}, {SESSIONS} sessions side by side"
-    found = report(title, race(contestants), comparisons)
+    result = report(title, race(contestants), comparisons)
     particles = _particles(rng)
     return Report(
-        found.title,
-        (*found.tables, particles[0]),
-        (*found.targets, particles[1]),
-        found.notes,
+        result.title,
+        (*result.tables, particles[0]),
+        (*result.targets, particles[1]),
+        result.notes,
     )
 
 

@@ -43,16 +43,16 @@ class Measured(NamedTuple):
 def main() -> Report:
     sizes = [int(float(n) * 1e6) for n in _setting("LATENTBANDITS_LARGE", "10,20,100").split(",")]
     context = multiprocessing.get_context("spawn")
-    found: list[Measured] = []
+    results: list[Measured] = []
     notes = [f"a pass is the mean of {PASSES} passes; 20 passes are 20 times that mean"]
     for n in sizes:
         with tempfile.TemporaryDirectory(dir=os.environ.get("LATENTBANDITS_SCRATCH")) as folder:
             with context.Pool(1) as pool:
                 pool.apply(generate, (Path(folder) / "log", n))
             with context.Pool(1) as pool:  # a process of its own, so that its peak is its own
-                found.append(pool.apply(measure, (folder, n)))
-            print(found[-1], file=sys.stderr, flush=True)  # noqa: T201
-    smallest, largest = found[0], found[-1]
+                results.append(pool.apply(measure, (folder, n)))
+            print(results[-1], file=sys.stderr, flush=True)  # noqa: T201
+    smallest, largest = results[0], results[-1]
     spark = None
     if _setting("LATENTBANDITS_SPARK", "1") == "1":
         spark = _beside_spark(min(20_000_000, largest.n), notes)
@@ -71,7 +71,7 @@ def main() -> Report:
         Target("Spark local[2] / out of core, a pass", spark, at_most=10),
     )  # fmt: skip
     rows = tuple(
-        (f"{m.n / 1e6:g}M", m.partitions, m.arms, m.completion, m.peak, m.disk) for m in found
+        (f"{m.n / 1e6:g}M", m.partitions, m.arms, m.completion, m.peak, m.disk) for m in results
     )
     columns = ("rewards", "partitions, s", "pass of arms, s", "pass of completion, s",
                "peak, GiB", "disk, GB")  # fmt: skip
@@ -134,13 +134,15 @@ def arms_pass(engine: Any, clock: Callable[[], float] = time.process_time) -> fl
     from latentbandits.learning.arms.families import Gaussian
     from latentbandits.learning.arms.starts import SAMPLE, grouped_starts
 
-    problem = Problem.of(Gaussian(), engine)
+    problem = Problem.from_log(Gaussian(), engine)
     start = grouped_starts(
         problem.family, problem.sample(SAMPLE, 0), problem.totals, problem.centre, N_STATES, 1,
         np.random.default_rng(0),
     )  # fmt: skip
-    found, seconds = _timed(lambda: climb(problem, start, tolerance=-1.0, max_passes=PASSES), clock)
-    assert len(found.elbos) == PASSES
+    actual, seconds = _timed(
+        lambda: climb(problem, start, tolerance=-1.0, max_passes=PASSES), clock
+    )
+    assert len(actual.elbos) == PASSES
     return seconds / PASSES
 
 
@@ -170,9 +172,9 @@ def _spark_ratio(folder: str) -> float:
         with opened(
             f"{folder}/log", engine=engine, master=master, scratch=folder, more=(),  # type: ignore[arg-type]
             text_format=DETECTED, progress=Silent(), **options,
-        ) as found:  # fmt: skip
-            arms_pass(found.engine, time.perf_counter)  # warm
-            seconds.append(arms_pass(found.engine, time.perf_counter))
+        ) as outcome:  # fmt: skip
+            arms_pass(outcome.engine, time.perf_counter)  # warm
+            seconds.append(arms_pass(outcome.engine, time.perf_counter))
     return seconds[1] / seconds[0]
 
 

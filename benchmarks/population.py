@@ -93,13 +93,13 @@ def _visits(
     """Visits and the reward of every action, of users in clusters."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((CLUSTERS, D)) / np.sqrt(D)
-    found = []
+    results = []
     for _ in range(n_rounds):
         user = rng.integers(n_users, size=n_populations)
         x = rng.standard_normal((n_populations, K, D)) / np.sqrt(D)
         means = (x @ centres[user % CLUSTERS][:, :, None])[:, :, 0]
-        found.append((Visit(user, x), means + NOISE * rng.standard_normal(means.shape)))
-    return found
+        results.append((Visit(user, x), means + NOISE * rng.standard_normal(means.shape)))
+    return results
 
 
 def _ours(name: str, make: Callable[[int], Any], n_users: int, n_populations: int) -> Contestant:

@@ -133,15 +133,15 @@ def main() -> Report:
 
 
 def _report(folder: Path, old: Path, new: Path) -> Report:
-    found: dict[str, list[Cost]] = {}
+    results: dict[str, list[Cost]] = {}
     for number in range(REPEATS):  # in turns, so that each meets the machine as the others do
         with running("-m", "benchmarks._echo", "starlette") as (port, process):
             cost = measure(port, process, decides, CONNECTIONS, EACH)
-            found.setdefault("Starlette echo", []).append(cost)
+            results.setdefault("Starlette echo", []).append(cost)
         for mode in ("none", "counted"):
             with _service(new, folder, "--propensity", mode) as (port, process):
                 cost = measure(port, process, decides, CONNECTIONS, EACH)
-                found.setdefault(f"decide, propensity {mode}, memory", []).append(cost)
+                results.setdefault(f"decide, propensity {mode}, memory", []).append(cost)
         for name, source, flags in (
             (f"pair, {OLD}", old, ()),
             ("pair, neither checksums nor snapshots", new, _NEITHER),
@@ -150,10 +150,10 @@ def _report(folder: Path, old: Path, new: Path) -> Report:
             store = f"sqlite:{folder / f'{number}-{name[6:]}.sqlite'}"
             with _service(source, folder, "--store", store, *flags) as (port, process):
                 cost = measure(port, process, pairs, CONNECTIONS, EACH)
-                found.setdefault(f"{name}, {CONNECTIONS} connections", []).append(cost)
+                results.setdefault(f"{name}, {CONNECTIONS} connections", []).append(cost)
                 cost = measure(port, process, pairs, 1, 4 * EACH)
-                found.setdefault(f"{name}, 1 connection", []).append(cost)
-    best = {name: Cost(*map(min, zip(*costs, strict=True))) for name, costs in found.items()}
+                results.setdefault(f"{name}, 1 connection", []).append(cost)
+    best = {name: Cost(*map(min, zip(*costs, strict=True))) for name, costs in results.items()}
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (name, cost.microseconds, cost.median_ms) for name, cost in best.items()
     )

@@ -54,7 +54,7 @@ def fit(x, rewards):
 def learn_states(x, rewards, rng, n_turns=5, n_starts=2):
     """Return the boosted model of every state: the start with the smallest error wins."""
     starts = [_learn_from(x, rewards, rng, n_turns) for _ in range(n_starts)]
-    return min(starts, key=lambda found: found[0])[1]
+    return min(starts, key=lambda result: result[0])[1]
 
 
 def _learn_from(x, rewards, rng, n_turns):

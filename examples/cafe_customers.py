@@ -37,13 +37,13 @@ def stars(kind: int, drink: str, rng: np.random.Generator) -> float:
 # %%
 def visit(client: Client, name: str, kind: int, rng: np.random.Generator) -> list[float]:
     """Return the stars that one customer gave, round by round."""
-    given = []
+    arguments = []
     for _ in range(8):
         decided = client.decide(name)
         value = stars(kind, decided.action, rng)
         client.reward(decided.decision_id, value)
-        given.append(value)
-    return given
+        arguments.append(value)
+    return arguments
 
 
 def main(url: str = "http://127.0.0.1:8000", n_customers: int = 100) -> np.ndarray:

@@ -45,9 +45,9 @@ def make_log(n_users: int = 800, n_rounds: int = 30, seed: int = 0) -> dict[str,
 # policy.
 
 # %%
-found = fit(make_log(), bootstrap=0)
-policy = found.report["judgement"]["recommended_policy"]
-print(type(found.model).__name__, "with", found.model.n_states, "states; use", policy)
+fitted = fit(make_log(), bootstrap=0)
+policy = fitted.report["judgement"]["recommended_policy"]
+print(type(fitted.model).__name__, "with", fitted.model.n_states, "states; use", policy)
 
 # %% [markdown]
 # ## What it is worth
@@ -57,9 +57,9 @@ print(type(found.model).__name__, "with", found.model.n_states, "states; use", p
 # %%
 truth = BernoulliArms.from_means(RATES, spread=1e-4)
 players = {
-    "popularity": build("popularity", Inputs(found.model)),
-    "TS": build("TS", Inputs(found.model)),
-    policy: build(policy, Inputs(found.model)),
+    "popularity": build("popularity", Inputs(fitted.model)),
+    "TS": build("TS", Inputs(fitted.model)),
+    policy: build(policy, Inputs(fitted.model)),
 }
 results = simulate(players, UsersOfModel(truth), n_runs=500, horizon=30, seed=1)
 for name, result in results.items():

@@ -48,11 +48,11 @@ def play(policy, films, rng, n_users=300, n_rounds=20):
 
 # %%
 log = {"user": RATINGS.users, "action": RATINGS.actions, "reward": RATINGS.rewards}
-found = fit(log, bootstrap=0, states=3, rank=4)
-assert found.catalogue is not None
-assert found.catalogue.features is not None
-order = [found.catalogue.ids.index(str(a)) for a in range(80)]
-films = found.catalogue.features[order]
+fitted = fit(log, bootstrap=0, states=3, rank=4)
+assert fitted.catalogue is not None
+assert fitted.catalogue.features is not None
+order = [fitted.catalogue.ids.index(str(a)) for a in range(80)]
+films = fitted.catalogue.features[order]
 
 # %% [markdown]
 # ## Play new users
@@ -62,9 +62,9 @@ films = found.catalogue.features[order]
 
 # %%
 policies = {
-    "LinTS": LinTS(films.shape[1], noise=found.model.noise),
-    "mmTS": mmTS(found.model),
-    "mmGreedy": mmGreedy(found.model),
+    "LinTS": LinTS(films.shape[1], noise=fitted.model.noise),
+    "mmTS": mmTS(fitted.model),
+    "mmGreedy": mmGreedy(fitted.model),
 }
 for name, policy in policies.items():
     earned = play(policy, films, np.random.default_rng(1))

@@ -24,13 +24,13 @@ MODEL = GaussianArms([[0.9, 0.1], [0.1, 0.9]], noise=0.3)
 def sequences(n_users: int = 40, n_rounds: int = 50, seed: int = 0) -> list[UserSequence]:
     """Return the actions and rewards of users who change."""
     rng = np.random.default_rng(seed)
-    found = []
+    collected = []
     for _ in range(n_users):
         state = np.cumsum(rng.random(n_rounds) < 0.05) % 2
         action = rng.integers(2, size=n_rounds)
         reward = MODEL.means[state, action] + 0.3 * rng.standard_normal(n_rounds)
-        found.append(UserSequence(action, reward))
-    return found
+        collected.append(UserSequence(action, reward))
+    return collected
 
 
 # %%

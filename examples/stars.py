@@ -21,10 +21,10 @@ LOG = Path(__file__).parent / "data" / "drinks.csv"
 # they make ratings of customers who were kept out.
 
 # %%
-found = fit(str(LOG), user="customer", action="drink", reward="stars", bootstrap=0)
-assert found.catalogue is not None
-drinks = found.catalogue.ids
-print(type(found.model).__name__, "with", found.model.n_states, "states")
+fitted = fit(str(LOG), user="customer", action="drink", reward="stars", bootstrap=0)
+assert fitted.catalogue is not None
+drinks = fitted.catalogue.ids
+print(type(fitted.model).__name__, "with", fitted.model.n_states, "states")
 
 # %% [markdown]
 # ## What each kind of customer likes
@@ -32,7 +32,7 @@ print(type(found.model).__name__, "with", found.model.n_states, "states")
 # The posterior mean of the stars, for every state and drink.
 
 # %%
-means, _ = found.model.posterior_rewards(found.model.parameters(1), None)
+means, _ = fitted.model.posterior_rewards(fitted.model.parameters(1), None)
 for state, row in enumerate(means[0], start=1):
     best = np.argsort(row)[::-1][:2]
     print(f"state {state}:", ", ".join(f"{drinks[i]} {row[i]:.1f}" for i in best))
@@ -43,7 +43,7 @@ for state, row in enumerate(means[0], start=1):
 # Two ratings are enough to know what to offer next.
 
 # %%
-agent = Agent(mmTS(found.model), seed=0)
+agent = Agent(mmTS(fitted.model), seed=0)
 for stars in (5, 4):
     offer = [drink == "hot chocolate" for drink in drinks]
     agent.update(agent.decide("ann", eligible=offer), reward=stars)

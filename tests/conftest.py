@@ -33,13 +33,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The table of what the service survived, wherever faults were among the tests."""
     from tests.faults.table import Result, render
 
-    found = [
+    results = [
         Result(*value)
         for reports in (terminalreporter.stats.get(kind, []) for kind in ("passed", "failed"))
         for report in reports
         for name, value in getattr(report, "user_properties", [])
         if name == "fault"
     ]
-    if found:
+    if results:
         terminalreporter.section("what the service survived")
-        terminalreporter.write_line(render(found))
+        terminalreporter.write_line(render(results))

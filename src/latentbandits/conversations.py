@@ -140,8 +140,8 @@ class Conversations:
 
         A request is a `DecideRequest` or a mapping with its fields; each gets a request id.
         """
-        asked = [_with_id(request) for request in requests]
-        return (yield from self._each("/v1/decide", asked, Decided))
+        identified = [_with_id(request) for request in requests]
+        return (yield from self._each("/v1/decide", identified, Decided))
 
     def reward(
         self, decision_id: str, value: float, *, event_id: str | None = None
@@ -242,12 +242,12 @@ class Conversations:
 
     def forgotten(self, decisions: Sequence[str]) -> Conversation[list[str]]:
         """Return the ids of those decisions that were forgotten: copies must drop them too."""
-        found: list[str] = []
+        sessions: list[str] = []
         for start in range(0, len(decisions), MAX_PAGE):
             body = msgspec.json.encode(ForgottenRequest(list(decisions[start : start + MAX_PAGE])))
             send = Send("POST", "/v1/log/forgotten", body)
-            found += (yield from self._ask(send, ForgottenDecisions)).forgotten
-        return found
+            sessions += (yield from self._ask(send, ForgottenDecisions)).forgotten
+        return sessions
 
     def _each(
         self, path: str, requests: Sequence[Any], kind: type[Answer]

@@ -100,13 +100,13 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def text(self, selector: str) -> str:
-        found: str = self.run("return document.querySelector(arguments[0]).textContent", selector)
-        return found.strip()
+        result: str = self.run("return document.querySelector(arguments[0]).textContent", selector)
+        return result.strip()
 
     def texts(self, selector: str) -> list[str]:
         nodes = "[...document.querySelectorAll(arguments[0])]"
-        found: list[str] = self.run(f"return {nodes}.map(n => n.textContent.trim())", selector)
-        return found
+        result: list[str] = self.run(f"return {nodes}.map(n => n.textContent.trim())", selector)
+        return result
 
     def console(self) -> list[str]:
         """Warnings and errors since the last call."""

@@ -16,10 +16,10 @@ from tests.processes.service import RunningService
 
 
 def offered(page: Browser) -> list[str]:
-    found: list[str] = page.run(
+    result: list[str] = page.run(
         "return [...document.querySelectorAll('.offer:not([hidden])')].map(b => b.dataset.action)"
     )
-    return found
+    return result
 
 
 def take(page: Browser, place: int) -> None:

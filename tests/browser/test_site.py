@@ -29,5 +29,5 @@ def test_the_search_works_from_a_file(page, site):
         "box.dispatchEvent(new Event('input', {bubbles: true}))"
     )
     until(lambda: "results" in page.run(f"return {_HOST}.shadowRoot.textContent"))
-    asked = page.run("return performance.getEntriesByType('resource').map(e => e.name)")
-    assert [address for address in asked if not address.startswith(("file:", "data:"))] == []
+    request = page.run("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert [address for address in request if not address.startswith(("file:", "data:"))] == []

@@ -13,8 +13,8 @@ def until(call: Callable[[], Found], patience: float = 15.0) -> Found:
     """The first true answer of `call`; AssertionError if there is none in time."""
     end = time.monotonic() + patience
     while True:
-        found = call()
-        if found:
-            return found
+        actual = call()
+        if actual:
+            return actual
         assert time.monotonic() < end, f"nothing within {patience:g} s"
         time.sleep(0.05)

@@ -27,16 +27,16 @@ STANDS_FOR = {"make demo": "latentbandits reproduce synthetic --out out/syntheti
 
 def commands(page: str) -> list[tuple[str, list[str]]]:
     """Return the commands of a page's console blocks, each with the lines that it should print."""
-    found: list[tuple[str, list[str]]] = []
+    results: list[tuple[str, list[str]]] = []
     for language, body in BLOCK.findall(page):
         if language != "console":
             continue
         for line in body.replace("\\\n", " ").splitlines():
             if line.startswith("$ "):
-                found.append((line[2:], []))
-            elif found:
-                found[-1][1].append(line)
-    return found
+                results.append((line[2:], []))
+            elif results:
+                results[-1][1].append(line)
+    return results
 
 
 def run(page: str, folder: Path, seconds: float) -> list[list[str]]:
@@ -80,13 +80,13 @@ def run(page: str, folder: Path, seconds: float) -> list[list[str]]:
 
 def differences(page: str, printed: list[list[str]]) -> list[str]:
     """Return a line for every command of a page that printed something else than is shown."""
-    found, served = [], False
+    result, served = [], False
     for (command, shown), lines in zip(commands(page), printed, strict=True):
         line = difference(shown, lines, numbers=not served)
         served = served or command.startswith("latentbandits serve")
         if line is not None:
-            found.append(f"$ {command}\n  not as shown: {line}\n  printed: {lines}")
-    return found
+            result.append(f"$ {command}\n  not as shown: {line}\n  printed: {lines}")
+    return result
 
 
 def difference(shown: list[str], printed: list[str], *, numbers: bool = True) -> str | None:

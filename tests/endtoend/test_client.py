@@ -114,8 +114,8 @@ def test_a_repeated_forget_spares_the_session_that_began_since(service: RunningS
 
 def test_batches_and_the_log(service: RunningService) -> None:
     with Client(service.url, timeout=10) as client:
-        asked = [{"session": f"batch {i % 7}"} for i in range(150)]
-        decided = client.decide_many([*asked, {"session": "x", "actions": ["9"]}])
+        requests = [{"session": f"batch {i % 7}"} for i in range(150)]
+        decided = client.decide_many([*requests, {"session": "x", "actions": ["9"]}])
         assert len(decided) == 151
         assert isinstance(decided[-1], ServiceError)
         made = [one for one in decided if not isinstance(one, ServiceError)]
@@ -129,7 +129,7 @@ def test_batches_and_the_log(service: RunningService) -> None:
 
     async def talk() -> None:
         async with AsyncClient(service.url, timeout=10) as other:
-            many = await other.decide_many(asked[:3])
+            many = await other.decide_many(requests[:3])
             assert len(many) == 3
             page = await other.log(limit=2)
             assert len(page.decisions) == 2

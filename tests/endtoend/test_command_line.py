@@ -94,8 +94,8 @@ def test_the_same_seed_gives_the_same_numbers_whatever_the_jobs(tmp_path):
             ).returncode
             == 0
         )
-        found = json.loads((out / "results.json").read_text())
-        numbers.append((found["policies"], found["claims"]))
+        actual = json.loads((out / "results.json").read_text())
+        numbers.append((actual["policies"], actual["claims"]))
     assert numbers[0] == numbers[1]
 
 

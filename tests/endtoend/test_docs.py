@@ -41,8 +41,8 @@ def empty_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_python_blocks_print_what_is_shown(page, empty_folder):
     namespace = {}
-    found = BLOCK.findall(page.read_text())
-    for i, (language, body) in enumerate(found):
+    actual = BLOCK.findall(page.read_text())
+    for i, (language, body) in enumerate(actual):
         if language != "python":
             continue
         printed = io.StringIO()
@@ -53,8 +53,8 @@ def test_python_blocks_print_what_is_shown(page, empty_folder):
             if error.name not in OPTIONAL:
                 raise
             continue
-        if i + 1 < len(found) and found[i + 1][0] == "text":
-            assert printed.getvalue().strip() == found[i + 1][1].strip(), f"block {i}"
+        if i + 1 < len(actual) and actual[i + 1][0] == "text":
+            assert printed.getvalue().strip() == actual[i + 1][1].strip(), f"block {i}"
 
 
 def test_pages_are_found():

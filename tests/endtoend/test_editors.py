@@ -36,14 +36,14 @@ check_policy(mmTS(arms), n_actions=2)
 
 
 def errors(folder):
-    found = subprocess.run(
+    actual = subprocess.run(
         [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", folder],
         capture_output=True,
         text=True,
         check=False,
     )
-    report = json.loads(found.stdout)
-    assert report["summary"]["filesAnalyzed"] > 0, found.stdout
+    report = json.loads(actual.stdout)
+    assert report["summary"]["filesAnalyzed"] > 0, actual.stdout
     return [
         f"{Path(one['file']).name}:{one['range']['start']['line'] + 1}: {one['message']}"
         for one in report["generalDiagnostics"]
@@ -59,6 +59,6 @@ def test_examples_have_no_errors_and_a_wrong_call_has(tmp_path):
     for example in (ROOT / "examples").glob("*.py"):
         (tmp_path / example.name).write_text(example.read_text())
     (tmp_path / "wrong.py").write_text("from latentbandits import mmTS\n\nmmTS([[0.9, 0.1]])\n")
-    found = errors(tmp_path)
-    assert [one for one in found if one.startswith("wrong.py:3")], "pyright sees no mistake at all"
-    assert [one for one in found if not one.startswith("wrong.py")] == []
+    actual = errors(tmp_path)
+    assert [one for one in actual if one.startswith("wrong.py:3")], "pyright sees no mistake at all"
+    assert [one for one in actual if not one.startswith("wrong.py")] == []

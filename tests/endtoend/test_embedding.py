@@ -23,9 +23,9 @@ DOCS = Path(__file__).parents[2] / "docs" / "service.md"
 
 def example() -> str:
     section = DOCS.read_text().split("## Inside your own app")[1]
-    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert found is not None
-    return found[1]
+    actual = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert actual is not None
+    return actual[1]
 
 
 @pytest.fixture

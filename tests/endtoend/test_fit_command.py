@@ -51,18 +51,18 @@ def test_fit_writes_all_and_nothing_else(arms):
 
 def test_results_for_scripts(arms):
     folder = arms[0] / "model"
-    found = json.loads((folder / "results.json").read_text())
+    actual = json.loads((folder / "results.json").read_text())
     assert {"command", "settings", "seconds", "warnings", "family", "n_states",
-            "recommended_policy", "verdict", "replay"} <= set(found)  # fmt: skip
-    assert (found["command"], found["family"], found["n_states"]) == ("fit", "gaussian", 2)
-    assert found["verdict"] in ("helps", "no difference", "harms")
+            "recommended_policy", "verdict", "replay"} <= set(actual)  # fmt: skip
+    assert (actual["command"], actual["family"], actual["n_states"]) == ("fit", "gaussian", 2)
+    assert actual["verdict"] in ("helps", "no difference", "harms")
     assert {"policy", "rounds", "reward", "stderr", "over_popularity",
-            "over_popularity_stderr"} <= set(found["replay"][0])  # fmt: skip
-    policies = {row["policy"] for row in found["replay"]}
-    assert {"uniform", "popularity", "fold-in", "TS", found["recommended_policy"]} <= policies
+            "over_popularity_stderr"} <= set(actual["replay"][0])  # fmt: skip
+    policies = {row["policy"] for row in actual["replay"]}
+    assert {"uniform", "popularity", "fold-in", "TS", actual["recommended_policy"]} <= policies
     notes = load_notes(folder)
-    assert notes["recommended_policy"] == found["recommended_policy"]
-    assert notes["verdict"] == found["verdict"]
+    assert notes["recommended_policy"] == actual["recommended_policy"]
+    assert notes["verdict"] == actual["verdict"]
     page = (folder / "report.html").read_text()
     assert page.index(notes["sentence"][:20]) < page.index("The states")
 
@@ -77,8 +77,8 @@ def test_warnings_go_to_stderr_and_strict_says_so(tmp_path, capsys):
     assert main([*command, "--out", str(tmp_path / "a")]) == 0
     assert "warning: all 240 rewards are 1.5" in capsys.readouterr().err
     assert main([*command, "--out", str(tmp_path / "b"), "--strict"]) == 3
-    found = json.loads((tmp_path / "b" / "results.json").read_text())
-    assert any("all 240 rewards" in warning for warning in found["warnings"])
+    actual = json.loads((tmp_path / "b" / "results.json").read_text())
+    assert any("all 240 rewards" in warning for warning in actual["warnings"])
 
 
 def test_inspect_prints_it_again(arms, capsys):
@@ -94,9 +94,9 @@ def test_simulate_replays_real_rewards(arms, capsys, tmp_path):
     policies = ["--policies", "auto", "uniform", "mTS"]
     assert main([*command, *policies, "--out", str(tmp_path / "r")]) == 0
     assert "real rewards of log.csv" in capsys.readouterr().out
-    found = json.loads((tmp_path / "r" / "results.json").read_text())
-    assert found["command"] == "simulate"
-    rows = {row["policy"]: row for row in found["replay"]}
+    actual = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert actual["command"] == "simulate"
+    rows = {row["policy"]: row for row in actual["replay"]}
     recommended = load_notes(out)["recommended_policy"]
     assert set(rows) == {recommended, "uniform", "mTS", "popularity"}
     assert rows["uniform"]["over_popularity"] < 0 < rows["mTS"]["reward"]

@@ -12,16 +12,16 @@ BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 def test_python_blocks_run_and_print_what_is_shown():
     namespace = {}
-    found = BLOCK.findall(README)
-    assert any(name == "python" for name, _ in found)
-    for i, (name, body) in enumerate(found):
+    actual = BLOCK.findall(README)
+    assert any(name == "python" for name, _ in actual)
+    for i, (name, body) in enumerate(actual):
         if name != "python":
             continue
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(body, f"README block {i}", "exec"), namespace)
-        if i + 1 < len(found) and found[i + 1][0] == "text":
-            assert printed.getvalue().strip() == found[i + 1][1].strip(), f"block {i}"
+        if i + 1 < len(actual) and actual[i + 1][0] == "text":
+            assert printed.getvalue().strip() == actual[i + 1][1].strip(), f"block {i}"
 
 
 def test_the_first_example_is_ten_lines():

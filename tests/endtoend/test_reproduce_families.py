@@ -55,6 +55,6 @@ def test_boosted_trees_per_state_personalise():
     spec = importlib.util.spec_from_file_location("example", path)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    found = example.main()
-    (_, alike), (_, own) = found.values()
+    actual = example.main()
+    (_, alike), (_, own) = actual.values()
     assert own > alike + 0.3

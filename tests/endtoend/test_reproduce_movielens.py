@@ -54,8 +54,8 @@ def test_tables_figure_curves_and_results(folder, tmp_path, capsys):
 def test_the_same_seed_gives_the_same_numbers_on_any_number_of_jobs(folder, tmp_path):
     def rewards(name, *options):
         reproduce(folder, tmp_path / name, *SMALL, "--policies", "mTS", "mmTS", *options)
-        found = json.loads((tmp_path / name / "results.json").read_text())
-        return [row["reward"] for row in found["policies"]]
+        actual = json.loads((tmp_path / name / "results.json").read_text())
+        return [row["reward"] for row in actual["policies"]]
 
     one = rewards("one")
     assert rewards("two", "--jobs", "2") == pytest.approx(one, abs=1e-12)

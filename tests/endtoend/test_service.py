@@ -69,9 +69,9 @@ def test_decide_and_reward(http: httpx.Client) -> None:
 
 
 def test_batches(http: httpx.Client) -> None:
-    asked = [{"session": f"batch {i % 3}"} for i in range(100)]
-    asked[50]["actions"] = ["9"]  # type: ignore[assignment]
-    response = http.post("/v1/decide", json=asked)
+    requests = [{"session": f"batch {i % 3}"} for i in range(100)]
+    requests[50]["actions"] = ["9"]  # type: ignore[assignment]
+    response = http.post("/v1/decide", json=requests)
     assert response.status_code == 200
     answers = response.json()
     assert answers[50]["error"]["code"] == "unknown_action"
@@ -80,7 +80,7 @@ def test_batches(http: httpx.Client) -> None:
     told = [{"decision_id": d["decision_id"], "value": 0.1} for d in made]
     statuses = [r["status"] for r in http.post("/v1/reward", json=told).json()]
     assert statuses == ["applied"] * 99
-    for batch in (asked + asked[:1], []):
+    for batch in (requests + requests[:1], []):
         assert http.post("/v1/decide", json=batch).status_code == 422
 
 
@@ -379,11 +379,11 @@ def test_auto_is_tuned_once_for_a_model_without_a_recommendation(
     with RunningService(
         folder / "models" / "arms", "--store", store, folder=tmp_path, tuned=True
     ) as running:
-        found = re.search(
+        actual = re.search(
             r"arms has no recommended policy; tuned: (\S+) (?:is|explores)", running.log()
         )
-        assert found is not None
-        winner = found[1]
+        assert actual is not None
+        winner = actual[1]
         assert f"policy {winner} (tuned for it)" in running.log()
         with running.client() as http:
             decided = http.post("/v1/decide", json={"session": "ann"}).json()

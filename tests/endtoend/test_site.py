@@ -58,9 +58,9 @@ def test_an_entry_that_is_missing_is_found(docs, needs, page, entry, named):
     assert omissions.without_entry(texts, needs) == []
     assert entry in texts[page]
     texts[page] = texts[page].replace(entry, "")
-    found = omissions.without_entry(texts, needs)
-    assert found
-    assert any(line.startswith(f"{named} has no entry") for line in found)
+    actual = omissions.without_entry(texts, needs)
+    assert actual
+    assert any(line.startswith(f"{named} has no entry") for line in actual)
 
 
 def test_a_new_endpoint_without_an_example_is_found(docs, monkeypatch):
@@ -68,17 +68,17 @@ def test_a_new_endpoint_without_an_example_is_found(docs, monkeypatch):
 
     new = endpoints.ENDPOINTS[0]._replace(path="/v1/away", handle=put_away)
     monkeypatch.setattr(omissions, "ENDPOINTS", (*endpoints.ENDPOINTS, new))
-    found = omissions.missing(docs / "reference")
-    assert "endpoint POST /v1/away has no example" in found
-    assert any(line.startswith("endpoint POST /v1/away has no entry") for line in found)
+    actual = omissions.missing(docs / "reference")
+    assert "endpoint POST /v1/away has no example" in actual
+    assert any(line.startswith("endpoint POST /v1/away has no entry") for line in actual)
 
 
 def test_a_new_option_without_help_is_found(docs, monkeypatch):
     parser = argparse.ArgumentParser(prog="latentbandits fly")
     parser.add_argument("--high")
     monkeypatch.setattr(command_line, "commands", lambda: iter([("fly", parser)]))
-    found = omissions.missing(docs / "reference")
-    assert "option --high HIGH of fly has no help" in found
+    actual = omissions.missing(docs / "reference")
+    assert "option --high HIGH of fly has no help" in actual
 
 
 def test_every_page_is_in_the_menu_once(docs):
@@ -110,8 +110,8 @@ def test_every_experiment_is_listed():
 def test_links_between_files_of_the_repository_lead_somewhere(page):
     """Readers of the repository follow them without building the site."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    for found in LINK.findall(text):
-        address = found[0] or found[1]
+    for actual in LINK.findall(text):
+        address = actual[0] or actual[1]
         if "://" in address or address.startswith(("#", "mailto:")):
             continue
         assert (page.parent / address.partition("#")[0]).exists(), address

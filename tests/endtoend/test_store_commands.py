@@ -80,7 +80,7 @@ def test_check_names_the_place_of_damage(
     assert driver.store._connection is not None
     driver.store._connection.execute(statement.format(decision=decision))
     driver.store.close()
-    assert any(problem in found for found in problems(url(tmp_path)))
+    assert any(problem in actual for actual in problems(url(tmp_path)))
 
 
 def test_a_damaged_row_is_refused_and_the_others_go_on(driver: Driver) -> None:

@@ -74,12 +74,12 @@ def _status(connection: socket.socket) -> int:
 def _deaf(service: RunningService, connections: int) -> Result:
     """Clients that ask for large answers and never read them."""
     before, descriptors = service.memory(), service.descriptors()
-    asked = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 40
+    requested = b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 40
     held = []
     for _ in range(connections):
         client = socket.create_connection(("127.0.0.1", service.port), timeout=10)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.sendall(asked)
+        client.sendall(requested)
         held.append(client)
     peak, begun = service.memory(), time.monotonic()
     served = int(asyncio.run(_one_decision(service)))  # by now it has accepted all of them

@@ -128,7 +128,7 @@ def _opened(work: Path) -> Iterator[tuple[SqliteStore, Engine]]:
 
 def _answers(work: Path) -> list[Any] | None:
     """All that the service could be asked, and is: None where any of it was refused."""
-    found: list[Any] = []
+    collected: list[Any] = []
     try:
         with _opened(work) as (store, engine):
             if store.warnings:
@@ -136,19 +136,19 @@ def _answers(work: Path) -> list[Any] | None:
             for i in range(_SESSIONS):
                 with engine.transaction():
                     view = session_view(engine.session(f"user {i}"))
-                found.append(msgspec.to_builtins(view))
+                collected.append(msgspec.to_builtins(view))
             reader = store.log_reader()
-            found += [msgspec.to_builtins(event) for event in reader.read(0, 10_000)]
-            found.append([reader.store_id(), engine.sessions._salt])
+            collected += [msgspec.to_builtins(event) for event in reader.read(0, 10_000)]
+            collected.append([reader.store_id(), engine.sessions._salt])
             reader.close()
             with engine.transaction():
-                found.append(msgspec.to_builtins(engine.statistics))
-                found.append([msgspec.to_builtins(row) for row in store.audit(0, 100)])
-                found.append(engine.decide(DecisionRequest("user 3")).round)
-                found.append(engine.decide(DecisionRequest("someone new")).round)
+                collected.append(msgspec.to_builtins(engine.statistics))
+                collected.append([msgspec.to_builtins(row) for row in store.audit(0, 100)])
+                collected.append(engine.decide(DecisionRequest("user 3")).round)
+                collected.append(engine.decide(DecisionRequest("someone new")).round)
     except (Refused, StoreError):
         return None
-    return found
+    return collected
 
 
 def _outcome(work: Path, before: list[Any]) -> str:

@@ -88,11 +88,11 @@ async def _cut(service: RunningService, server: Server, seconds: float) -> Resul
         with psycopg.connect(server.url, autocommit=True) as connection:
             while time.monotonic() < end:
                 time.sleep(rng.uniform(0.02, 0.2))
-                found = connection.execute(
+                result = connection.execute(
                     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
                     "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
                 ).fetchone()
-                times += 0 if found is None else int(found[0])
+                times += 0 if result is None else int(result[0])
         return times
 
     cutting = asyncio.get_running_loop().run_in_executor(None, cut)
@@ -133,12 +133,12 @@ async def _cut(service: RunningService, server: Server, seconds: float) -> Resul
 
 async def _kept(url: str) -> dict[str, str]:
     """Return request and decision ids of the store."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for event in await asyncio.get_running_loop().run_in_executor(None, read_log, url):
         row = event.decision
         if row.request_id is not None:
-            found[row.request_id] = f"{row.order:016x}{row.token:016x}"
-    return found
+            results[row.request_id] = f"{row.order:016x}{row.token:016x}"
+    return results
 
 
 async def _killed(service: RunningService, server: Server) -> Result:

@@ -43,14 +43,14 @@ def run(folder: Path, full: bool) -> list[Result]:
             book = Book()
             counts = [asyncio.run(_break(service, book, disk)) for _ in range(rounds)]
             same = service.pid == pid and service.process is not None
-            found = audit(book, service, store, models)
+            result = audit(book, service, store, models)
     full_refused, protected_refused, accepted = (sum(c[i] for c in counts) for i in range(3))
     counted = (
         f"{disk.kind}, {rounds} times: {full_refused} requests answered 503 while full, "
         f"{protected_refused} while read-only, {accepted} acknowledged then; works again without "
-        f"a restart; {found}"
+        f"a restart; {result}"
     )
-    holds = found.clean and accepted == 0 and same and not book.failures
+    holds = result.clean and accepted == 0 and same and not book.failures
     holds = holds and full_refused == protected_refused == rounds * 20
     return [Result("disk full (TMPDIR on it), then a read-only store", counted, holds)]
 

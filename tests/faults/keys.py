@@ -25,7 +25,7 @@ def run(folder: Path, full: bool) -> list[Result]:
         )
         keys[scope] = made.stdout.strip()
     wrong: list[str] = []
-    asked = 0
+    request = 0
     with RunningService(model, "--keys", file, folder=folder) as service, service.client() as http:
         presented = [("", None), ("wrong", "lb_wrong"), *keys.items()]
         for endpoint in ENDPOINTS:
@@ -37,7 +37,7 @@ def run(folder: Path, full: bool) -> list[Result]:
                 status = http.request(endpoint.method, path, headers=headers, content=body)
                 allowed = scope in (endpoint.scope, "admin")
                 expected = status.status_code not in (401, 403)
-                asked += 1
+                request += 1
                 if allowed != expected:
                     wrong.append(f"{scope} {endpoint.path}: {status.status_code}")
         leaked = sum(key in service.log() for key in keys.values())
@@ -53,7 +53,7 @@ def run(folder: Path, full: bool) -> list[Result]:
     return [
         Result(
             "API keys and scopes",
-            f"{asked} combinations of key and endpoint, {len(wrong)} wrong{shown}; {leaked} "
+            f"{request} combinations of key and endpoint, {len(wrong)} wrong{shown}; {leaked} "
             f"keys in the log or the file; without keys {refused} of {hosts} other addresses "
             "refused",
             not wrong and leaked == 0 and refused == hosts,

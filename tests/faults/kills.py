@@ -30,13 +30,13 @@ def run(folder: Path, full: bool) -> list[Result]:
     )  # fmt: skip
     with service:
         book = asyncio.run(_rampage(service, names, kills, rewards))
-        found: Audit = audit(book, service, store, models)
-    counted = f"{kills} kills, {len(book.rewarded)} acknowledged rewards: {found}"
+        result: Audit = audit(book, service, store, models)
+    counted = f"{kills} kills, {len(book.rewarded)} acknowledged rewards: {result}"
     if book.failures:
         counted += f"; unexpected answers, for instance {book.failures[0]}"
     enough = len(book.rewarded) >= rewards
     return [Result("kill -9 under load, checkpoints and model swaps", counted,
-                   found.clean and enough and not book.failures)]  # fmt: skip
+                   result.clean and enough and not book.failures)]  # fmt: skip
 
 
 async def _rampage(service: RunningService, models: list[str], kills: int, rewards: int) -> Book:

@@ -80,13 +80,13 @@ async def _round(
 ) -> None:
     rewards = [book.waiting.pop() for _ in range(min(batch, len(book.waiting)))]
     if not rewards:
-        asked = [{"session": f"s{rng.randrange(sessions)}"} for _ in range(batch)]
-        reply = await connection.post("/v1/decide", asked if batch > 1 else asked[0])
+        requests = [{"session": f"s{rng.randrange(sessions)}"} for _ in range(batch)]
+        reply = await connection.post("/v1/decide", requests if batch > 1 else requests[0])
         if not book.take(reply.status, reply.body):
             await asyncio.sleep(0.005)
             return
         answers = reply.json() if batch > 1 else [reply.json()]
-        for request, answer in zip(asked, answers, strict=True):
+        for request, answer in zip(requests, answers, strict=True):
             if "error" in answer:
                 book.failures.append(str(answer))
                 continue

@@ -25,12 +25,12 @@ def run(folder: Path, full: bool) -> list[Result]:
         folder / "models" / name, "--store", store, "--max-waiting", str(_WAITING), folder=folder
     ) as service:
         book, retry, longest = asyncio.run(_hammer(service, connections, seconds))
-        found = audit(book, service, store, models)
+        result = audit(book, service, store, models)
     counted = (
         f"{len(book.rewarded)} rewards acknowledged, {book.refused} requests refused with 503 and "
-        f"Retry-After: {retry}; at most {longest} waited; {found}"
+        f"Retry-After: {retry}; at most {longest} waited; {result}"
     )
-    holds = found.clean and bool(book.rewarded) and book.refused > 0 and retry == "1"
+    holds = result.clean and bool(book.rewarded) and book.refused > 0 and retry == "1"
     # The watcher itself may wait beside those that are limited.
     holds = holds and 0 < longest <= _WAITING + 1 and not book.failures
     return [Result(f"overload, {connections} connections", counted, holds)]
@@ -54,8 +54,8 @@ async def _hammer(
             retry = reply.headers.get("retry-after", "none")
         await asyncio.sleep(0.01)
     text = (await prober.get("/metrics")).body.decode()
-    found = re.search(r"^latentbandits_waiting_most (\S+)", text, re.MULTILINE)
-    longest = int(float(found[1])) if found else -1
+    result = re.search(r"^latentbandits_waiting_most (\S+)", text, re.MULTILINE)
+    longest = int(float(result[1])) if result else -1
     stop.set()
     await asyncio.gather(*clients)
     for decision_id, value in book.waiting:

@@ -29,13 +29,13 @@ def run(folder: Path, full: bool) -> list[Result]:
         with one, other:
             unseen = asyncio.run(watch([one.port, other.port], pairs))
             book = asyncio.run(_share(one, other, kills))
-            found = audit(book, one, url, models)
+            result = audit(book, one, url, models)
     return [
         Result("reward told to one process, decide asked of another (PostgreSQL)",
                f"{pairs} pairs, {unseen} that did not see it", unseen == 0),
         Result("two processes share PostgreSQL, one is killed under load",
                f"{kills} kills, {len(book.rewarded)} acknowledged rewards, {book.refused} refused: "
-               f"{found}", found.clean and not book.failures and bool(book.rewarded)),
+               f"{result}", result.clean and not book.failures and bool(book.rewarded)),
     ]  # fmt: skip
 
 

@@ -29,13 +29,13 @@ def run(folder: Path, full: bool) -> list[Result]:
             slowest, after = max(slowest, seconds), after + served
             codes.add(code)
             service.start()
-        found = audit(book, service, store, models)
+        result = audit(book, service, store, models)
     ends = ", ".join(map(str, sorted(codes)))
     counted = (
         f"{times} times: exit code {ends}, within {slowest:.1f} s; {after} decisions served after "
-        f"readiness was off; {found}"
+        f"readiness was off; {result}"
     )
-    holds = found.clean and codes == {0} and slowest < 10 and after > 0 and not book.failures
+    holds = result.clean and codes == {0} and slowest < 10 and after > 0 and not book.failures
     return [Result("SIGTERM under load", counted, holds)]
 
 

@@ -32,13 +32,13 @@ def run(folder: Path, full: bool) -> list[Result]:
     store = f"sqlite:{folder / 'soak.sqlite'}"
     arguments = (folder / "models" / name, "--store", store, "--cached-sessions", "500")
     with RunningService(*arguments, folder=folder) as service:
-        found = asyncio.run(_soak(service, seconds / windows, windows))
-    start, end = found[windows // 4], found[-1]  # the first part fills the caches
+        result = asyncio.run(_soak(service, seconds / windows, windows))
+    start, end = result[windows // 4], result[-1]  # the first part fills the caches
     grown = end.memory - start.memory
     return [
         Result(
             f"soak of {seconds:g} s, {_CLIENTS} clients, {_SESSIONS} sessions",
-            f"{sum(one.requests for one in found)} requests; memory "
+            f"{sum(one.requests for one in result)} requests; memory "
             f"{start.memory / _MEGABYTE:.1f} to {end.memory / _MEGABYTE:.1f} MB, open files "
             f"{start.descriptors} to {end.descriptors}, p99 {start.p99 * 1e3:.0f} to "
             f"{end.p99 * 1e3:.0f} ms",
@@ -51,15 +51,15 @@ async def _soak(service: RunningService, seconds: float, windows: int) -> list[W
     times: list[float] = []
     stop = asyncio.Event()
     clients = [asyncio.create_task(_client(service.port, i, stop, times)) for i in range(_CLIENTS)]
-    found = []
+    results = []
     for _ in range(windows):
         await asyncio.sleep(seconds)
         taken, times[:] = sorted(times), []
         p99 = taken[int(0.99 * (len(taken) - 1))] if taken else 0.0
-        found.append(Window(service.memory(), service.descriptors(), p99, len(taken)))
+        results.append(Window(service.memory(), service.descriptors(), p99, len(taken)))
     stop.set()
     await asyncio.gather(*clients)
-    return found
+    return results
 
 
 async def _client(port: int, number: int, stop: asyncio.Event, times: list[float]) -> None:

@@ -23,12 +23,12 @@ def run(folder: Path, full: bool) -> list[Result]:
     store = f"sqlite:{folder / 'swaps.sqlite'}"
     with RunningService(folder / "models" / good[0], "--store", store, folder=folder) as service:
         book, done, refused = asyncio.run(_swap(service, good, bad, swaps))
-        found = audit(book, service, store, models)
+        result = audit(book, service, store, models)
     counted = (
         f"{done} swaps, {refused} bad models refused, {len(book.decided)} decisions, "
-        f"{len(book.failures) + book.refused} failed; {found}"
+        f"{len(book.failures) + book.refused} failed; {result}"
     )
-    holds = found.clean and not book.failures and book.refused == 0
+    holds = result.clean and not book.failures and book.refused == 0
     return [Result(f"{swaps} hot swaps under load, some of bad models", counted,
                    holds and done + refused == swaps and refused > 0)]  # fmt: skip
 

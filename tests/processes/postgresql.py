@@ -18,15 +18,15 @@ _SECONDS = 60
 
 def find_binaries() -> Path | None:
     """Where initdb and postgres are; installs them where that is possible."""
-    found = _look()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    result = _look()
+    if result is None and os.geteuid() == 0 and shutil.which("apt-get"):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         subprocess.run(
             ["apt-get", "install", "-y", "--no-install-recommends", "postgresql"],
             env=environment, capture_output=True, timeout=300, check=False,
         )  # fmt: skip
-        found = _look()
-    return found
+        result = _look()
+    return result
 
 
 def _look() -> Path | None:

@@ -51,9 +51,9 @@ def learn(policy, actions, rewards, contexts=None):
 
 @given(arrays(float, (3, 4), elements=st.floats(-1e6, 0)))
 def test_beliefs_normalise_at_any_log_likelihood(log_weights):
-    found = states.probabilities(log_weights)
-    np.testing.assert_allclose(found.sum(axis=1), 1)
-    assert ((found >= 0) & (found <= 1)).all()
+    actual = states.probabilities(log_weights)
+    np.testing.assert_allclose(actual.sum(axis=1), 1)
+    assert ((actual >= 0) & (actual <= 1)).all()
 
 
 @given(arm_histories(), st.randoms(use_true_random=False))

@@ -71,9 +71,9 @@ def play(policy, model, belief, rounds, seed):
     return belief
 
 
-def assert_same_bits(found, expected):
-    assert type(found) is type(expected)
-    for a, b in zip(leaves(found), leaves(expected), strict=True):
+def assert_same_bits(actual, expected):
+    assert type(actual) is type(expected)
+    for a, b in zip(leaves(actual), leaves(expected), strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         assert a.tobytes() == b.tobytes()
 

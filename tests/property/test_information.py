@@ -38,13 +38,13 @@ def ratio(regret, information, mixture):
 @given(ACTIONS)
 def test_no_mixture_of_two_has_a_smaller_ratio(actions):
     regret, information, eligible, mixture = solve(actions)
-    found = ratio(regret, information, mixture)
+    actual = ratio(regret, information, mixture)
     places = np.flatnonzero(eligible)
     for a in places:
         for b in places:
             for q in GRID:
                 other = q * np.eye(len(regret))[a] + (1 - q) * np.eye(len(regret))[b]
-                assert found <= ratio(regret, information, other) * (1 + 1e-6) + 1e-12
+                assert actual <= ratio(regret, information, other) * (1 + 1e-6) + 1e-12
 
 
 @settings(deadline=None)
@@ -128,10 +128,10 @@ def test_many_actions_have_the_mixture_of_all_pairs(problem):
     few = information.FEW_ACTIONS
     try:
         information.FEW_ACTIONS = 1  # the search is used for any number of actions
-        found = minimal_ratio_mixture(slow_regret, slow_gain, eligible)
+        actual = minimal_ratio_mixture(slow_regret, slow_gain, eligible)
     finally:
         information.FEW_ACTIONS = few
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
 
 
 def test_thousands_of_tied_actions_share_equally():

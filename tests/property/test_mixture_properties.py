@@ -26,7 +26,7 @@ def test_the_elbo_never_falls(problem, n_states, known, seed):
         family = problem.family.with_noise(None)
         if seed % 2:
             family = family.with_noise_by_action()
-        problem = Problem.of(family, problem.engine)
+        problem = Problem.from_log(family, problem.engine)
     mixture = start_of(problem, n_states, seed=seed)
     bounds = []
     for _ in range(15):

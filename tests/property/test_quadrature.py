@@ -20,9 +20,9 @@ def solve(variables):
 @settings(deadline=None)
 @given(VARIABLES)
 def test_probabilities_sum_to_one(variables):
-    found = solve(variables)
-    assert (found >= 0).all()
-    np.testing.assert_allclose(found.sum(), 1, atol=1e-12)
+    actual = solve(variables)
+    assert (actual >= 0).all()
+    np.testing.assert_allclose(actual.sum(), 1, atol=1e-12)
 
 
 @settings(deadline=None)

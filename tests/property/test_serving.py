@@ -164,7 +164,7 @@ def test_the_error_of_a_mean_counts_sessions(sessions: list[list[float]]) -> Non
     residuals = [sum(rewards) - mean * len(rewards) for rewards in sessions]
     n = len(sessions)
     expected = np.sqrt(np.sum(np.square(residuals)) * n / (n - 1)) / len(values)
-    found = totals.mean()
-    assert found is not None
-    np.testing.assert_allclose(found[0], mean, atol=1e-9)
-    np.testing.assert_allclose(found[1], expected, atol=1e-6)
+    actual = totals.mean()
+    assert actual is not None
+    np.testing.assert_allclose(actual[0], mean, atol=1e-9)
+    np.testing.assert_allclose(actual[1], expected, atol=1e-6)

@@ -7,12 +7,12 @@ def regret_and_information_by_action(rewards, weights, best):
     """D and v with one group of scenarios for every action, tied ones split."""
     membership = weights[:, :, None] * best / best.sum(axis=2, keepdims=True)
     chance = membership.sum(axis=1)
-    given = membership.swapaxes(1, 2) @ rewards
-    mean = given.sum(axis=1)
-    regret = np.einsum("naa->n", given)[:, None] - mean
+    arguments = membership.swapaxes(1, 2) @ rewards
+    mean = arguments.sum(axis=1)
+    regret = np.einsum("naa->n", arguments)[:, None] - mean
     regret[regret < 1e-12 * np.abs(mean).max(axis=1, keepdims=True)] = 0.0
-    given = given - chance[:, :, None] * mean[:, None, :]
-    return regret, ((given**2) / np.maximum(chance, 1e-300)[:, :, None]).sum(axis=1)
+    arguments = arguments - chance[:, :, None] * mean[:, None, :]
+    return regret, ((arguments**2) / np.maximum(chance, 1e-300)[:, :, None]).sum(axis=1)
 
 
 def all_pairs(regret, information, eligible):
@@ -20,10 +20,10 @@ def all_pairs(regret, information, eligible):
     mixtures = np.zeros(regret.shape)
     for i, (D, v) in enumerate(zip(regret, information, strict=True)):
         places = np.flatnonzero(eligible[i])
-        found = []
+        results = []
         for a in places:
             alone = 0.0 if D[a] == 0 else D[a] * D[a] / v[a] if v[a] > 0 else np.inf
-            found.append((alone, {a: 1.0}))
+            results.append((alone, {a: 1.0}))
             for b in places[places > a]:
                 if D[a] == D[b] or v[a] == v[b]:
                     continue
@@ -31,9 +31,9 @@ def all_pairs(regret, information, eligible):
                 optimum = (D[b] * v[a] - D[a] * v[b]) / (D[a] - D[b])
                 if (optimum - v[a]) * (optimum - v[b]) < 0:
                     share = (optimum - v[b]) / (v[a] - v[b])
-                    found.append((4 * slope * slope * optimum, {a: share, b: 1 - share}))
-        least = min(ratio for ratio, _ in found)
-        for ratio, mixture in found:
+                    results.append((4 * slope * slope * optimum, {a: share, b: 1 - share}))
+        least = min(ratio for ratio, _ in results)
+        for ratio, mixture in results:
             if ratio == least:
                 for action, share in mixture.items():
                     mixtures[i, action] += share

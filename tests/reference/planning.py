@@ -22,12 +22,12 @@ def values(alpha, beta, weights, remaining, steps):
     means = weights @ (alpha if beta is None else alpha / (alpha + beta))
     if steps == 0:
         return remaining * means
-    found = []
+    results = []
     for action in range(len(means)):
         total = means[action]
         for reward in (0, 1):
             after, chance = condition(alpha, beta, weights, action, reward)
             if remaining > 1:
                 total += chance * max(values(*after, remaining - 1, steps - 1))
-        found.append(total)
-    return np.array(found)
+        results.append(total)
+    return np.array(results)

@@ -44,11 +44,11 @@ def test_states_and_rates_are_found(problem, model):
 
 
 def test_the_learned_model_beats_popularity(problem, model):
-    found, popular = play(problem, mIDS(model)), play_popular(problem)
-    rates = {h: found[:, :h].mean() - popular[:, :h].mean() for h in WINDOWS}
-    assert found.mean() >= 0.054
+    actual, popular = play(problem, mIDS(model)), play_popular(problem)
+    rates = {h: actual[:, :h].mean() - popular[:, :h].mean() for h in WINDOWS}
+    assert actual.mean() >= 0.054
     assert min(rates.values()) >= -0.002
-    assert popular.mean() < found.mean() < play_knowing(problem).mean()
+    assert popular.mean() < actual.mean() < play_knowing(problem).mean()
 
 
 def test_a_planted_mistake_is_seen(problem, model):

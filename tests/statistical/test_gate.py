@@ -95,6 +95,6 @@ def test_live_groups_are_compared_with_every_other():
         "holdout": rng.normal(1.3, 1.0, 800),
         "tiny": np.array([1.0]),
     }
-    found = compare_groups(rewards, "policy")
-    assert set(found) == {"holdout"}
-    assert found["holdout"].high < 0
+    actual = compare_groups(rewards, "policy")
+    assert set(actual) == {"holdout"}
+    assert actual["holdout"].high < 0

@@ -27,11 +27,11 @@ def results():
 def test_figures_agree_within_their_errors(results, policy):
     # Both sides have 100 users and a random split of their own, so a difference has the error of
     # one times sqrt(2); beyond four of them by chance once in 16,000, and there are 21.
-    found, expected = results[policy], RATING[policy]
-    first_20 = found.curve[:20].mean()
-    error = found.first_rounds_reward.stderr * 2**0.5
+    actual, expected = results[policy], RATING[policy]
+    first_20 = actual.curve[:20].mean()
+    error = actual.first_rounds_reward.stderr * 2**0.5
     assert abs(first_20 - expected.first_20) < 4 * error
-    last, worst = found.last_rounds_reward, found.worst_decile_reward
+    last, worst = actual.last_rounds_reward, actual.worst_decile_reward
     assert abs(last.mean - expected.last_100) < 4 * last.stderr * 2**0.5
     assert abs(worst.mean - expected.worst_decile) < 4 * worst.stderr * 2**0.5
 
@@ -39,16 +39,16 @@ def test_figures_agree_within_their_errors(results, policy):
 @needs_real_data
 @pytest.mark.parametrize("policy", AVERAGE)
 def test_averages_agree_within_their_errors(results, policy):
-    found = results[policy].reward
-    assert abs(found.mean - AVERAGE[policy]) < 4 * found.stderr * 2**0.5
+    actual = results[policy].reward
+    assert abs(actual.mean - AVERAGE[policy]) < 4 * actual.stderr * 2**0.5
 
 
 @needs_real_data
 def test_the_figures_can_tell_policies_apart(results):
     """The planted bug: had mTS been run for LinTS, the first rounds would say so."""
-    found = results["mTS"]
-    error = found.first_rounds_reward.stderr * 2**0.5
-    assert abs(found.curve[:20].mean() - RATING["LinTS"].first_20) > 4 * error
+    actual = results["mTS"]
+    error = actual.first_rounds_reward.stderr * 2**0.5
+    assert abs(actual.curve[:20].mean() - RATING["LinTS"].first_20) > 4 * error
 
 
 def test_halves_are_disjoint_and_differ_between_splits():

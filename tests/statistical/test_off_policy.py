@@ -24,9 +24,9 @@ def weighted_logs():
         log = problem.generate("learning", SESSIONS, np.random.default_rng([5, i]))
         q = predict(problem.WRONG_MODEL, log)
         chosen = np.take_along_axis(q, log.action[:, :, None], axis=2)[:, :, 0]
-        found = follow(policy, log, q, np.random.default_rng(i))
-        ratio = found.chance / log.propensity
-        made.append(WeightedLog(ratio, log.reward, chosen, found.direct, log.active))
+        result = follow(policy, log, q, np.random.default_rng(i))
+        ratio = result.chance / log.propensity
+        made.append(WeightedLog(ratio, log.reward, chosen, result.direct, log.active))
     return made
 
 
@@ -68,8 +68,8 @@ def test_standard_errors_match_the_spread(weighted_logs):
     squared standard error with probability above .998.
     """
     for name, estimator in ESTIMATORS.items():
-        found = [estimator(log) for log in weighted_logs]
-        values = [f.value.sum() for f in found]
-        errors = [np.var(f.influence.sum(axis=1), ddof=1) / SESSIONS for f in found]
+        results = [estimator(log) for log in weighted_logs]
+        values = [f.value.sum() for f in results]
+        errors = [np.var(f.influence.sum(axis=1), ddof=1) / SESSIONS for f in results]
         ratio = np.var(values, ddof=1) / np.mean(errors)
         assert 0.45 < ratio < 1.8, name

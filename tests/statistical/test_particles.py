@@ -89,7 +89,7 @@ def logistic_session(n_rounds):
 def compare_with_chain(n_rounds, n_particles, n_seeds, n_chains, n_steps):
     x, rewards = logistic_session(n_rounds)
     expected, error = state_probabilities(WEIGHTS, COVARIANCES, x, rewards, n_chains, n_steps)
-    found = []
+    results = []
     for seed in range(n_seeds):
         model = LogisticLinear(WEIGHTS, COVARIANCES, n_particles, seed=seed)
         belief = joint.prior(model, 1)
@@ -97,9 +97,9 @@ def compare_with_chain(n_rounds, n_particles, n_seeds, n_chains, n_steps):
             belief = joint.condition(
                 model, belief, features[None, None], np.array([0]), np.array([reward])
             )
-        found.append(states.probabilities(belief.log_weights)[0])
-    ours = np.mean(found, axis=0)
-    own_error = np.std(found, axis=0, ddof=1) / np.sqrt(n_seeds)
+        results.append(states.probabilities(belief.log_weights)[0])
+    ours = np.mean(results, axis=0)
+    own_error = np.std(results, axis=0, ddof=1) / np.sqrt(n_seeds)
     return np.abs(ours - expected) / np.hypot(error, own_error), own_error, error
 
 

@@ -69,9 +69,9 @@ def test_unknown_noise_gives_students_t():
     mean = (2.0 * 0.4 + rewards.sum()) / 4
     squares = 3 * 0.6**2 + np.square(rewards).sum() + 2 * 0.4**2 - 4 * mean**2
     scale = np.sqrt(squares / 5 / 4)
-    found = draws(model, rewards)
-    assert kstest(found, t(5, mean, scale).cdf).pvalue > ALPHA
-    assert kstest(found, norm(mean, scale).cdf).pvalue < ALPHA
+    actual = draws(model, rewards)
+    assert kstest(actual, t(5, mean, scale).cdf).pvalue > ALPHA
+    assert kstest(actual, norm(mean, scale).cdf).pvalue < ALPHA
 
 
 @pytest.mark.parametrize("strength", [0.02, 1.0])
@@ -82,6 +82,6 @@ def test_dirichlet_draws_have_beta_margins(strength):
     from scipy.stats import beta
 
     model = CategoricalArms(strength * np.array([[[1.0, 2.0, 3.0]]]), values=[-1.0, 0.0, 1e-300])
-    found = -draws(model, [0.0])
-    assert kstest(found, beta(strength, 5 * strength + 1).cdf).pvalue > ALPHA
-    assert kstest(found, beta(1.5 * strength, 5 * strength + 1).cdf).pvalue < ALPHA
+    actual = -draws(model, [0.0])
+    assert kstest(actual, beta(strength, 5 * strength + 1).cdf).pvalue > ALPHA
+    assert kstest(actual, beta(1.5 * strength, 5 * strength + 1).cdf).pvalue < ALPHA

@@ -19,13 +19,13 @@ SEEDS = range(20)
 
 @pytest.fixture(scope="module")
 def fits():
-    found = []
+    results = []
     for seed in SEEDS:
         truth = generate_arms(seed=seed)
         em, spectral = fit_mixture(truth.log, 5, seed=seed), fit_spectral(truth.log, 5, seed=seed)
         raw = decompose(moments(truth.log), 5, seed=seed)
-        found.append((truth, em.model, spectral.model, raw))
-    return found
+        results.append((truth, em.model, spectral.model, raw))
+    return results
 
 
 def _error(means, truth):

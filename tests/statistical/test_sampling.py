@@ -107,8 +107,8 @@ def test_draws_of_a_lone_session_belong_to_their_states(n_draws):
     draws = [model.sample_rewards(parameters, context, one[None], rng)[0] for one in state]
     rewards, state = np.concatenate(draws), state.ravel()
 
-    def within(given):
-        chosen = [rewards[given == s] for s in range(4)]
+    def within(states):
+        chosen = [rewards[states == s] for s in range(4)]
         error = [np.sqrt(variance[s] / len(rows)) for s, rows in enumerate(chosen)]
         off = [np.abs(rows.mean(axis=0) - mean[s]) for s, rows in enumerate(chosen)]
         return (np.array(off) < 5 * np.array(error)).all()
@@ -130,9 +130,9 @@ def test_counted_propensities_are_those_of_the_decisions():
     chances = np.array([decision.propensity[0] for decision in made])
     assert p_value(np.bincount(actions, minlength=3), exact) > ALPHA
     for action in (0, 1):
-        found = chances[actions == action]
+        actual = chances[actions == action]
         expected = (draws * exact[action] + 1) / (draws + 1)  # the decision itself is one of them
-        error = np.sqrt(exact[0] * exact[1] / draws / len(found))
-        assert abs(found.mean() - expected) < 5 * error
-        assert abs(found.mean() - exact[action]) > 5 * error  # planted: as if it were not
+        error = np.sqrt(exact[0] * exact[1] / draws / len(actual))
+        assert abs(actual.mean() - expected) < 5 * error
+        assert abs(actual.mean() - exact[action]) > 5 * error  # planted: as if it were not
     assert {decision.propensity_kind for decision in made} == {"counted"}

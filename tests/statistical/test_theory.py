@@ -22,9 +22,9 @@ class Silent:
 @pytest.fixture(scope="module")
 def checks():
     progress = Silent()
-    found = check_bounds(seed=1, executor=None, progress=progress, runs=60)
+    actual = check_bounds(seed=1, executor=None, progress=progress, runs=60)
     assert progress.seen == progress.total == 72
-    return found
+    return actual
 
 
 def test_every_theorem_holds_on_every_problem(checks):

@@ -49,9 +49,9 @@ def influence_terms(values):
 def share_held(samples, truth, terms):
     held = 0
     for values in samples:
-        found = terms(values)
-        error = found.std(ddof=1) / math.sqrt(len(values))
-        held += abs(found.mean() - truth) < NORMAL_90 * error
+        outcome = terms(values)
+        error = outcome.std(ddof=1) / math.sqrt(len(values))
+        held += abs(outcome.mean() - truth) < NORMAL_90 * error
     return held / len(samples)
 
 

@@ -68,10 +68,10 @@ def test_balanced_sweeps_reach_in_six_what_plain_ones_do_not_in_twelve():
 def test_rounding_errors_do_not_turn_the_axes(sides):
     users, actions, user_ridge, action_ridge = sides
     rng = np.random.default_rng(2)
-    found = balance(*sides)
+    actual = balance(*sides)
     for _ in range(20):
         nearly = users * (1 + 1e-12 * rng.normal(size=users.shape))
         other = balance(nearly, actions, user_ridge, action_ridge)
-        np.testing.assert_allclose(other, found, atol=1e-9)
-    change = np.linalg.lstsq(actions, found, rcond=None)[0]
+        np.testing.assert_allclose(other, actual, atol=1e-9)
+    change = np.linalg.lstsq(actions, actual, rcond=None)[0]
     np.testing.assert_allclose(change, change.T, atol=1e-9)

@@ -14,8 +14,8 @@ def test_state_posterior_by_hand():
     # 1 to exp(-0.5), so P(s=0) = 1 / (1 + exp(-0.5)).
     model = GaussianArms([[0.9], [0.4]], noise=0.5)
     belief = known.condition(model, known.prior(model, 1), None, np.array([0]), np.array([0.9]))
-    found = states.probabilities(belief.log_weights)[0, 0]
-    assert found == pytest.approx(1 / (1 + np.exp(-0.5)))
+    actual = states.probabilities(belief.log_weights)[0, 0]
+    assert actual == pytest.approx(1 / (1 + np.exp(-0.5)))
 
 
 def test_joint_posterior_against_enumeration():
@@ -98,11 +98,11 @@ def test_states_survive_extreme_likelihoods():
     model = GaussianArms([[0.0], [1e-3]], noise=0.5, spread=0.0)
     belief = known.condition(model, known.prior(model, 1), None, np.array([0]), np.array([1e3]))
     assert belief.log_weights.max() < -1e6
-    found = states.probabilities(belief.log_weights)[0]
+    actual = states.probabilities(belief.log_weights)[0]
     # The difference of two numbers near -2e6 is exact to about 1e-9: (r - m)^2 / (2 noise^2).
     expected = 1 / (1 + np.exp(-(1e3**2 - (1e3 - 1e-3) ** 2) / 0.5))
-    assert found[1] == pytest.approx(expected, abs=1e-8)
-    assert found.sum() == pytest.approx(1)
+    assert actual[1] == pytest.approx(expected, abs=1e-8)
+    assert actual.sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("kind", ["arms", "linear"])
@@ -173,8 +173,8 @@ def test_an_unknown_horizon_is_the_round():
 
 def test_systematic_draws_are_within_one_of_their_share():
     log_weights = np.log(np.array([[0.5, 0.3, 0.2], [0.01, 0.98, 0.01]]))
-    found = states.sample_many(log_weights, 10, np.random.default_rng(0))
-    for row, weights in zip(found, np.exp(log_weights), strict=True):
+    actual = states.sample_many(log_weights, 10, np.random.default_rng(0))
+    for row, weights in zip(actual, np.exp(log_weights), strict=True):
         assert (np.abs(np.bincount(row, minlength=3) - 10 * weights) <= 1 + 1e-9).all()
 
 
@@ -192,7 +192,7 @@ def test_many_states_are_drawn_whatever_the_rounding_of_their_sum():
 
     log_weights = np.log(np.random.default_rng(0).random((2000, 7)))
     log_weights[:, -1] = -800.0
-    found = states.sample_many(log_weights, 50, Zero())
-    assert found.shape == (2000, 50)
-    assert found.max() < 7
-    assert (np.diff(found, axis=1) >= 0).all()
+    actual = states.sample_many(log_weights, 50, Zero())
+    assert actual.shape == (2000, 50)
+    assert actual.max() < 7
+    assert (np.diff(actual, axis=1) >= 0).all()

@@ -49,12 +49,12 @@ def test_a_missing_peer_is_said_loudly():
     notes = []
     assert optional("a_library_nobody_has", list, notes) == []
     timings = {"ours": Timing(1.0, 1.0)}
-    found = report("title", timings, [Comparison("theirs", "ours", at_least=2)], notes)
+    actual = report("title", timings, [Comparison("theirs", "ours", at_least=2)], notes)
     out = io.StringIO()
-    found.show(Console(file=out, width=120))
+    actual.show(Console(file=out, width=120))
     assert "a_library_nobody_has could not be imported" in out.getvalue()
     assert "NOT MEASURED" in out.getvalue()
-    assert found.json()["targets"][0]["met"] is None
+    assert actual.json()["targets"][0]["met"] is None
 
 
 def test_ratios_are_of_best_times():
@@ -72,10 +72,10 @@ def test_import_time_benchmark_reports_what_it_measured(monkeypatch):
     from benchmarks import imports
 
     monkeypatch.setattr(imports, "REPEATS", 1)
-    found = imports.main()
-    assert isinstance(found, Report)
-    assert found.targets[0].measured > 0
-    assert found.targets[1].measured == 0
+    actual = imports.main()
+    assert isinstance(actual, Report)
+    assert actual.targets[0].measured > 0
+    assert actual.targets[1].measured == 0
 
 
 def test_an_unknown_name_gets_a_suggestion(monkeypatch, capsys):

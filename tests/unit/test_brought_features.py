@@ -63,10 +63,10 @@ def test_an_older_log_without_the_columns_is_refused_with_their_names(tmp_path):
 
 
 def test_the_successor_keeps_names_and_refuses_another_length():
-    found = Fit(linear(3), Catalogue(("x", "y"), None, None), {"settings": {"states": 2}})
-    kept = keep_names(found, linear(3, ENCODER))
+    actual = Fit(linear(3), Catalogue(("x", "y"), None, None), {"settings": {"states": 2}})
+    kept = keep_names(actual, linear(3, ENCODER))
     assert part(kept.model, "encoder") == ENCODER
     assert kept.report["settings"]["encoded_features"] == list(ENCODER.labels)
     assert part(keep_names(kept, linear(3)).model, "encoder") is None
     with pytest.raises(ValueError, match="callers send 4 features, the log has 3"):
-        keep_names(found, linear(4))
+        keep_names(actual, linear(4))

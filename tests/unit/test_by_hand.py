@@ -93,8 +93,8 @@ def test_the_prior_of_a_logistic_model_is_the_normal_density():
 def test_hierts_without_draws_has_no_probabilities_but_their_shape():
     policy = HierTS(n_users=3, n_features=2)
     visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]]))
-    found = policy.action_probabilities(policy.init(), visit, np.random.default_rng(0))
-    assert (found.kind, found.values.shape) == ("none", (1, 3))
+    actual = policy.action_probabilities(policy.init(), visit, np.random.default_rng(0))
+    assert (actual.kind, actual.values.shape) == ("none", (1, 3))
 
 
 def test_the_divergence_of_bernoulli_laws():
@@ -220,10 +220,10 @@ def test_particle_factorisation_counts_rounds():
 def test_entropy_after_a_reward_that_rules_a_state_out():
     """Rewards 0 or 1, certain in state 1: a zero leaves the other state alone, entropy 0."""
     weights, observed = np.array([[0.5, 0.5]]), np.array([[[0.5], [1.0]]])
-    found = look_ahead(weights, observed, np.array([[[0.5], [1.0]]]), None)
+    actual = look_ahead(weights, observed, np.array([[[0.5], [1.0]]]), None)
     after_one = np.array([1 / 3, 2 / 3])
     expected = -0.75 * (after_one * np.log(after_one)).sum()
-    np.testing.assert_allclose(found.entropy, [[expected]])
+    np.testing.assert_allclose(actual.entropy, [[expected]])
 
 
 def test_moments_of_transformed_rewards():
@@ -259,10 +259,10 @@ def test_a_factorisation_that_is_not_found_at_once():
     rng = np.random.default_rng(0)
     a, w = 0.2 + rng.random((12, 2)), 0.2 + rng.random((2, 9))
     matrix = a @ w
-    found = np.matmul(*factorise(matrix, 2))
+    actual = np.matmul(*factorise(matrix, 2))
     first = np.matmul(*factorise(matrix, 2, max_sweeps=1))
-    assert np.abs(found - matrix).max() < 0.5 * np.abs(first - matrix).max()
-    assert np.abs(found - matrix).max() < 1e-3
+    assert np.abs(actual - matrix).max() < 0.5 * np.abs(first - matrix).max()
+    assert np.abs(actual - matrix).max() < 1e-3
 
 
 def test_a_sweep_of_rank_one_elimination_visits_rows_then_columns():
@@ -299,9 +299,9 @@ def test_moments_of_a_mixture_with_shares():
 def test_an_action_that_is_not_eligible_does_not_cost_precision():
     mean = np.array([[[0.0, 1e-3, 1e17]]])
     eligible = np.array([[True, True, False]])
-    found = probability_largest(mean, np.full((1, 1, 3), 1e-3), eligible)
-    np.testing.assert_allclose(found[0, 0, 1], ndtr(1 / np.sqrt(2)), atol=1e-6)
-    assert found[0, 0, 2] == 0
+    actual = probability_largest(mean, np.full((1, 1, 3), 1e-3), eligible)
+    np.testing.assert_allclose(actual[0, 0, 1], ndtr(1 / np.sqrt(2)), atol=1e-6)
+    assert actual[0, 0, 2] == 0
 
 
 def test_the_vague_state_of_each_session_is_its_own():
@@ -328,9 +328,9 @@ def test_edges_of_a_sparse_graph_at_one_node_and_at_several():
     graph = SparseGraph(4, np.array([[0, 1], [0, 2], [2, 3]]))
     for nodes in ([0], [2], [0, 2], [3, 1], [0, 1, 2, 3]):
         source, neighbour, edge = graph.edges(np.array(nodes))
-        found = {(int(a), int(b), int(e)) for a, b, e in zip(source, neighbour, edge, strict=True)}
+        actual = {(int(a), int(b), int(e)) for a, b, e in zip(source, neighbour, edge, strict=True)}
         every = [(0, 1, 0), (1, 0, 0), (0, 2, 1), (2, 0, 1), (2, 3, 2), (3, 2, 2)]
-        assert found == {(a, b, e) for a, b, e in every if a in nodes}
+        assert actual == {(a, b, e) for a, b, e in every if a in nodes}
 
 
 def test_too_few_particles_are_warned_about():
@@ -348,12 +348,12 @@ def test_too_few_particles_are_warned_about():
 def test_the_best_actions_of_a_known_model_share_the_probability():
     model = Known(GaussianArms([[0.9, 0.9, 0.4], [0.2, 0.8, 0.5]], noise=0.5))
     weights = np.full((1, 2), 0.5)
-    found = model.probability_best(model.parameters(1), None, None, weights)
-    np.testing.assert_array_equal(found, [[[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]])
-    found = model.probability_best(
+    actual = model.probability_best(model.parameters(1), None, None, weights)
+    np.testing.assert_array_equal(actual, [[[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]])
+    actual = model.probability_best(
         model.parameters(1), None, np.array([[True, False, True]]), weights
     )
-    np.testing.assert_array_equal(found, [[[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]])
+    np.testing.assert_array_equal(actual, [[[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]])
 
 
 def test_policies_of_single_users_count_rounds():
@@ -390,8 +390,8 @@ def test_rows_of_one_chunk_and_of_several():
     values = np.arange(10.0)[:, None]
     for rows in (10, 5, 4):
         parts = chunks.split((values,), 1, rows)
-        found = chunks.select(parts, 0, 0, np.array([7, 2, 9]), rows)
-        np.testing.assert_array_equal(found, [[7.0], [2.0], [9.0]])
+        actual = chunks.select(parts, 0, 0, np.array([7, 2, 9]), rows)
+        np.testing.assert_array_equal(actual, [[7.0], [2.0], [9.0]])
         (one,) = chunks.take(parts, np.array([7]), rows)
         np.testing.assert_array_equal(one, [[7.0]])
 
@@ -410,8 +410,8 @@ def test_smearing_is_one_number_or_one_for_each_action():
 def test_uniform_numbers_of_a_history_are_those_of_splitmix64():
     """The published test vector of splitmix64 for the seed 1234567."""
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
-    found = history.uniforms(np.array([1234567], np.uint64), 3)
-    np.testing.assert_allclose(found, [[number / 2**64 for number in expected]], rtol=1e-12)
+    actual = history.uniforms(np.array([1234567], np.uint64), 3)
+    np.testing.assert_allclose(actual, [[number / 2**64 for number in expected]], rtol=1e-12)
 
 
 def test_draws_of_a_population_depend_on_who_was_served():

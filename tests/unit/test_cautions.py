@@ -68,9 +68,9 @@ def chosen(states, rank=None):
     ],
 )  # fmt: skip
 def test_warnings(log, learned, changes, message):
-    found = cautions(log, learned, report(**changes))
-    assert len(found) == 1
-    assert message in found[0]
+    actual = cautions(log, learned, report(**changes))
+    assert len(actual) == 1
+    assert message in actual[0]
 
 
 def test_a_slow_start_is_said():

@@ -139,8 +139,8 @@ def test_held_out_clicks_are_scored_and_calibrated():
     odds = np.einsum("nd,nd->n", theta[users], features[actions, :2]) + features[actions, 2]
     rewards = (rng.random(6000) < expit(odds)).astype(float)
     ids = tuple(map(str, range(300))), tuple(map(str, range(40)))
-    found = score(model, Log(users, actions, rewards, *ids), features)
+    actual = score(model, Log(users, actions, rewards, *ids), features)
     rate = rewards.mean()
     constant = rate * np.log(rate) + (1 - rate) * np.log(1 - rate)
-    assert found.evidence > constant + 0.02
-    assert found.coverage(0.9) == pytest.approx(0.9, abs=0.02)
+    assert actual.evidence > constant + 0.02
+    assert actual.coverage(0.9) == pytest.approx(0.9, abs=0.02)

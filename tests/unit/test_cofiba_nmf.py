@@ -129,8 +129,8 @@ def test_noise_free_blocks_of_full_rank_give_the_matrix_exactly():
     a[:3] = np.eye(3)  # every factor has a pure row
     truth = a @ rng.random((3, 15))
     row, column = np.arange(0, 20, 3), np.arange(0, 15, 2)
-    found = complete_from_blocks(truth[:, column], truth[row], row, 3)
-    np.testing.assert_allclose(found, truth, atol=1e-8)
+    actual = complete_from_blocks(truth[:, column], truth[row], row, 3)
+    np.testing.assert_allclose(actual, truth, atol=1e-8)
 
 
 def test_nmf_bandit_learns_a_noise_free_matrix():
@@ -191,13 +191,13 @@ def test_pair_frequencies_find_the_transition(kind):
     else:
         model = BernoulliArms(1e6 * means, 1e6 * (1 - means))
     log = sequences(kind == "clicks", means, 5, n_users=1000 if kind == "clicks" else 200)
-    found = fit_transition_pairs(model, log)
-    np.testing.assert_allclose(found.transition.sum(axis=1), 1)
-    assert np.abs(found.transition - TRANSITION).max() < 0.06
+    actual = fit_transition_pairs(model, log)
+    np.testing.assert_allclose(actual.transition.sum(axis=1), 1)
+    assert np.abs(actual.transition - TRANSITION).max() < 0.06
     if kind == "gaussian":
         likely = fit_transition(model, log).transition
-        assert np.abs(found.transition - likely).max() < 0.06
-    assert found.markov(model).transition.shape == (3, 3)
+        assert np.abs(actual.transition - likely).max() < 0.06
+    assert actual.markov(model).transition.shape == (3, 3)
 
 
 @pytest.mark.parametrize(

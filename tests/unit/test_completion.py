@@ -166,9 +166,11 @@ def test_pairs_that_nobody_rated_are_as_near_the_truth_as_the_data_allow():
 )
 def test_bad_input_is_named(changed, message):
     users, actions, rewards = small_log()
-    given = {"users": users, "actions": actions, "rewards": rewards, "rank": 2} | changed
+    arguments = {"users": users, "actions": actions, "rewards": rewards, "rank": 2} | changed
     with pytest.raises(ValueError, match=message):
-        complete(given.pop("users"), given.pop("actions"), given.pop("rewards"), **given)
+        complete(
+            arguments.pop("users"), arguments.pop("actions"), arguments.pop("rewards"), **arguments
+        )
 
 
 @pytest.mark.parametrize("biases", [False, True])

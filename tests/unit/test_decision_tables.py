@@ -88,10 +88,10 @@ def test_bad_tables_are_refused(change, message):
 
 def test_rare_counted_propensities_and_missing_rewards_warn():
     kinds = {"propensity_kind": ["counted"] * 5, "propensity": [0.01, 0.25, 0.5, 0.5, 1.0]}
-    found = read_decisions(TABLE | kinds, model=MODEL)
-    assert any("1 of 5 counted propensities" in warning for warning in found.warnings)
-    assert any("the shares differ" in warning for warning in found.warnings)
-    assert found.n_unrewarded == 1
+    actual = read_decisions(TABLE | kinds, model=MODEL)
+    assert any("1 of 5 counted propensities" in warning for warning in actual.warnings)
+    assert any("the shares differ" in warning for warning in actual.warnings)
+    assert actual.n_unrewarded == 1
 
 
 def test_a_late_reward_replaces_its_decision_and_teaches_after_it_came():

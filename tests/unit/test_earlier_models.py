@@ -21,9 +21,9 @@ GENERATED = generate_arms(n_users=400, n_rounds=15, n_states=4, n_actions=6, see
 
 def test_actions_are_found_by_their_ids_and_unknown_ones_are_average() -> None:
     model = GaussianArms([[0.1, 0.5], [0.9, 0.3]], 1.0, state_prior=[0.2, 0.8])
-    found = earlier_means(model, Catalogue(["a", "b"]), ["b", "c", "a"])
-    np.testing.assert_allclose(found.means, [[0.5, 0.3, 0.1], [0.3, 0.6, 0.9]])
-    np.testing.assert_allclose(found.shares, [0.2, 0.8])
+    actual = earlier_means(model, Catalogue(["a", "b"]), ["b", "c", "a"])
+    np.testing.assert_allclose(actual.means, [[0.5, 0.3, 0.1], [0.3, 0.6, 0.9]])
+    np.testing.assert_allclose(actual.shares, [0.2, 0.8])
     linear = LinearGaussian([[1.0, 2.0]], 1.0)
     items = Catalogue(["a", "b"], features=[[1.0, 0.0], [0.0, 1.0]])
     np.testing.assert_allclose(earlier_means(linear, items, ["b", "a"]).means, [[2.0, 1.0]])
@@ -37,17 +37,17 @@ def test_the_climb_begins_at_the_earlier_means(family: str) -> None:
     from dataclasses import replace
 
     log = replace(log, rewards=rewards)
-    problem = Problem.of(make_family(family, log.rewards, None), engine_of(log))
+    problem = Problem.from_log(make_family(family, log.rewards, None), engine_of(log))
     means = np.random.default_rng(0).uniform(0.3, 0.7, (4, log.n_actions))
     start = start_at(problem, means, np.full(4, 0.25))
-    found = problem.family.moments(start.phi[0])[0]
-    assert np.abs(found - means).max() < 0.05  # the pooled prior pulls a little
+    actual = problem.family.moments(start.phi[0])[0]
+    assert np.abs(actual - means).max() < 0.05  # the pooled prior pulls a little
 
 
 def test_an_earlier_model_is_one_of_the_starts() -> None:
     """With no other start, the fit is the climb from the earlier model: it keeps its states."""
     engine = engine_of(GENERATED.log)
-    problem = Problem.of(make_family("gaussian", GENERATED.log.rewards, None), engine)
+    problem = Problem.from_log(make_family("gaussian", GENERATED.log.rewards, None), engine)
     good = best_of(problem, 4, n_starts=6)
     means = problem.family.moments(good.mixture.phi[0])[0]
     model = GaussianArms(means, 0.5)

@@ -57,10 +57,10 @@ def test_partitions_hold_the_log(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(partition_files, "CHUNK", 3_000)
     source = write_folder(table(), tmp_path / "log", kind=kind)
     log = read_log(str(source), "user", "item", "rating", order="time")
-    found = partitions_of(source, tmp_path / "parts")
-    assert (found.n_users, found.n_rows) == (log.n_users, log.n_events)
+    actual = partitions_of(source, tmp_path / "parts")
+    assert (actual.n_users, actual.n_rows) == (log.n_users, log.n_events)
     assert log.n_repeated_rows >= 50
-    check_engine(OutOfCoreEngine(found), log, tolerance=0.0)
+    check_engine(OutOfCoreEngine(actual), log, tolerance=0.0)
     left = {path.name.split("-")[0] for path in (tmp_path / "parts").iterdir()}
     assert left == {"rows", "users", "manifest.json"}
 

@@ -60,14 +60,14 @@ def test_each_linear_erratum_changes_the_belief(erratum):
         PrintedLinearThompson(model, **LINEAR_OFF),
         PrintedLinearThompson(model, **(LINEAR_OFF | {erratum: True})),
     )
-    found = []
+    results = []
     for policy in policies:
         belief = policy.init()
         for t in range(4):
             decision = Decision.logged([t % 2], [t % 2])
             context = np.eye(2)[None] * (t + 1)
             belief = policy.update(belief, context, decision, [1.0])
-        found.append(
+        results.append(
             (belief.log_weights, *policy._posterior(belief, (np.array([0]), np.array([0]))))
         )
-    assert any(not np.allclose(a, b) for a, b in zip(*found, strict=True))
+    assert any(not np.allclose(a, b) for a, b in zip(*results, strict=True))

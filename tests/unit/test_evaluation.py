@@ -77,9 +77,9 @@ def test_estimates_equal_the_textbook_loops(policy, missing, eligible):
 
     log = random_log(seed=3, missing=missing, eligible=eligible)
     sessions = one_at_a_time(policy, log, mmGreedy(MODEL))
-    found = evaluate({"p": policy}, log, model=MODEL, horizon=5, estimators=list(ESTIMATORS))
+    actual = evaluate({"p": policy}, log, model=MODEL, horizon=5, estimators=list(ESTIMATORS))
     for name in ESTIMATORS:
-        rows = [r["value"] for r in found.rounds if r["policy"] == "p" and r["estimator"] == name]
+        rows = [r["value"] for r in actual.rounds if r["policy"] == "p" and r["estimator"] == name]
         np.testing.assert_allclose(rows, off_policy.estimate(sessions, name), rtol=1e-9)
 
 
@@ -106,12 +106,12 @@ def test_the_logging_policy_itself_has_the_mean_reward():
     from latentbandits.policies import Uniform
 
     log = random_log(seed=5)
-    found = evaluate(
+    actual = evaluate(
         {"uniform": Uniform(MODEL)}, log, model=MODEL, horizon=5, estimators=["IPS", "SNIPS"]
     )
-    mean = found.estimate("logged", "mean")
+    mean = actual.estimate("logged", "mean")
     for name in ("IPS", "SNIPS"):
-        assert found.estimate("uniform", name).value == pytest.approx(mean.value)
+        assert actual.estimate("uniform", name).value == pytest.approx(mean.value)
 
 
 def test_an_ended_session_counts_as_zero_and_keeps_its_weight():
@@ -126,8 +126,8 @@ def test_an_ended_session_counts_as_zero_and_keeps_its_weight():
     from latentbandits.policies import Uniform
 
     model = GaussianArms([[0.5, 0.5]], noise=1.0)
-    found = evaluate({"u": Uniform(model)}, log, model=model, horizon=2, estimators=["SNIPS"])
-    second = next(r for r in found.rounds if r["policy"] == "u" and r["round"] == 2)
+    actual = evaluate({"u": Uniform(model)}, log, model=model, horizon=2, estimators=["SNIPS"])
+    second = next(r for r in actual.rounds if r["policy"] == "u" and r["round"] == 2)
     assert second["value"] == pytest.approx(0.5)
     assert second["value_if_reached"] == pytest.approx(1.0)
 
@@ -182,16 +182,16 @@ def test_queue_takes_each_logged_reward_once():
         np.array([4]),
         3,
     )
-    found = evaluate({"u": UCB1(3)}, log, estimators=["queue"])
-    values = [r["value"] for r in found.rounds if r["estimator"] == "queue"]
+    actual = evaluate({"u": UCB1(3)}, log, estimators=["queue"])
+    values = [r["value"] for r in actual.rounds if r["estimator"] == "queue"]
     assert sorted(values[:3]) == [1.0, 2.0, 3.0]
     assert len(values) == 3  # UCB1 then wants action 2, whose queue is empty
 
 
 def test_replay_learns_from_accepted_rounds_only():
     log = random_log(seed=7, n=3000, longest=5)
-    found = evaluate({"m": mTS(MODEL)}, log, estimators=["replay"])
-    rows = [r for r in found.rounds if r["estimator"] == "replay"]
+    actual = evaluate({"m": mTS(MODEL)}, log, estimators=["replay"])
+    rows = [r for r in actual.rounds if r["estimator"] == "replay"]
     # In the first accepted round mTS plays the best action of either state: .9, .1, .1 or .85.
     assert rows[0]["value"] == pytest.approx(
         (0.9 + 0.1 + 0.1 + 0.85) / 4, abs=4 * rows[0]["stderr"]
@@ -201,19 +201,19 @@ def test_replay_learns_from_accepted_rounds_only():
 
 def test_the_default_horizon_ends_with_the_effective_sample_size():
     log = random_log(seed=4, n=400, longest=8)
-    found = evaluate({"m": mTS(MODEL)}, log, model=MODEL, estimators=["SNIPS"])
-    sizes = [r["ess"] for r in found.rounds if r["policy"] == "m"]
-    assert all(size >= 100 for size in sizes[: found.horizon])
-    assert sizes[found.horizon] < 100
-    assert "falls below 100" in found.horizon_reason
+    actual = evaluate({"m": mTS(MODEL)}, log, model=MODEL, estimators=["SNIPS"])
+    sizes = [r["ess"] for r in actual.rounds if r["policy"] == "m"]
+    assert all(size >= 100 for size in sizes[: actual.horizon])
+    assert sizes[actual.horizon] < 100
+    assert "falls below 100" in actual.horizon_reason
 
 
 def test_differences_are_paired():
     log = random_log(seed=4, n=400, longest=2)
-    found = evaluate(
+    actual = evaluate(
         {"a": mTS(MODEL), "b": mTS(MODEL)}, log, model=MODEL, against="a", estimators=["SNIPS"]
     )
-    row = found.differences[0]
+    row = actual.differences[0]
     assert (row["policy"], row["against"]) == ("b", "a")
     assert row["value"] == pytest.approx(0.0)
     assert row["stderr"] == pytest.approx(0.0)
@@ -299,10 +299,10 @@ def test_the_direct_method_simulates_longer_sessions():
     from latentbandits.evaluation.simulated import simulator
 
     log = random_log(seed=9, n=3000, longest=3)
-    found = evaluate(
+    actual = evaluate(
         {"m": mTS(MODEL)}, log, model=MODEL, estimators=["DM"], simulated=simulator(MODEL, log)
     )
-    rows = [r for r in found.rounds if r["estimator"] == "DM"]
+    rows = [r for r in actual.rounds if r["estimator"] == "DM"]
     # In the first round mTS plays the best action of a state at random: .9, .1, .1 or .85.
     assert rows[0]["value"] == pytest.approx(0.4875, abs=4 * rows[0]["stderr"])
     assert simulator(MODEL, random_log(eligible=True)) is None

@@ -62,12 +62,12 @@ def test_propensities_by_hand():
     """Two states, of which the first is certain: its best action is 0 among the eligible."""
     model = GaussianArms([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], 0.5, state_prior=[1.0, 0.0])
     policy, rng = Exploring(mTS(model), 0.3), np.random.default_rng(0)
-    found = policy.action_probabilities(policy.init(), None, rng)
-    np.testing.assert_allclose(found.values, [[0.8, 0.1, 0.1]])
+    actual = policy.action_probabilities(policy.init(), None, rng)
+    np.testing.assert_allclose(actual.values, [[0.8, 0.1, 0.1]])
     mask = np.array([[False, True, True]])
-    found = policy.action_probabilities(policy.init(), None, rng, eligible=mask)
-    np.testing.assert_allclose(found.values, [[0.0, 0.85, 0.15]])
-    assert found.kind == "exact"
+    actual = policy.action_probabilities(policy.init(), None, rng, eligible=mask)
+    np.testing.assert_allclose(actual.values, [[0.0, 0.85, 0.15]])
+    assert actual.kind == "exact"
 
 
 @pytest.mark.parametrize("name", CASES)

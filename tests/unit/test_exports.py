@@ -20,8 +20,10 @@ def test_dir_lists_every_public_name(package):
     """In a fresh process too, before any name was used."""
     assert set(package.__all__) <= set(dir(package))
     code = f"import {package.__name__} as p; print(set(p.__all__) - set(dir(p)))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "set()"
+    actual = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert actual.stdout.strip() == "set()"
 
 
 def test_the_names_that_users_need_are_exported():

@@ -74,16 +74,16 @@ def test_the_report_of_arms(arms, truth):
 
 
 def test_linear_finds_the_states(linear):
-    found, log, made = linear
-    assert isinstance(found.model, LinearGaussian)
-    assert found.catalogue.features.shape == (log.n_actions, 5)
-    rewards = found.model.weights @ found.catalogue.features.T
+    actual, log, made = linear
+    assert isinstance(actual.model, LinearGaussian)
+    assert actual.catalogue.features.shape == (log.n_actions, 5)
+    rewards = actual.model.weights @ actual.catalogue.features.T
     expected = made.model.weights @ made.action_vectors.T
     order = align(rewards, expected)
     error = np.sqrt(np.mean((rewards[order] - expected) ** 2))
     assert error < 0.25 * expected.std()
-    assert found.model.noise == pytest.approx(made.model.noise, rel=0.1)
-    assert found.report["uncertainty"]["covariance_shrinkage"] is not None
+    assert actual.model.noise == pytest.approx(made.model.noise, rel=0.1)
+    assert actual.report["uncertainty"]["covariance_shrinkage"] is not None
 
 
 def test_the_same_seed_gives_the_same_model(truth, arms):
@@ -106,19 +106,19 @@ def test_without_a_bootstrap_only_the_prior_speaks(truth):
 
 
 def test_saved_and_loaded(linear, tmp_path):
-    found, _, _ = linear
-    save_fit(found, tmp_path / "model")
-    np.testing.assert_array_equal(load(tmp_path / "model").weights, found.model.weights)
-    assert load_catalogue(tmp_path / "model").ids == found.catalogue.ids
-    assert load_report(tmp_path / "model") == found.report
+    actual, _, _ = linear
+    save_fit(actual, tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").weights, actual.model.weights)
+    assert load_catalogue(tmp_path / "model").ids == actual.catalogue.ids
+    assert load_report(tmp_path / "model") == actual.report
     page = (tmp_path / "model" / "report.html").read_text()
     assert "data:image/png;base64," in page
     assert "http" not in page.replace("http-equiv", ""), "the page needs no other file"
 
 
 def test_names_cannot_break_the_page(truth, tmp_path):
-    found = fit(frame_of(truth.log), states=2, bootstrap=0, names={"a0": "<script>alert(1)"})
-    save_fit(found, tmp_path / "model")
+    actual = fit(frame_of(truth.log), states=2, bootstrap=0, names={"a0": "<script>alert(1)"})
+    save_fit(actual, tmp_path / "model")
     page = (tmp_path / "model" / "report.html").read_text()
     assert "<script>" not in page
     assert "&lt;script&gt;alert(1)" in page

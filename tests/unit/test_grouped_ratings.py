@@ -10,7 +10,7 @@ from latentbandits.testing import check_environment
 
 def environment(n_actions=4, noise=0.5, **changed):
     rng = np.random.default_rng(0)
-    given = {
+    arguments = {
         "model": LinearGaussian(rng.normal(size=(2, 3)), 0.5),
         "features": rng.normal(size=(5, 3)),
         "groups": np.array(
@@ -19,7 +19,7 @@ def environment(n_actions=4, noise=0.5, **changed):
         "users": rng.normal(size=(7, 2)),
         "items": rng.normal(size=(5, 2)),
     }
-    return GroupedRatings(**(given | changed), n_actions=n_actions, noise=noise)
+    return GroupedRatings(**(arguments | changed), n_actions=n_actions, noise=noise)
 
 
 def test_it_keeps_the_promises_of_an_environment():

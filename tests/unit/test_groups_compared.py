@@ -24,17 +24,17 @@ def statistics_of(rewards: dict[str, np.ndarray]) -> Statistics:
 def test_a_groups_interval_is_the_confidence_sequence_of_its_sessions() -> None:
     values = np.random.default_rng(0).random(400)
     mean, error = statistics_of({"policy": values}).group("policy").mean() or (0.0, 0.0)
-    found = band(mean, error, 400)
+    actual = band(mean, error, 400)
     expected = sequence_interval(float(values.mean()), values)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert (actual.low, actual.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_a_difference_by_hand() -> None:
     rng = np.random.default_rng(1)
     rewards = {"policy": rng.random(300), "a": rng.random(100), "b": rng.random(50)}
-    found = differences(statistics_of(rewards), list(rewards))
-    assert [one.group for one in found] == ["a", "b"]
-    for one in found:
+    actual = differences(statistics_of(rewards), list(rewards))
+    assert [one.group for one in actual] == ["a", "b"]
+    for one in actual:
         theirs, ours = rewards[one.group], rewards["policy"]
         n, alpha = len(ours) + len(theirs), 0.05 / 2
         error = math.sqrt(ours.var(ddof=1) / len(ours) + theirs.var(ddof=1) / len(theirs))

@@ -56,16 +56,16 @@ def test_what_a_session_learned_does_not_change_when_an_action_is_added(kind):
     rng = np.random.default_rng(2)
     theta = model.draw_theta(np.array([1]), rng)
     rounds = [(a, model.draw_rewards(theta, None, rng)[0, a]) for a in (0, 3, 3, 1, 2, 0)]
-    found = []
+    results = []
     for one in (model, grown):
         policy = mmTS(one)
         belief = policy.init()
         for action, reward in rounds:
             decision = Decision(np.array([action]), np.array([0]), None, "none", "mmTS")
             belief = policy.update(belief, None, decision, [reward])
-        found.append((policy.state_probabilities(belief), moments_of(one, belief)[:, :, :4]))
-    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-9)
-    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-9)
+        results.append((policy.state_probabilities(belief), moments_of(one, belief)[:, :, :4]))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-9)
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-9)
 
 
 def moments_of(model, belief):

@@ -32,7 +32,7 @@ def _log(n_actions):
 def test_evidence_is_that_of_the_whole_sequence(model, features):
     """Given the state, a user's rewards are jointly normal: X m and X C X' + sigma^2 I."""
     log = _log(len(features))
-    found = score(model, log, None if model is ARMS else features)
+    actual = score(model, log, None if model is ARMS else features)
     means = model.means if model is ARMS else model.weights
     covariances = (
         [np.diag(spread**2) for spread in model.spread] if model is ARMS else model.covariances
@@ -47,38 +47,38 @@ def test_evidence_is_that_of_the_whole_sequence(model, features):
             ).pdf(reward)
             for s in range(2)
         )
-        assert found.by_user()[user] == pytest.approx(np.log(density), rel=1e-9)
-    assert found.evidence == pytest.approx(found.by_user().sum() / log.n_events)
+        assert actual.by_user()[user] == pytest.approx(np.log(density), rel=1e-9)
+    assert actual.evidence == pytest.approx(actual.by_user().sum() / log.n_events)
 
 
 def test_first_rounds_are_judged_by_the_prior_by_hand():
     log = _log(3)
-    found = score(ARMS, log)
-    first = found.round == 0
-    mean = ARMS.state_prior @ ARMS.means[:, found.action[first]]
-    np.testing.assert_allclose(found.error[first], found.reward[first] - mean, rtol=1e-12)
-    np.testing.assert_array_equal(found.reward[first], log.rewards[log.starts[:-1]])
+    actual = score(ARMS, log)
+    first = actual.round == 0
+    mean = ARMS.state_prior @ ARMS.means[:, actual.action[first]]
+    np.testing.assert_allclose(actual.error[first], actual.reward[first] - mean, rtol=1e-12)
+    np.testing.assert_array_equal(actual.reward[first], log.rewards[log.starts[:-1]])
 
 
 def test_the_true_model_is_calibrated_and_a_wrong_noise_is_not():
     truth = generate_arms(n_users=300, n_rounds=20, seed=4)
-    found = score(GaussianArms(truth.means, truth.noise, 0.0, truth.shares), truth.log)
-    assert kstest(found.uniform, "uniform").pvalue > 0.01
-    assert found.coverage(0.9) == pytest.approx(0.9, abs=0.015)
+    actual = score(GaussianArms(truth.means, truth.noise, 0.0, truth.shares), truth.log)
+    assert kstest(actual.uniform, "uniform").pvalue > 0.01
+    assert actual.coverage(0.9) == pytest.approx(0.9, abs=0.015)
     wrong = score(GaussianArms(truth.means, 0.8 * truth.noise, 0.0, truth.shares), truth.log)
     assert kstest(wrong.uniform, "uniform").pvalue < 1e-6
-    assert wrong.evidence < found.evidence
+    assert wrong.evidence < actual.evidence
 
 
 def test_linear_truth_is_calibrated():
     made = generate_ratings(n_users=200, n_actions=60, n_states=3, density=0.4, seed=1)
     ids = tuple(map(str, range(200))), tuple(map(str, range(60)))
     log = Log(made.users, made.actions, made.rewards, *ids)
-    found = score(made.model, log, made.action_vectors)
-    assert kstest(found.uniform, "uniform").pvalue > 0.01
+    actual = score(made.model, log, made.action_vectors)
+    assert kstest(actual.uniform, "uniform").pvalue > 0.01
 
 
 def test_long_logs_are_judged_on_their_first_rounds():
     truth = generate_arms(n_users=3, n_rounds=MOST_ROUNDS + 50, n_states=2, n_actions=2)
-    found = score(GaussianArms(truth.means, 0.5), truth.log)
-    assert len(found.error) == 3 * MOST_ROUNDS
+    actual = score(GaussianArms(truth.means, 0.5), truth.log)
+    assert len(actual.error) == 3 * MOST_ROUNDS

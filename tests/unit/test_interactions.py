@@ -15,24 +15,24 @@ EXPORT = {
 
 
 def test_an_export_is_a_log_as_it_is():
-    found = read_interactions(EXPORT)
-    assert (found.log.n_events, found.log.user_ids) == (3, ("ann", "bob"))
-    assert (found.n_unrewarded, found.filled_with) == (1, None)
+    actual = read_interactions(EXPORT)
+    assert (actual.log.n_events, actual.log.user_ids) == (3, ("ann", "bob"))
+    assert (actual.n_unrewarded, actual.filled_with) == (1, None)
 
 
 def test_missing_rewards_can_be_filled():
-    found = read_interactions(EXPORT, unrewarded=0.0)
-    assert found.log.n_events == 4
-    assert sorted(found.log.rewards) == [0.0, 0.0, 0.5, 1.0]
+    actual = read_interactions(EXPORT, unrewarded=0.0)
+    assert actual.log.n_events == 4
+    assert sorted(actual.log.rewards) == [0.0, 0.0, 0.5, 1.0]
 
 
 def test_a_later_row_of_a_decision_replaces_the_earlier(tmp_path):
     pl.DataFrame(EXPORT).write_parquet(tmp_path / "monday.parquet")
     late = {"decision_id": ["a2"], "session": ["ann"], "action": ["y"], "reward": [0.7]}
     pl.DataFrame(late).write_parquet(tmp_path / "tuesday.parquet")
-    found = read_interactions([tmp_path / "monday.parquet", tmp_path / "tuesday.parquet"])
-    assert (found.log.n_events, found.n_unrewarded, found.n_replaced) == (4, 0, 1)
-    assert 0.7 in found.log.rewards
+    actual = read_interactions([tmp_path / "monday.parquet", tmp_path / "tuesday.parquet"])
+    assert (actual.log.n_events, actual.n_unrewarded, actual.n_replaced) == (4, 0, 1)
+    assert 0.7 in actual.log.rewards
 
 
 def test_an_old_log_with_other_names_and_an_export_together(tmp_path):
@@ -40,9 +40,9 @@ def test_an_old_log_with_other_names_and_an_export_together(tmp_path):
     old.write_csv(tmp_path / "old.csv")
     pl.DataFrame(EXPORT).write_parquet(tmp_path / "new.parquet")
     paths = [tmp_path / "old.csv", tmp_path / "new.parquet"]
-    found = read_interactions(paths, user="who", action="what", reward="paid")
-    assert found.log.user_ids == ("ann", "bob", "cat")
-    assert found.log.n_events == 5
+    actual = read_interactions(paths, user="who", action="what", reward="paid")
+    assert actual.log.user_ids == ("ann", "bob", "cat")
+    assert actual.log.n_events == 5
 
 
 def test_columns_that_cannot_be_found_are_asked_for():

@@ -66,11 +66,11 @@ def test_it_is_the_log_whatever_came_between_two_reads(
     waiting: list[Any] = []
     for step in range(12):
         for _ in range(5):
-            asked = driver.ask(f"s{rng.integers(8)}")
+            request = driver.ask(f"s{rng.integers(8)}")
             if rng.random() < 0.6:
-                driver.tell(asked, float(rng.normal()))
+                driver.tell(request, float(rng.normal()))
             else:
-                waiting.append(asked)
+                waiting.append(request)
         if step % 3 == 1:  # late rewards, corrections, defaults, forgotten and ended sessions
             driver.tell(waiting.pop(), 0.5)
         if step % 4 == 2:

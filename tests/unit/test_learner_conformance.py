@@ -112,7 +112,7 @@ def test_a_learner_that_needs_the_order_of_rows_may_say_so():
 
 def test_the_mixture_of_arms_conforms():
     family = make_family("gaussian", LOG.rewards)
-    problem = Problem.of(family, LOG)
+    problem = Problem.from_log(family, LOG)
 
     class Climb(vb.MixturePass):
         """One step of the climb."""

@@ -27,7 +27,7 @@ def clicks_of(rates, n_users, n_rounds, seed):
 
 def climbed(log, rates):
     family = make_family("bernoulli", log.rewards)
-    problem = Problem.of(family, log)
+    problem = Problem.from_log(family, log)
     n = log.n_events / len(rates)
     phi = np.array([[[n * rate, n * (1 - rate)]] for rate in rates])[None]
     shares = np.full((1, len(rates)), log.n_users / len(rates))
@@ -58,27 +58,27 @@ def integrated(log, problem, mixture):
 def test_the_correction_is_what_the_elbo_loses(rates):
     """Two states in either order have the same evidence; the mixture is one of the orders."""
     log = clicks_of(rates, n_users=120, n_rounds=6, seed=1)
-    problem, found = climbed(log, rates)
-    exact = integrated(log, problem, found.mixture) - np.log(2)
-    missing = observed(problem, found.mixture).missing
-    lost = exact - float(found.elbo[0])
+    problem, actual = climbed(log, rates)
+    exact = integrated(log, problem, actual.mixture) - np.log(2)
+    missing = observed(problem, actual.mixture).missing
+    lost = exact - float(actual.elbo[0])
     assert lost > 0.2
     assert missing == pytest.approx(lost, abs=0.25 * lost + 0.1)
 
 
 def test_nothing_is_lost_where_labels_are_known():
     log = clicks_of((0.02, 0.98), n_users=200, n_rounds=60, seed=2)
-    problem, found = climbed(log, (0.02, 0.98))
-    assert observed(problem, found.mixture).missing == pytest.approx(0.0, abs=1e-3)
+    problem, actual = climbed(log, (0.02, 0.98))
+    assert observed(problem, actual.mixture).missing == pytest.approx(0.0, abs=1e-3)
 
 
 def test_one_state_pays_for_its_means():
     """A flat prior on the rate of one state, whatever the strength of the pooled prior."""
     log = clicks_of((0.3, 0.3), n_users=200, n_rounds=10, seed=3)
-    problem, found = climbed(log, (0.3,))
+    problem, actual = climbed(log, (0.3,))
     heights = []
     for strength in (10.0, 100.0, 1e6):
-        mixture = found.mixture._replace(strength=np.array([strength]))
+        mixture = actual.mixture._replace(strength=np.array([strength]))
         mixture = problem.step(mixture, problem.sums(mixture))._replace(strength=mixture.strength)
         elbo = float(problem.elbo(mixture, problem.sums(mixture))[0])
         heights.append(log_evidence(problem.family, elbo, observed(problem, mixture)))

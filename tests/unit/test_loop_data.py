@@ -34,22 +34,22 @@ def log(n_sessions, ages, rewards=None, groups=None, n_rounds=1):
 
 def test_since_leaves_older_decisions_out_of_both_parts():
     ages = np.where(np.arange(100) < 30, 40.0, 2.0)
-    found = divide(log(100, ages), share=0.3, since=timedelta(days=30), now=NOW)
-    judged = {name.split("#")[0] for name in found.judging["session"]}
-    both = set(found.training["session"]) | judged
+    actual = divide(log(100, ages), share=0.3, since=timedelta(days=30), now=NOW)
+    judged = {name.split("#")[0] for name in actual.judging["session"]}
+    both = set(actual.training["session"]) | judged
     assert both == {f"s{i}" for i in range(30, 100)}
-    assert found.counts["sessions"] == 70
-    assert len(divide(log(100, ages), share=0.3, now=NOW).training) > len(found.training)
+    assert actual.counts["sessions"] == 70
+    assert len(divide(log(100, ages), share=0.3, now=NOW).training) > len(actual.training)
 
 
 def test_a_half_life_keeps_half_of_the_sessions_of_that_age_and_all_new_ones():
     """4,000 sessions a case: the error rate of the bounds (4 standard errors) is below 1e-4."""
     for age, expected in ((0.0, 1.0), (14.0, 0.5), (28.0, 0.25)):
-        found = divide(
+        actual = divide(
             log(4000, np.full(4000, age)), share=0.0, half_life=timedelta(days=14), now=NOW
         )
         error = 4 * np.sqrt(expected * (1 - expected) / 4000)
-        assert abs(found.counts["training_sessions"] / 4000 - expected) <= error
+        assert abs(actual.counts["training_sessions"] / 4000 - expected) <= error
     whole = divide(log(4000, np.full(4000, 28.0)), share=0.5, half_life=timedelta(days=14), now=NOW)
     names = [f"s{i}" for i in range(4000)]
     assert whole.counts["held_out_sessions"] == int(held_out(names, 0.5).sum())  # none is thinned
@@ -59,18 +59,18 @@ def test_sessions_begun_since_an_activation_are_summed_by_group():
     ages = np.array([5.0, 1.0, 1.0, 1.0])
     groups = ["policy", "policy", "holdout", "holdout"]
     table = log(4, ages, [9.0, 1.0, 2.0, 3.0], groups, n_rounds=3)
-    found = session_rewards(table, NOW - timedelta(days=2), horizon=2, unrewarded=None)
-    assert found["policy"].tolist() == [2.0]  # two rounds of 1; the older session is left out
-    assert sorted(found["holdout"].tolist()) == [4.0, 6.0]
+    actual = session_rewards(table, NOW - timedelta(days=2), horizon=2, unrewarded=None)
+    assert actual["policy"].tolist() == [2.0]  # two rounds of 1; the older session is left out
+    assert sorted(actual["holdout"].tolist()) == [4.0, 6.0]
 
 
 def test_groups_differ_beyond_the_sequence_or_not():
     """By hand: two groups of 100 with rewards +-1 around their means have deviation 2 together."""
     noise = np.tile([1.0, -1.0], 50)
-    found = compare_groups({"policy": noise, "holdout": noise + 2.0}, "policy")["holdout"]
+    actual = compare_groups({"policy": noise, "holdout": noise + 2.0}, "policy")["holdout"]
     width = 2.0 * np.sqrt(200 / 199) * sequence_width(200, 0.95, 200)
-    np.testing.assert_allclose([found.low, found.high], [-2 - width, -2 + width])
-    assert found.high < 0
+    np.testing.assert_allclose([actual.low, actual.high], [-2 - width, -2 + width])
+    assert actual.high < 0
     level = compare_groups({"policy": noise, "holdout": noise + 0.1}, "policy")["holdout"]
     assert level.low < 0 < level.high
     assert compare_groups({"policy": noise, "holdout": noise[:1]}, "policy") == {}

@@ -41,7 +41,7 @@ def problem_of(log, rewards):
     family = make_family(rewards, log.rewards)
     if isinstance(family, Gaussian):
         family = family.with_noise(0.3)
-    return Problem.of(family, log)
+    return Problem.from_log(family, log)
 
 
 def start_of(problem, n_states, kappa=2.0, seed=0):
@@ -116,7 +116,7 @@ def test_a_step_is_that_of_the_textbook():
 def test_sums_of_partitions_add_whatever_the_order_of_users():
     log = generate_arms(n_users=2100, n_rounds=5, n_states=2, n_actions=3, seed=1).log
     family = make_family("gaussian", log.rewards)
-    problem = Problem.of(family, log)
+    problem = Problem.from_log(family, log)
     assert problem.engine.n_buckets == 4
     mixture = start_of(problem, 3)
     current = vb.broadcast(family, mixture)
@@ -124,7 +124,7 @@ def test_sums_of_partitions_add_whatever_the_order_of_users():
     alone = [Prepare(family)(log.of_users(np.array([u]))) for u in range(log.n_users)]
     backwards = reduce(vb.Sums.__add__, [vb.summarise(part, current) for part in alone[::-1]])
     shuffled = log.of_users(np.random.default_rng(0).permutation(log.n_users))
-    elsewhere = Problem.of(family, shuffled).sums(mixture)
+    elsewhere = Problem.from_log(family, shuffled).sums(mixture)
     for other in (backwards, elsewhere):
         for mine, theirs in zip(together, other, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-12)
@@ -135,7 +135,7 @@ def test_sparse_and_full_statistics_give_the_same_sums():
     family = make_family("categorical", log.rewards)
     part = Prepare(family)(log)
     assert not isinstance(part.statistics, np.ndarray), "3 of 90 entries: sparse"
-    current = vb.broadcast(family, start_of(Problem.of(family, log), 2))
+    current = vb.broadcast(family, start_of(Problem.from_log(family, log), 2))
     from dataclasses import replace
 
     full = replace(part, statistics=part.statistics.toarray())
@@ -180,10 +180,10 @@ def test_the_estimation_error_is_that_of_the_numerical_hessian(rewards):
     information = -hessian
     information[range(size - 1), range(size - 1)] += 1 / np.tile(spread, 2)
     expected = np.sqrt(np.diag(np.linalg.inv(information))[:-1]).reshape(means.shape)
-    found = np.sqrt(observed(problem, mixture).variance)
-    np.testing.assert_allclose(found, expected, rtol=0.08)
+    actual = np.sqrt(observed(problem, mixture).variance)
+    np.testing.assert_allclose(actual, expected, rtol=0.08)
     variational = np.sqrt(family.moments(mixture.phi[0])[1])
-    assert (variational < 0.97 * found).any(), "the planted mistake: q's own spread is too small"
+    assert (variational < 0.97 * actual).any(), "the planted mistake: q's own spread is too small"
 
 
 def test_both_parts_of_the_prior_add():

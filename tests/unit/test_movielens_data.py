@@ -61,12 +61,12 @@ def test_the_papers_users_and_movies_come_out():
     assert (len(data.ratings), len(data.user_ids), len(data.movie_ids)) == (1_000_209, 6040, 3706)
     assert len(data.genre_names) == 18
     kept = keep_active(data, more_than=200)
-    found = {
+    actual = {
         "users": len(kept.user_ids),
         "movies": len(kept.movie_ids),
         "ratings": len(kept.ratings),
     }
-    assert found == FILTERED == {"users": 1353, "movies": 1124, "ratings": 458_145}
+    assert actual == FILTERED == {"users": 1353, "movies": 1124, "ratings": 458_145}
     assert len(kept.genre_names) == 18
     others = keep_active(data, more_than=199)  # "at least 200"
     assert (len(others.user_ids), len(others.movie_ids)) != (1353, 1124)

@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         server = self.server
         wanted = self.headers.get("Range")
-        server.asked.append(wanted)
+        server.requested.append(wanted)
         if server.gone:
             self.send_error(404)
             return
@@ -61,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     server = Server(("127.0.0.1", 0), Handler)
-    server.asked = []
+    server.requested = []
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
@@ -93,7 +93,7 @@ def test_downloads_once_and_then_uses_the_cache(server, tmp_path, capsys):
     assert sum(seen[1:]) == len(Server.body)
     assert capsys.readouterr().err == "the terms\n"
     assert fetch(archive(server), tmp_path / "cache", FILES) == folder
-    assert len(server.asked) == 1
+    assert len(server.requested) == 1
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["ml-1m"]
 
 
@@ -106,7 +106,7 @@ def test_a_download_that_breaks_off_is_resumed(server, tmp_path, ranges):
     assert (tmp_path / "ml-1m.zip.partial").stat().st_size == 100_000
     server.break_after, server.ranges = None, ranges
     folder = fetch(archive(server), tmp_path, FILES)
-    assert server.asked == [None, "bytes=100000-"]
+    assert server.requested == [None, "bytes=100000-"]
     assert len((folder / "ratings.dat").read_text()) == 20_000 * 11
 
 
@@ -129,7 +129,7 @@ def test_a_file_that_is_not_the_published_one_is_refused_and_removed(server, tmp
 def test_an_archive_put_into_the_cache_by_hand_is_used(server, tmp_path):
     (tmp_path / "ml-1m.zip").write_bytes(Server.body)
     assert (fetch(archive(server), tmp_path, FILES) / "ratings.dat").is_file()
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_a_truncated_archive_put_there_by_hand_is_refused(server, tmp_path):

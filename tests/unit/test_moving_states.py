@@ -241,8 +241,8 @@ def test_linucb_that_forgets_is_weighted_ridge_regression(policy, weights):
     inverse = np.linalg.inv(precision)
     context = rng.standard_normal((1, 5, 3))
     index = [x @ inverse @ products + 0.7 * np.sqrt(x @ inverse @ x) for x in context[0]]
-    found = policy._inner._scores(belief.sums, context, None)[0]
-    np.testing.assert_allclose(found, index, rtol=1e-12)
+    actual = policy._inner._scores(belief.sums, context, None)[0]
+    np.testing.assert_allclose(actual, index, rtol=1e-12)
     assert policy.decide(belief, context, rng).action == np.argmax(index)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.mutation.__main__ import Results, equivalents
+from tools.mutation.__main__ import Results, equivalents, sample
 from tools.mutation.covering import test_files as covered_files
 from tools.mutation.mutants import key, mutants
 
@@ -14,11 +14,19 @@ ROOT = Path(__file__).parents[2]
 def test_every_equivalent_mutant_is_one_of_the_source():
     reasons = equivalents()
     paths = {name.partition("::")[0] for name in reasons}
-    found = {mutant.name for path in paths for mutant in mutants(str(ROOT / path))}
-    here = {name.replace(f"{ROOT}/", "") for name in found}
+    actual = {mutant.name for path in paths for mutant in mutants(str(ROOT / path))}
+    here = {name.replace(f"{ROOT}/", "") for name in actual}
     assert len(here) == sum(len(mutants(str(ROOT / path))) for path in paths)  # one mutant a name
     assert [name for name in reasons if name not in here] == []
     assert all(reasons.values())
+
+
+def test_the_sample_is_seeded(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    first = {mutant.name for mutant in sample(100, seed=1)}
+    assert len(first) == 100
+    assert first < {mutant.name for mutant in sample(200, seed=1)}
+    assert len(first & {mutant.name for mutant in sample(100, seed=2)}) < 20
 
 
 def test_the_tests_that_mutants_meet_exist():

@@ -56,16 +56,16 @@ def test_a_fit_learns_holds_out_and_saves_the_regression_of_items(tmp_path):
     item = rng.integers(120, size=len(who))
     reward = np.einsum("nd,nd->n", taste[who], vectors[item]) + 0.3 * rng.standard_normal(len(who))
     log = {"user": who, "action": [f"i{k}" for k in item], "reward": reward}
-    found = fit(log, item_features=table, states=2, rank=2, reg=1.0, bootstrap=0)
-    report = found.report["item_features"]
+    actual = fit(log, item_features=table, states=2, rank=2, reg=1.0, bootstrap=0)
+    report = actual.report["item_features"]
     assert report["explained"] > 0.5
     assert [row["vectors"] for row in report["replay"]] == ["learned", "predicted", "average"]
     learned, predicted, average = (row["reward"] for row in report["replay"])
     assert learned > average
     assert predicted > average
-    save_fit(found, tmp_path / "model")
+    save_fit(actual, tmp_path / "model")
     model = load(tmp_path / "model")
-    grown, catalogue = add_items(model, found.catalogue, ["x"], [{"genre": "jazz", "year": 0.3}])
+    grown, catalogue = add_items(model, actual.catalogue, ["x"], [{"genre": "jazz", "year": 0.3}])
     assert catalogue.ids[-1] == "x"
     assert grown.n_features == model.n_features + 4
 

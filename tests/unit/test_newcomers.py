@@ -107,12 +107,12 @@ def test_a_logged_state_is_a_whole_number():
 def test_mmts_says_how_it_found_a_propensity(model, kind):
     policy, rng = mmTS(model), np.random.default_rng(0)
     context = None if model.n_actions else np.array([[[1.0, 0.2], [0.3, 0.4]]])
-    found = policy.action_probabilities(policy.init(), context, rng)
-    assert found.kind == kind
+    actual = policy.action_probabilities(policy.init(), context, rng)
+    assert actual.kind == kind
     assert policy.decide(policy.init(), context, rng).propensity_kind == kind
     if kind == "exact":
         exact = mTS(model).action_probabilities(mTS(model).init(), context, rng)
-        np.testing.assert_array_equal(found.values, exact.values)
+        np.testing.assert_array_equal(actual.values, exact.values)
 
 
 def test_replacing_a_field_adds_no_second_catch_all_state():
@@ -145,24 +145,24 @@ IMPORTED_AS = {"scikit_learn": "sklearn"}
 
 def installed_by(extra):
     """The packages of an extra, by the names that they are imported as."""
-    found = set()
+    result = set()
     for requirement in EXTRAS[extra]:
         name, brackets = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", requirement).groups()
         if name == "latentbandits":
-            found |= set().union(*(installed_by(one) for one in brackets.split(",")))
+            result |= set().union(*(installed_by(one) for one in brackets.split(",")))
         else:
             name = name.replace("-", "_")
-            found.add(IMPORTED_AS.get(name, name))
-    return found
+            result.add(IMPORTED_AS.get(name, name))
+    return result
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_extra_that_is_named_has_the_package_that_is_missing(command):
     """Also with another extra installed: relearn needs rich, which the service does not."""
     packages = set().union(*(installed_by(extra) for extra in EXTRAS))
-    asked = extras.COMMANDS.get(command, "learning")
+    request = extras.COMMANDS.get(command, "learning")
     for package in packages:
         error = ModuleNotFoundError(name=package)
-        sentence = str(extras.missing(error, f"`latentbandits {command}`", asked))
+        sentence = str(extras.missing(error, f"`latentbandits {command}`", request))
         extra = re.search(r"latentbandits\[(\w+)\]", sentence)[1]
         assert package in installed_by(extra), sentence

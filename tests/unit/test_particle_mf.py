@@ -86,9 +86,9 @@ def test_two_particles_by_hand():
     """V = 1 and V = 2, rank 1, sigma = s_u = 1, no data: predictive N(0, 2) and N(0, 5)."""
     policy = ParticleMF(1, 1, rank=1, n_particles=2, noise=1.0)
     belief = policy.init()._replace(items=np.array([[[[1.0]], [[2.0]]]]))
-    found = np.exp(policy.log_weights(belief, np.array([0]), np.array([0]), np.array([3.0])))
+    actual = np.exp(policy.log_weights(belief, np.array([0]), np.array([0]), np.array([3.0])))
     expected = [np.exp(-9 / (2 * v)) / np.sqrt(2 * np.pi * v) for v in (2.0, 5.0)]
-    np.testing.assert_allclose(found[0], expected)
+    np.testing.assert_allclose(actual[0], expected)
 
 
 class AsPrinted(ParticleMF):
@@ -183,6 +183,6 @@ def test_weights_are_those_of_the_textbook_loop():
     textbook = TextbookParticleMF(N, M, 4, 2, 0.6, np.random.default_rng(0))
     textbook.particles = list(zip(belief.users[0], belief.items[0], strict=True))
     textbook.ratings = random_rounds(12, 4)
-    found = policy.log_weights(belief, np.array([1]), np.array([3]), np.array([0.7]))
+    actual = policy.log_weights(belief, np.array([1]), np.array([3]), np.array([0.7]))
     expected = [textbook.log_weight(d, 1, 3, 0.7) for d in range(4)]
-    np.testing.assert_allclose(found[0], expected)
+    np.testing.assert_allclose(actual[0], expected)

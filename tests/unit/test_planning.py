@@ -59,7 +59,7 @@ def test_values_by_recursion(known, steps, remaining):
                 planned, belief, None, np.full(n, action), np.full(n, float(reward))
             )
         left = np.full(n, float(remaining))
-        found = planning.action_values(planned, belief, None, left, steps)
+        actual = planning.action_values(planned, belief, None, left, steps)
         for i in range(n):
             alpha, beta = (
                 (a if a.ndim == 2 else a[i]) for a in (model.alpha.copy(), model.beta.copy())
@@ -68,7 +68,7 @@ def test_values_by_recursion(known, steps, remaining):
             after = (*start, np.exp(model.log_state_prior[0]))
             for action, reward in history:
                 after, _ = slow.condition(*after, action, reward)
-            np.testing.assert_allclose(found[i], slow.values(*after, remaining, steps), rtol=1e-12)
+            np.testing.assert_allclose(actual[i], slow.values(*after, remaining, steps), rtol=1e-12)
 
 
 def test_gaussian_knowledge_gradient_by_hand():
@@ -79,9 +79,9 @@ def test_gaussian_knowledge_gradient_by_hand():
     deviation = 0.3**2 / np.sqrt(0.3**2 + 0.5**2)  # of the posterior mean after one reward
     z = (0.4 - 0.5) / deviation
     expected = 0.5 + deviation * (z * norm.cdf(z) + norm.pdf(z))
-    found = planning.action_values(model, joint.prior(model, 1), None, np.array([21.0]), 1)[0]
-    assert found[0] == pytest.approx(0.5 + 20 * 0.5, rel=1e-12)
-    assert found[1] == pytest.approx(0.4 + 20 * expected, rel=0.01)  # five nodes of a kink
+    actual = planning.action_values(model, joint.prior(model, 1), None, np.array([21.0]), 1)[0]
+    assert actual[0] == pytest.approx(0.5 + 20 * 0.5, rel=1e-12)
+    assert actual[1] == pytest.approx(0.4 + 20 * expected, rel=0.01)  # five nodes of a kink
 
 
 MODELS = {

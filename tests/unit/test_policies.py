@@ -104,8 +104,8 @@ def test_exp4_against_the_textbook(horizon):
     policy, textbook = EXP4(GaussianArms(means, 0.5), horizon=horizon), TextbookEXP4(means, horizon)
     belief = policy.init()
     for _ in range(40):
-        found = policy.action_probabilities(belief, None, rng).values[0]
-        np.testing.assert_allclose(found, textbook.probabilities(), atol=1e-12)
+        actual = policy.action_probabilities(belief, None, rng).values[0]
+        np.testing.assert_allclose(actual, textbook.probabilities(), atol=1e-12)
         decision = policy.decide(belief, None, rng, propensity=False)
         reward = rng.normal(0.5, 1.0)
         belief = policy.update(belief, None, decision, [reward])
@@ -145,8 +145,8 @@ def test_linucb_against_the_textbook():
     for _ in range(60):
         context = rng.normal(size=(1, 5, 3))
         decision = policy.decide(belief, context, rng)
-        found = policy._scores(belief, context, None)[0]
-        np.testing.assert_allclose(found, textbook.indices(context[0]), atol=1e-9)
+        actual = policy._scores(belief, context, None)[0]
+        np.testing.assert_allclose(actual, textbook.indices(context[0]), atol=1e-9)
         reward = rng.normal()
         belief = policy.update(belief, context, decision, [reward])
         textbook.update(context[0, decision.action[0]], reward)
@@ -167,9 +167,9 @@ def test_ts_against_the_textbook():
         belief = policy.update(belief, None, Decision.logged([action]), [reward])
     variance = np.array([1 / (1 / 0.09 + len(seen) / 0.25) for seen in rewards.values()])
     mean = variance * [0.4 / 0.09 + sum(seen) / 0.25 for seen in rewards.values()]
-    found = policy.model.posterior_rewards(belief.parameters, None)
-    np.testing.assert_allclose(found[0][0, 0], mean, rtol=1e-12)
-    np.testing.assert_allclose(found[1][0, 0], variance, rtol=1e-12)
+    actual = policy.model.posterior_rewards(belief.parameters, None)
+    np.testing.assert_allclose(actual[0][0, 0], mean, rtol=1e-12)
+    np.testing.assert_allclose(actual[1][0, 0], variance, rtol=1e-12)
     draws = mean + np.sqrt(variance) * rng.standard_normal((200_000, 3))
     chances = np.bincount(draws.argmax(axis=1), minlength=3) / len(draws)
     propensities = policy.action_probabilities(belief, None, rng).values[0]
@@ -314,10 +314,10 @@ def test_counted_propensities_agree_with_quadrature():
     rng = np.random.default_rng(20)
     exact = mmTS(arms).action_probabilities(mmTS(arms).init(), None, rng).values[0]
     counted = mmTS(linear, propensity_draws=n_draws)
-    found = counted.action_probabilities(counted.init(), np.eye(4)[None], rng)
-    assert found.kind == "counted"
+    actual = counted.action_probabilities(counted.init(), np.eye(4)[None], rng)
+    assert actual.kind == "counted"
     error = np.sqrt(exact * (1 - exact) / n_draws)
-    assert (np.abs(found.values[0] - exact) < 6 * error).all()
+    assert (np.abs(actual.values[0] - exact) < 6 * error).all()
 
 
 @pytest.mark.parametrize(

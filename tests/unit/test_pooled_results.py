@@ -12,7 +12,7 @@ def test_an_error_over_groups_counts_what_their_members_share():
     rng = np.random.default_rng(0)
     shared = np.repeat(rng.normal(size=6), 50)
     values = shared + rng.normal(size=300)
-    naive, grouped = Estimate.of(values), Estimate.of(values, n_groups=6)
+    naive, grouped = Estimate.from_values(values), Estimate.from_values(values, n_groups=6)
     assert grouped.mean == naive.mean
     expected = values.reshape(6, 50).mean(axis=1).std(ddof=1) / np.sqrt(6)
     assert grouped.stderr == pytest.approx(expected)
@@ -21,9 +21,9 @@ def test_an_error_over_groups_counts_what_their_members_share():
 
 def test_the_larger_of_both_errors_by_hand():
     """Groups (1, 2) and (3, 6): their means differ by 3; (1, 5) and (2, 6): their members by 4."""
-    apart = Estimate.of(np.array([1.0, 2.0, 3.0, 6.0]), n_groups=2)
+    apart = Estimate.from_values(np.array([1.0, 2.0, 3.0, 6.0]), n_groups=2)
     assert apart == (3.0, pytest.approx(1.5))  # means 1.5 and 4.5: sqrt(4.5 / 2)
-    alike = Estimate.of(np.array([1.0, 5.0, 2.0, 6.0]), n_groups=2)
+    alike = Estimate.from_values(np.array([1.0, 5.0, 2.0, 6.0]), n_groups=2)
     assert alike == (3.5, pytest.approx(2**0.5))  # variances 8 and 8: sqrt(8 / 4)
 
 

@@ -216,9 +216,9 @@ def test_hierts_is_the_joint_gaussian_of_all_users():
     np.testing.assert_allclose(common.covariance[0], covariance[:2, :2], atol=1e-10)
     for user in range(5):  # user 4 has never been seen
         own = slice((user + 1) * 2, (user + 2) * 2)
-        found = policy.user_posterior(belief, np.array([user]))
-        np.testing.assert_allclose(found.mean[0], mean[own], atol=1e-10)
-        np.testing.assert_allclose(found.covariance[0], covariance[own, own], atol=1e-10)
+        actual = policy.user_posterior(belief, np.array([user]))
+        np.testing.assert_allclose(actual.mean[0], mean[own], atol=1e-10)
+        np.testing.assert_allclose(actual.covariance[0], covariance[own, own], atol=1e-10)
 
 
 def test_hierts_does_not_mind_the_order_of_rewards():
@@ -239,10 +239,10 @@ def test_hierts_with_a_known_mean_is_lints_per_user():
         for i, x, reward in history:
             if i == user:
                 alone = lints.update(alone, x[None, None], Decision.logged([0]), [reward])
-        found = policy.user_posterior(belief, np.array([user]))
-        np.testing.assert_allclose(found.mean[0], alone.parameters.mean[0, 0], atol=1e-8)
+        actual = policy.user_posterior(belief, np.array([user]))
+        np.testing.assert_allclose(actual.mean[0], alone.parameters.mean[0, 0], atol=1e-8)
         np.testing.assert_allclose(
-            found.covariance[0], alone.parameters.covariance[0, 0], atol=1e-8
+            actual.covariance[0], alone.parameters.covariance[0, 0], atol=1e-8
         )
 
 
@@ -254,8 +254,8 @@ def test_hierts_without_differences_is_one_lints():
     for _, x, reward in history:
         one = lints.update(one, x[None, None], Decision.logged([0]), [reward])
     for user in range(3):
-        found = policy.user_posterior(belief, np.array([user]))
-        np.testing.assert_allclose(found.mean[0], one.parameters.mean[0, 0], atol=1e-5)
+        actual = policy.user_posterior(belief, np.array([user]))
+        np.testing.assert_allclose(actual.mean[0], one.parameters.mean[0, 0], atol=1e-5)
 
 
 def test_hierts_draws_from_its_posterior():

@@ -75,8 +75,8 @@ def test_one_column_is_successive_elimination():
 def test_a_random_column_goes_through_its_stand_in():
     policy = Rank1Elim(2, 4, horizon=100)
     belief = policy.init()._replace(column_of=np.array([[0, 0, 0, 3]]))
-    found = policy.action_probabilities(belief, None, np.random.default_rng(0)).values
-    assert found[0].tolist() == [0.75, 0, 0, 0.25, 0, 0, 0, 0]
+    actual = policy.action_probabilities(belief, None, np.random.default_rng(0)).values
+    assert actual[0].tolist() == [0.75, 0, 0, 0.25, 0, 0, 0, 0]
 
 
 def test_a_reward_of_another_pair_changes_nothing():

@@ -32,11 +32,11 @@ def test_a_log_without_any_choice_is_refused() -> None:
 
 
 def test_single_decisions_without_a_choice_are_warned_about() -> None:
-    found = evaluate(mTS(MODEL), log(0.5, 60))
-    assert any("never could have: 120 of 600" in text for text in found.warnings)
+    actual = evaluate(mTS(MODEL), log(0.5, 60))
+    assert any("never could have: 120 of 600" in text for text in actual.warnings)
     assert not any("never could" in text for text in evaluate(mTS(MODEL), log(0.5, 0)).warnings)
 
 
 def test_one_eligible_action_is_no_matter() -> None:
-    found = evaluate(mTS(MODEL), log(1.0, 0, eligible=False))
-    assert not any("never could" in text for text in found.warnings)
+    actual = evaluate(mTS(MODEL), log(1.0, 0, eligible=False))
+    assert not any("never could" in text for text in actual.warnings)

@@ -19,15 +19,15 @@ def problems(value, schema, schemas):
     if "$ref" in schema:
         schema = schemas[schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema:
-        found = [problems(value, one, schemas) for one in schema["anyOf"]]
-        return min(found, key=len)
+        results = [problems(value, one, schemas) for one in schema["anyOf"]]
+        return min(results, key=len)
     if isinstance(value, dict) and "properties" in schema:
         fields = schema["properties"]
-        found = [f"unknown {name}" for name in set(value) - set(fields)]
-        found += [f"missing {name}" for name in set(schema.get("required", ())) - set(value)]
+        results = [f"unknown {name}" for name in set(value) - set(fields)]
+        results += [f"missing {name}" for name in set(schema.get("required", ())) - set(value)]
         for name in set(value) & set(fields):
-            found += problems(value[name], fields[name], schemas)
-        return found
+            results += problems(value[name], fields[name], schemas)
+        return results
     if isinstance(value, list) and "items" in schema:
         return [line for one in value for line in problems(one, schema["items"], schemas)]
     if "enum" in schema:

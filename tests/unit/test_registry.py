@@ -151,8 +151,8 @@ def test_scales_follow_from_the_model():
     assert build("EXP4", Inputs(LINEAR)).reward_range == (0.0, 1.0)
     items = RNG.normal(size=(7, 2))
     rewards = items @ LINEAR.weights.T
-    found = build("EXP4", Inputs(LINEAR, items=items)).reward_range
-    np.testing.assert_allclose(found, (rewards.min() - 1.0, rewards.max() + 1.0))
+    actual = build("EXP4", Inputs(LINEAR, items=items)).reward_range
+    np.testing.assert_allclose(actual, (rewards.min() - 1.0, rewards.max() + 1.0))
     clicks = BernoulliArms([[1.0, 2.0]], 1.0)
     assert build("EXP4", Inputs(clicks)).reward_range == (0.0, 1.0)
     assert build("EXP4", Inputs(Markov(clicks, [[1.0]]))).reward_range == (0.0, 1.0)

@@ -47,8 +47,8 @@ def test_ridge_als_completes_a_matrix_without_noise():
     rng = np.random.default_rng(1)
     truth = rng.random((20, 2)) @ rng.random((2, 15))
     seen = (rng.random((20, 15)) < 0.9) * 100.0
-    found = RidgeALS(20, 15, 2, ridge=0.1)._fit(seen, seen * truth)
-    assert np.abs(found - truth).max() < 0.02
+    actual = RidgeALS(20, 15, 2, ridge=0.1)._fit(seen, seen * truth)
+    assert np.abs(actual - truth).max() < 0.02
 
 
 def test_a_kept_row_is_not_played_again(tmp_path):
@@ -69,8 +69,8 @@ def test_a_kept_row_is_not_played_again(tmp_path):
 def test_proball_is_built_from_the_prior_that_sold_learns():
     rng = np.random.default_rng(2)
     basis = np.linalg.qr(rng.normal(size=(6, 2)))[0]
-    found = Subspace(basis, np.array([2.0, 1.0, 0, 0, 0, 0]), np.eye(6), np.zeros(6), 0.2, 100)
-    policy = build("ProBALL(scale=0.3)", Inputs(found.prior(0.5), horizon=50))
+    actual = Subspace(basis, np.array([2.0, 1.0, 0, 0, 0, 0]), np.eye(6), np.zeros(6), 0.2, 100)
+    policy = build("ProBALL(scale=0.3)", Inputs(actual.prior(0.5), horizon=50))
     assert subspace_distance(policy.basis, basis) < 1e-9
     assert policy.error == pytest.approx(0.2)
     assert (policy.noise, policy.horizon, policy.scale) == (0.5, 50, 0.3)

@@ -57,7 +57,7 @@ def test_replay_is_the_plain_loop(offered):
     ids = tuple(map(str, range(n_users))), tuple(map(str, range(n_actions)))
     log = Log(users, actions, rng.normal(size=len(users)), *ids)
     scores = rng.normal(size=n_actions)
-    found = replay({"fixed": ScorePlayer(scores)}, log, offered=offered, seed=5)
+    actual = replay({"fixed": ScorePlayer(scores)}, log, offered=offered, seed=5)
     order = np.argsort(-playable_rounds(log), kind="stable")
     rounds = playable_rounds(log)[order]
     uniforms = np.random.default_rng([5, 0]).random((rounds.max(), offered, n_users))
@@ -66,8 +66,8 @@ def test_replay_is_the_plain_loop(offered):
         earned = replay_user(
             rows, rounds[i], offered, uniforms[:, :, i], lambda a: int(np.argmax(scores[a]))
         )
-        np.testing.assert_array_equal(found.rewards["fixed"][i, : rounds[i]], earned)
-        assert np.isnan(found.rewards["fixed"][i, rounds[i] :]).all()
+        np.testing.assert_array_equal(actual.rewards["fixed"][i, : rounds[i]], earned)
+        assert np.isnan(actual.rewards["fixed"][i, rounds[i] :]).all()
 
 
 def test_no_row_is_shown_twice_and_offers_are_the_users_own():
@@ -75,10 +75,10 @@ def test_no_row_is_shown_twice_and_offers_are_the_users_own():
     rewards = np.arange(log.n_events, dtype=float)  # every row can be told by its reward
     log = Log(log.users, log.actions, rewards, log.user_ids, log.action_ids)
     player = Recording()
-    found = replay({"first": player}, log, offered=5)
+    actual = replay({"first": player}, log, offered=5)
     users = np.argsort(-playable_rounds(log), kind="stable")
-    for i, n_rounds in enumerate(found.rounds):
-        shown = found.rewards["first"][i, :n_rounds]
+    for i, n_rounds in enumerate(actual.rounds):
+        shown = actual.rewards["first"][i, :n_rounds]
         assert len(set(shown)) == n_rounds
         start, end = log.starts[users[i]], log.starts[users[i] + 1]
         assert ((shown >= start) & (shown < end)).all()
@@ -90,17 +90,17 @@ def test_no_row_is_shown_twice_and_offers_are_the_users_own():
 def test_offers_are_uniform_and_the_same_for_all_policies():
     made = generate_arms(n_users=2000, n_rounds=30, n_states=1, n_actions=5, noise=0.1, seed=4)
     players = {"a": ScorePlayer(np.zeros(5)), "b": ScorePlayer(np.zeros(5))}
-    found = replay(players, made.log)
+    actual = replay(players, made.log)
     means = [made.log.rewards[s:e].mean() for s, e in pairwise(made.log.starts)]
     # A uniform choice has the mean of the log: 4 standard errors.
-    assert abs(found.reward("a", 10).mean - np.mean(means)) < 4 * found.reward("a", 10).stderr
-    assert found.difference("a", "b", 10).stderr < found.reward("a", 10).stderr * 1.5
+    assert abs(actual.reward("a", 10).mean - np.mean(means)) < 4 * actual.reward("a", 10).stderr
+    assert actual.difference("a", "b", 10).stderr < actual.reward("a", 10).stderr * 1.5
     same = PolicyPlayer(mmGreedy(GaussianArms(made.means, 0.1)), 5)  # no ties: no random numbers
     twice = replay({"one": same, "two": same}, made.log)
     np.testing.assert_array_equal(twice.rewards["one"], twice.rewards["two"])
     assert twice.difference("one", "two", 10) == (0.0, 0.0)
     alone = replay({"b": ScorePlayer(np.zeros(5))}, made.log)
-    np.testing.assert_array_equal(alone.rewards["b"], found.rewards["b"])
+    np.testing.assert_array_equal(alone.rewards["b"], actual.rewards["b"])
 
 
 def test_a_policy_with_the_true_model_beats_popularity_and_knows_its_error():
@@ -111,16 +111,16 @@ def test_a_policy_with_the_true_model_beats_popularity_and_knows_its_error():
         "mmGreedy": PolicyPlayer(mmGreedy(model), 8),
         "mmTS": PolicyPlayer(mmTS(model), 8),
     }
-    found = replay(players, made.log)
-    assert found.horizons == (10, 20)
-    lead = found.difference("mmGreedy", "popularity", 20)
+    actual = replay(players, made.log)
+    assert actual.horizons == (10, 20)
+    lead = actual.difference("mmGreedy", "popularity", 20)
     assert lead.mean > 4 * lead.stderr
-    rows = found.rows("popularity")
+    rows = actual.rows("popularity")
     assert {"policy", "rounds", "reward", "stderr", "over_popularity",
             "over_popularity_stderr"} <= set(rows[0])  # fmt: skip
-    by_hand = found.rewards["mmGreedy"][:, :20].mean(axis=1)
-    assert found.reward("mmGreedy", 20).mean == pytest.approx(by_hand.mean())
-    assert found.reward("mmGreedy", 20).stderr == pytest.approx(
+    by_hand = actual.rewards["mmGreedy"][:, :20].mean(axis=1)
+    assert actual.reward("mmGreedy", 20).mean == pytest.approx(by_hand.mean())
+    assert actual.reward("mmGreedy", 20).stderr == pytest.approx(
         by_hand.std(ddof=1) / np.sqrt(len(by_hand))
     )
 
@@ -139,9 +139,9 @@ def test_linear_policies_see_the_features_of_what_is_offered():
         "greedy": PolicyPlayer(mmGreedy(model), 30, features),
         "best": ScorePlayer(features[:, 0]),
     }
-    found = replay(players, log)
+    actual = replay(players, log)
     # After one reward the state is known; then the best of ten offered is always shown.
-    assert found.reward("greedy", 10).mean > 3 * abs(found.reward("best", 10).mean)
+    assert actual.reward("greedy", 10).mean > 3 * abs(actual.reward("best", 10).mean)
 
 
 def test_horizons_of_short_sessions():
@@ -204,6 +204,6 @@ def test_one_state_of_a_linear_model_is_its_total_covariance():
 def test_chunks_do_not_change_what_is_offered_to_whom(monkeypatch):
     log = ragged_log(n_users=40)
     monkeypatch.setattr(replays, "_CHUNK", 7)
-    found = replay({"x": ScorePlayer(np.arange(6.0))}, log)
-    assert found.rounds.tolist() == sorted(found.rounds.tolist(), reverse=True)
-    assert not np.isnan(found.rewards["x"][:, 0]).any()
+    actual = replay({"x": ScorePlayer(np.arange(6.0))}, log)
+    assert actual.rounds.tolist() == sorted(actual.rounds.tolist(), reverse=True)
+    assert not np.isnan(actual.rewards["x"][:, 0]).any()

@@ -46,7 +46,7 @@ def test_auto_finds_the_family(rewards):
 @pytest.mark.parametrize("rewards", ["poisson", "categorical"])
 def test_a_family_that_evidence_rejects_is_used_with_a_warning(rewards):
     log = generate_family(rewards, n_users=250, n_rounds=20, n_states=2, n_actions=5, seed=3).log
-    choice = choose_family(*split_users(log, 0), asked="exponential")
+    choice = choose_family(*split_users(log, 0), requested="exponential")
     assert choice.rewards == "exponential"
     assert "speak against --rewards exponential" in choice.warnings[0]
 
@@ -59,12 +59,12 @@ def test_lattice_rewards_are_compared_by_the_probability_of_their_cell():
 
     log = generate_family("categorical", n_users=1, n_rounds=3, n_states=1, n_actions=1).log
     model = GaussianArms([[3.0]], noise=1.0, spread=0.5)
-    found = score(model, log, cells=cells_of(log.rewards))
+    actual = score(model, log, cells=cells_of(log.rewards))
     mean, variance = 3.0, 0.25
     for i, reward in enumerate(log.rewards):
         deviation = np.sqrt(variance + 1)
         cell = norm.cdf(reward + 0.5, mean, deviation) - norm.cdf(reward - 0.5, mean, deviation)
-        assert found.log_cell[i] == pytest.approx(np.log(cell), rel=1e-9)
+        assert actual.log_cell[i] == pytest.approx(np.log(cell), rel=1e-9)
         gain = variance / (variance + 1)
         mean, variance = mean + gain * (reward - mean), variance * (1 - gain)
 
@@ -78,7 +78,7 @@ def test_evidence_and_uniforms_are_those_of_the_belief_round_by_round(rewards):
     from latentbandits.learning.selection import Candidate
 
     model = learner.learn(truth.log, Candidate(2, None), 0).model
-    found = score(model, truth.log)
+    actual = score(model, truth.log)
     for user in range(6):
         belief = joint.prior(model, 1)
         for i in range(*truth.log.starts[user : user + 2]):
@@ -86,7 +86,7 @@ def test_evidence_and_uniforms_are_those_of_the_belief_round_by_round(rewards):
             event = truth.log.actions[i : i + 1], truth.log.rewards[i : i + 1]
             belief = joint.condition(model, belief, None, *event)
             density = states.log_total(belief.log_weights) - before
-            assert found.log_density[i] == pytest.approx(density[0], rel=1e-9)
+            assert actual.log_density[i] == pytest.approx(density[0], rel=1e-9)
 
 
 def test_users_that_differ_within_a_state_are_noticed():
@@ -108,8 +108,8 @@ def test_intervals_of_new_users_and_of_means_hold(rewards):
     than 21 held have a probability below 1e-3. Rewards: 4,000 held out ones, 90% +- 2%.
     """
     truth = generate_family(rewards, 800, 25, 3, 10, separation=OVERLAPPING, seed=7)
-    found = fit(truth.log, rewards=rewards, states=3, bootstrap=0)
-    model = found.model
+    actual = fit(truth.log, rewards=rewards, states=3, bootstrap=0)
+    model = actual.model
     means = model.expected_rewards(None)[0]
     order = align(means, truth.means)
     draws = model.sample_rewards(
@@ -117,7 +117,7 @@ def test_intervals_of_new_users_and_of_means_hold(rewards):
     )[0].reshape(3, 800, 10)
     low, high = np.quantile(draws, [0.05, 0.95], axis=1)
     assert ((low[order] <= truth.means) & (truth.means <= high[order])).sum() >= 21
-    covered = {row["level"]: row["covered"] for row in found.report["held_out"]["coverage"]}
+    covered = {row["level"]: row["covered"] for row in actual.report["held_out"]["coverage"]}
     assert abs(covered[0.9] - 0.9) < 0.02
 
 
@@ -125,15 +125,15 @@ def test_a_transform_is_recommended_stored_and_decides_in_original_units(tmp_pat
     log, means = heavy_tails()
     kept, held_out = split_users(log, 0)
     assert choose_family(kept, held_out).recommended_transform == "log1p"
-    found = fit(log, transform="log1p", states=2, bootstrap=3)
-    assert isinstance(found.model, Log1pRewards)
-    rewards = found.model.expected_rewards(None)[0]
+    actual = fit(log, transform="log1p", states=2, bootstrap=3)
+    assert isinstance(actual.model, Log1pRewards)
+    rewards = actual.model.expected_rewards(None)[0]
     order = align(np.log(rewards), np.log(means))
     assert np.abs(np.log(rewards[order]) - np.log(means)).max() < 0.35
     average = np.bincount(log.actions, log.rewards) / np.bincount(log.actions)
-    np.testing.assert_allclose(found.model.state_prior @ rewards, average, rtol=0.15)
-    assert abs(found.report["held_out"]["coverage"][2]["covered"] - 0.9) < 0.03
-    save(found.model, tmp_path / "m")
+    np.testing.assert_allclose(actual.model.state_prior @ rewards, average, rtol=0.15)
+    assert abs(actual.report["held_out"]["coverage"][2]["covered"] - 0.9) < 0.03
+    save(actual.model, tmp_path / "m")
     policy = mmTS(load(tmp_path / "m"))
     decision = policy.decide(policy.init(), None, np.random.default_rng(0))
     after = policy.update(policy.init(), None, decision, [1e6])
@@ -152,8 +152,8 @@ def test_a_transformed_learner_widens_in_its_own_units():
 
     chosen = Candidate(2, None)
     learned = learner.learn(log, chosen, 0)
-    found = bootstrap(learner, log, learned, chosen, 4)
-    wide = learner.widened(learned, found)
+    actual = bootstrap(learner, log, learned, chosen, 4)
+    wide = learner.widened(learned, actual)
     assert (wide.model.model.spread >= learned.model.model.spread - 1e-12).all()
     np.testing.assert_allclose(wide.rewards(), learned.rewards())
 

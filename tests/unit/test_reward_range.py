@@ -60,19 +60,19 @@ def test_a_fitted_model_brings_the_range_of_its_data(tmp_path: Path) -> None:
     save_fit(fit(table, bootstrap=0, states=1, rewards="gaussian"), tmp_path / "model")
     driver = Driver(ARMS, policy="mmTS")
     driver.activate(read_artefact(tmp_path / "model"))
-    asked = driver.ask("ann")
+    request = driver.ask("ann")
     for wrong, why in ((-1.5, "below reward_min, which is -0"), (1e6, "above reward_max")):
         with pytest.raises(Invalid, match=f"{why}.* by the model's family and data"):
-            driver.tell(asked, wrong)
-    assert driver.tell(asked, 5.5) == "applied"  # beyond the data, but not far
+            driver.tell(request, wrong)
+    assert driver.tell(request, 5.5) == "applied"  # beyond the data, but not far
 
 
 def test_a_setting_takes_the_place_of_the_models_range() -> None:
     driver = Driver(BernoulliArms.random(RNG, 2, 2), policy="mmTS")
-    asked = driver.ask("ann")
+    request = driver.ask("ann")
     with pytest.raises(Invalid, match="above reward_max, which is 1 by the model"):
-        driver.tell(asked, 2.0)
-    assert driver.tell(asked, 1.0) == "applied"
+        driver.tell(request, 2.0)
+    assert driver.tell(request, 1.0) == "applied"
     wide = Driver(GAUSSIAN, policy="mmTS", reward_max=3.0)
     with pytest.raises(Invalid, match=r"above reward_max, which is 3$"):
         wide.tell(wide.ask("ann"), 3.5)

@@ -43,16 +43,16 @@ def table(n_users=400, n_rounds=12, clicks=False, seed=0):
 
 
 def test_states_and_weights_are_recovered_and_saved(tmp_path):
-    found = fit(table(), features=["price", "country"], bootstrap=2)
-    model = found.model
+    actual = fit(table(), features=["price", "country"], bootstrap=2)
+    model = actual.model
     assert isinstance(model, LinearGaussian)
     assert model.n_states == 2
     np.testing.assert_allclose(model.state_prior, [0.6, 0.4], atol=0.06)
     np.testing.assert_allclose(model.weights, WEIGHTS, atol=0.12)
     assert model.noise == pytest.approx(0.5, abs=0.03)
     assert model.encoder.labels == ("(intercept)", "price", "country=DE")
-    assert found.report["judgement"]["verdict"] == "helps"
-    save_fit(found, tmp_path / "model")
+    assert actual.report["judgement"]["verdict"] == "helps"
+    save_fit(actual, tmp_path / "model")
     assert load(tmp_path / "model").encoder == model.encoder
 
 
@@ -118,10 +118,10 @@ def test_bootstraps_are_fits_with_weights_of_users_and_widen_the_covariances():
     """A replicate is the fit to a log in which each user occurs as often as their weight says."""
     data = pl.DataFrame(table(200, 10))
     plain = fit(data, features=["price"], states=2, bootstrap=0)
-    found = fit(data, features=["price"], states=2, bootstrap=6)
-    grown = found.model.covariances - plain.model.covariances
+    actual = fit(data, features=["price"], states=2, bootstrap=6)
+    grown = actual.model.covariances - plain.model.covariances
     assert (np.linalg.eigvalsh(grown) > -1e-12).all()
-    assert found.report["uncertainty"]["bootstrap_fits"] == 6
+    assert actual.report["uncertainty"]["bootstrap_fits"] == 6
     users = read_log_with(data, "user", "action", "reward", ["price"])
     log = replace(users[0], features=encode(plain.model.encoder, users[1]))
     weights = bootstrap_weights(log.keys, 6, 0)[:, 4].astype(int)

@@ -128,9 +128,9 @@ def test_an_export_holds_the_attributes_and_fit_reads_them(tmp_path, kind):
     driver.store.close()
     out = tmp_path / f"log{kind}"
     export(open_log(f"sqlite:///{path}"), str(out))
-    found = read_interactions(str(out), more=["country", "age"])
-    table = found.more.with_columns(
-        pl.Series("user", [found.log.user_ids[u] for u in found.log.users])
+    actual = read_interactions(str(out), more=["country", "age"])
+    table = actual.more.with_columns(
+        pl.Series("user", [actual.log.user_ids[u] for u in actual.log.users])
     )
     assert dict(table.select("user", "country").iter_rows()) == {
         "ann": "DE", "bob": None, "eve": "AT",

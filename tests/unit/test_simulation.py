@@ -121,7 +121,7 @@ def test_statistics_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("asked", "horizon", "windows"),
+    ("requested", "horizon", "windows"),
     [
         ((50, 100), 500, (50, 100)),
         ((50, 100), 60, (30, 30)),
@@ -129,8 +129,8 @@ def test_statistics_by_hand():
         ((1, 1), 1, (1, 1)),
     ],
 )
-def test_windows_are_never_wider_than_half_the_horizon(asked, horizon, windows):
-    first, last = asked
+def test_windows_are_never_wider_than_half_the_horizon(requested, horizon, windows):
+    first, last = requested
     result = simulate(
         {"first": AlwaysFirst()}, Countdown(), n_runs=3, horizon=horizon, first_rounds=first,
         last_rounds=last,
@@ -231,12 +231,12 @@ def test_rewards_by_pull_pair_policies_more_closely():
     for q in policies:
         error = np.hypot(plain[q].regret.stderr, paired[q].regret.stderr)
         assert abs(plain[q].regret.mean - paired[q].regret.mean) < 4 * error
-    plain_error, error = (found.difference("0.95", "0.9").stderr for found in (plain, paired))
+    plain_error, error = (actual.difference("0.95", "0.9").stderr for actual in (plain, paired))
     assert error < 0.8 * plain_error
     linear = LinearGaussian([[1.0, 0.0]], 0.5, [0.2 * np.eye(2)])
     users = UsersOfModel(linear, np.random.default_rng(0).normal(size=(9, 2)), offered=3)
-    found = [
+    actual = [
         simulate({"mmTS": mmTS(linear)}, users, n_runs=20, horizon=5, by_pull=by_pull)
         for by_pull in (False, True)
     ]
-    np.testing.assert_array_equal(found[0]["mmTS"].regrets, found[1]["mmTS"].regrets)
+    np.testing.assert_array_equal(actual[0]["mmTS"].regrets, actual[1]["mmTS"].regrets)

@@ -33,8 +33,8 @@ def session():
     pytest.importorskip("pyspark", reason="NO SPARK: pip install 'latentbandits[spark]'")
     if not find_java():
         pytest.skip("NO JAVA: install a JRE (apt install openjdk-17-jre-headless) to test Spark")
-    with spark._session("paths", "local[2]") as found:
-        yield found
+    with spark._session("paths", "local[2]") as result:
+        yield result
 
 
 def test_spark_holds_the_log_and_gives_the_same_sums(tmp_path, session):

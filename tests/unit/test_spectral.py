@@ -25,11 +25,11 @@ def test_moments_are_the_means_over_all_pairs_and_triples():
         {"u": users, "a": rng.integers(2, size=len(users)), "r": rng.normal(size=len(users))},
         *"uar",
     )
-    found = moments(log)
+    actual = moments(log)
     first, second, third = textbook.moments(log)
-    np.testing.assert_allclose(found.first, first, rtol=1e-10)
-    np.testing.assert_allclose(found.second, second, rtol=1e-10)
-    np.testing.assert_allclose(found.third, third, rtol=1e-10)
+    np.testing.assert_allclose(actual.first, first, rtol=1e-10)
+    np.testing.assert_allclose(actual.second, second, rtol=1e-10)
+    np.testing.assert_allclose(actual.third, third, rtol=1e-10)
 
 
 def test_users_with_fewer_than_three_rewards_are_left_out():
@@ -50,11 +50,11 @@ def test_exact_moments_give_the_exact_model():
         np.einsum("s,sa,sb,sc->abc", shares, means, means, means),
         shares @ means**2 + 0.09,
     )
-    found = decompose(exact, 4)
-    order = align(found.means, means)
-    np.testing.assert_allclose(found.means[order], means, atol=1e-8)
-    np.testing.assert_allclose(found.shares[order], shares, atol=1e-8)
-    assert found.noise == pytest.approx(0.3, abs=1e-6)
+    actual = decompose(exact, 4)
+    order = align(actual.means, means)
+    np.testing.assert_allclose(actual.means[order], means, atol=1e-8)
+    np.testing.assert_allclose(actual.shares[order], shares, atol=1e-8)
+    assert actual.noise == pytest.approx(0.3, abs=1e-6)
 
 
 def test_components_of_an_orthogonal_tensor():
@@ -62,9 +62,9 @@ def test_components_of_an_orthogonal_tensor():
     directions = np.linalg.qr(rng.standard_normal((5, 5)))[0]
     weights = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
     tensor = np.einsum("s,si,sj,sk->ijk", weights, directions, directions, directions)
-    found, vectors = orthogonal_components(tensor, rng)
-    order = np.argsort(-found)
-    np.testing.assert_allclose(found[order], weights, rtol=1e-8)
+    actual, vectors = orthogonal_components(tensor, rng)
+    order = np.argsort(-actual)
+    np.testing.assert_allclose(actual[order], weights, rtol=1e-8)
     np.testing.assert_allclose(vectors[order], directions, atol=1e-7)
 
 

@@ -51,9 +51,9 @@ def test_clocks_that_jump_across_restarts(tmp_path: Path) -> None:
             position = page[-1].position
         reader.close()
         store.close()
-    found = [_id(event) for event in seen if event.reward is None]
-    assert len(found) == len(set(found)), "each decision is seen once"
-    assert set(acknowledged) <= set(found), "every acknowledged decision is seen"
+    results = [_id(event) for event in seen if event.reward is None]
+    assert len(results) == len(set(results)), "each decision is seen once"
+    assert set(acknowledged) <= set(results), "every acknowledged decision is seen"
     assert [e.position for e in seen] == sorted({e.position for e in seen})
 
 

@@ -113,10 +113,10 @@ def test_tsc_draws_as_often_as_its_quadrature_says():
     policy = TSC(GaussianArms([[0.6, 0.5], [0.5, 0.6]], 0.5))
     belief = statistics([4, 9], [0.5, 0.4])
     many = ArmStatistics(*(np.tile(leaf, (20_000, 1)) for leaf in belief))
-    found = policy.action_probabilities(belief, None, RNG).values[0, 0]
+    actual = policy.action_probabilities(belief, None, RNG).values[0, 0]
     for beta, right in ((1.0, True), (2.0, False)):
         drawn = TSC(policy.model, beta=beta).decide(many, None, np.random.default_rng(6)).action
-        error = abs((drawn == 0).mean() - found) / np.sqrt(found * (1 - found) / 20_000)
+        error = abs((drawn == 0).mean() - actual) / np.sqrt(actual * (1 - actual) / 20_000)
         assert (error < 5) == right
 
 
@@ -143,12 +143,12 @@ def test_lookahead_is_a_martingale_and_information_is_not_negative():
     np.testing.assert_allclose(chance.sum(axis=2), 1, atol=1e-12)
     expected = (chance[..., None] * after).sum(axis=2)
     np.testing.assert_allclose(expected, np.repeat(weights[:, None], 3, axis=1), atol=1e-4)
-    found = look_ahead(weights, means, means, 0.5)
+    actual = look_ahead(weights, means, means, 0.5)
     entropy = -(weights * np.log(weights)).sum(axis=1, keepdims=True)
-    information = entropy - found.entropy
+    information = entropy - actual.entropy
     assert (information > -1e-5).all()
     np.testing.assert_allclose(information[:, 2], 0, atol=1e-12)
-    assert (found.best >= (weights[:, None] @ means)[:, 0].max(axis=1)[:, None] - 1e-5).all()
+    assert (actual.best >= (weights[:, None] @ means)[:, 0].max(axis=1)[:, None] - 1e-5).all()
 
 
 def test_lookahead_against_a_fine_grid():
@@ -163,9 +163,9 @@ def test_lookahead_against_a_fine_grid():
         posterior = joint / density
         best = np.trapezoid(density * (posterior.T @ means).max(axis=1), grid)
         entropy = np.trapezoid(density * -(posterior * np.log(posterior)).sum(axis=0), grid)
-        found = look_ahead(weights[None], means[None], means[None], noise)
-        assert found.entropy[0, j] == pytest.approx(entropy, abs=2e-4)
-        assert found.best[0, j] == pytest.approx(best, abs=4e-3)  # a kink between nodes
+        actual = look_ahead(weights[None], means[None], means[None], noise)
+        assert actual.entropy[0, j] == pytest.approx(entropy, abs=2e-4)
+        assert actual.best[0, j] == pytest.approx(best, abs=4e-3)  # a kink between nodes
         fine = look_ahead(weights[None], means[None], means[None], noise, n_nodes=101)
         assert fine.entropy[0, j] == pytest.approx(entropy, abs=1e-9)
         assert fine.best[0, j] == pytest.approx(best, abs=6e-4)

@@ -22,10 +22,10 @@ def trajectories(n_users, n_rounds, noise, seed, d=4, scale=1.0):
 
 def test_noiseless_data_give_the_subspace_and_the_moment_exactly():
     basis, beta, x, r = trajectories(30, 12, 0.0, 1)
-    found = learn_subspace(x, r, 2, ridge=1e-9, n_bootstrap=0)
-    assert subspace_distance(found.basis, basis) < 1e-6
-    np.testing.assert_allclose(found.second_moment, beta.T @ beta / 30, atol=1e-6)
-    np.testing.assert_allclose(found.mean, beta.mean(axis=0), atol=1e-6)
+    actual = learn_subspace(x, r, 2, ridge=1e-9, n_bootstrap=0)
+    assert subspace_distance(actual.basis, basis) < 1e-6
+    np.testing.assert_allclose(actual.second_moment, beta.T @ beta / 30, atol=1e-6)
+    np.testing.assert_allclose(actual.mean, beta.mean(axis=0), atol=1e-6)
     assert learn_subspace(x, r, ridge=1e-9, n_bootstrap=0).basis.shape == (4, 2)
 
 
@@ -34,10 +34,10 @@ def test_the_trace_is_unbiased_over_seeds():
 
     The same without undoing the ridge is found out.
     """
-    found, biased = [], []
+    actual, biased = [], []
     for seed in range(60):
         _, _, x, r = trajectories(300, 6, 0.5, [2, seed])
-        found.append(np.trace(learn_subspace(x, r, 2, n_bootstrap=0).second_moment))
+        actual.append(np.trace(learn_subspace(x, r, 2, n_bootstrap=0).second_moment))
         halves = []
         for h in (0, 1):
             gram = np.einsum("nhd,nhe->nde", x[:, h::2], x[:, h::2]) + np.eye(4)
@@ -47,7 +47,7 @@ def test_the_trace_is_unbiased_over_seeds():
                 ]
             )
         biased.append(np.trace(halves[0].T @ halves[1]) / 300)
-    for values, right in ((found, True), (biased, False)):
+    for values, right in ((actual, True), (biased, False)):
         error = abs(np.mean(values) - 2) / (np.std(values) / np.sqrt(60))
         assert (error < 4) == right
 
@@ -57,25 +57,25 @@ def test_the_bootstrap_estimates_the_error():
     ratios = []
     for seed in range(10):
         basis, _, x, r = trajectories(200, 6, 0.5, [3, seed])
-        found = learn_subspace(x, r, 2, n_bootstrap=30, seed=seed)
-        ratios.append(found.error / subspace_distance(found.basis, basis))
+        actual = learn_subspace(x, r, 2, n_bootstrap=30, seed=seed)
+        ratios.append(actual.error / subspace_distance(actual.basis, basis))
     assert 0.5 < np.exp(np.mean(np.log(ratios))) < 2
 
 
 def test_ragged_trajectories_and_the_prior():
     _, _, x, r = trajectories(50, 9, 0.3, 4)
     lengths = RNG.integers(2, 10, size=50)
-    found = learn_subspace(
+    actual = learn_subspace(
         [row[:n] for row, n in zip(x, lengths, strict=True)],
         [row[:n] for row, n in zip(r, lengths, strict=True)],
         2,
         n_bootstrap=10,
     )
-    prior = found.prior(noise=0.3)
+    prior = actual.prior(noise=0.3)
     assert prior.n_states == 1
     values = np.linalg.eigvalsh(prior.covariances[0])[::-1]
-    rest = found.error**2 * found.eigenvalues[:2].sum() / 2
-    np.testing.assert_allclose(values, [*(found.eigenvalues[:2] + rest), rest, rest], atol=1e-9)
+    rest = actual.error**2 * actual.eigenvalues[:2].sum() / 2
+    np.testing.assert_allclose(values, [*(actual.eigenvalues[:2] + rest), rest, rest], atol=1e-9)
 
 
 def test_a_logging_policy_that_knows_the_user_is_found_out():
@@ -148,8 +148,8 @@ def test_the_whole_space_without_error_is_linucb():
         bare = linucb.update(bare, x_t, type(decision).logged(decision.action), reward)
     for combine in ("min", "switch"):
         same = ProBALL(np.eye(4), 0.0, 0.5, 100, combine, ridge=2.0, bound=1.5)
-        found, expected = same._scores(belief, x, None), linucb._scores(bare, x, None)
-        np.testing.assert_allclose(found, expected, atol=1e-9)
+        actual, expected = same._scores(belief, x, None), linucb._scores(bare, x, None)
+        np.testing.assert_allclose(actual, expected, atol=1e-9)
 
 
 def test_the_true_subspace_is_linucb_in_its_own_coordinates():
@@ -175,8 +175,8 @@ def test_the_switch_happens_where_it_should():
     x = features(1, np.random.default_rng(10))
     for rounds, early in ((24.0, True), (25.0, False)):
         at = belief._replace(rounds=np.array([rounds]))
-        found, expected = switch._scores(at, x, None), low._scores(at, x, None)
-        assert np.array_equal(found, expected) == early
+        actual, expected = switch._scores(at, x, None), low._scores(at, x, None)
+        assert np.array_equal(actual, expected) == early
 
 
 @pytest.mark.parametrize(

@@ -56,14 +56,14 @@ def teach(engine: Engine, model: str) -> None:
 
 
 def waiting(engine: Engine, model: str) -> list[Waiting]:
-    asked = [engine.ask(request(model, session, 9)) for session in range(N)]
-    assert all(isinstance(one, Waiting) for one in asked)
-    return asked  # type: ignore[return-value]
+    requests = [engine.ask(request(model, session, 9)) for session in range(N)]
+    assert all(isinstance(one, Waiting) for one in requests)
+    return requests  # type: ignore[return-value]
 
 
 def row_wise() -> list[tuple[str, str]]:
     """The policies and models whose sessions can be decided in one call."""
-    found = []
+    results = []
     for entry in entries():
         for name, model in MODELS.items():
             try:
@@ -71,8 +71,8 @@ def row_wise() -> list[tuple[str, str]]:
             except (TypeError, ValueError):  # it is not for this model
                 continue
             if entry.scope == "session" and getattr(policy, "row_wise", False):
-                found.append((entry.name, name))
-    return found
+                results.append((entry.name, name))
+    return results
 
 
 def test_thompson_sampling_decides_together() -> None:
@@ -85,9 +85,9 @@ def test_every_policy_decides_together_as_alone(name: str, model: str, propensit
     engine = make_engine(model, name, propensity)
     teach(engine, model)
     with engine.transaction():
-        asked = waiting(engine, model)
-        together = engine.decisions.choose(asked)
-        alone = [engine.decisions.choose([one])[0] for one in asked]
+        requested = waiting(engine, model)
+        together = engine.decisions.choose(requested)
+        alone = [engine.decisions.choose([one])[0] for one in requested]
         for one, other in zip(together, alone, strict=True):
             assert one is not None
             assert other is not None
@@ -104,8 +104,8 @@ def test_ties_are_broken_together_as_alone(name: str) -> None:
     with engine.transaction():
         engine.activate(pack(GaussianArms(np.tile(means, 2), 0.5, 0.2), "model"))
     with engine.transaction():
-        asked = [engine.ask(DecisionRequest(f"s{i}")) for i in range(40)]
-        waiting = [one for one in asked if isinstance(one, Waiting)]
+        requests = [engine.ask(DecisionRequest(f"s{i}")) for i in range(40)]
+        waiting = [one for one in requests if isinstance(one, Waiting)]
         together = engine.decisions.choose(waiting)
         assert [engine.decisions.choose([one])[0] for one in waiting] == together
 
@@ -129,9 +129,9 @@ def test_a_decision_made_together_can_be_made_again() -> None:
     engine = make_engine("linear")
     teach(engine, "linear")
     with engine.transaction():
-        asked = waiting(engine, "linear")
+        requested = waiting(engine, "linear")
     with engine.transaction():
-        for one in asked:
+        for one in requested:
             assert one.answer is not None
             again = recompute(engine, one.answer.decision_id)
             assert again.action == one.answer.action
@@ -144,12 +144,12 @@ def test_a_decision_made_together_can_be_made_again() -> None:
 def test_requests_of_one_session_are_settled_in_turn() -> None:
     engine = make_engine("arms")
     with engine.transaction():
-        asked = [engine.ask(DecisionRequest("ann", request_id=f"r{i}")) for i in range(4)]
+        requests = [engine.ask(DecisionRequest("ann", request_id=f"r{i}")) for i in range(4)]
         same = engine.ask(DecisionRequest("ann", request_id="r2"))
         assert isinstance(same, Decided)
         with pytest.raises(Conflict):
             engine.ask(DecisionRequest("bob", request_id="r1"))
-    answers = [one.answer for one in asked if isinstance(one, Waiting)]
+    answers = [one.answer for one in requests if isinstance(one, Waiting)]
     assert [answer.round for answer in answers if answer is not None] == [1, 2, 3, 4]
     assert answers[2] == same
     with engine.transaction():

@@ -42,21 +42,21 @@ def test_the_expected_moves_are_those_of_all_paths():
     for i, density in enumerate(densities):
         padded[i, : len(density)], present[i, : len(density)] = density, True
     ours = expected_moves(padded, present, TRANSITION, PRIOR)
-    for found, expected in zip(ours, brute_force(densities), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    for actual, expected in zip(ours, brute_force(densities), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
 def sequences(n_users, n_rounds, seed=0):
     rng = np.random.default_rng(seed)
-    found = []
+    results = []
     for _ in range(n_users):
         state, rewards = rng.choice(3, p=PRIOR), []
         actions = rng.integers(0, 2, n_rounds)
         for action in actions:
             rewards.append(MODEL.means[state, action] + NOISE * rng.standard_normal())
             state = rng.choice(3, p=TRANSITION[state])
-        found.append(UserSequence(actions, rewards))
-    return found
+        results.append(UserSequence(actions, rewards))
+    return results
 
 
 def test_it_never_loses_likelihood_and_finds_the_transition():

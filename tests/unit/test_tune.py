@@ -88,21 +88,21 @@ def test_users_have_the_moments_of_the_prior(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_every_family_can_be_tuned(name):
     model, contexts = MODELS[name]
-    found = tune(model, 5, contexts, effort=0.1, offered=4)
-    assert found.winner == found.table[0].policy
-    assert {row.policy for row in found.table} == set(
+    actual = tune(model, 5, contexts, effort=0.1, offered=4)
+    assert actual.winner == actual.table[0].policy
+    assert {row.policy for row in actual.table} == set(
         default_candidates(model, 5, 4 if contexts is not None else None)
     )
 
 
 def test_the_winner_of_two():
     """Greedy against uniform, and planning against greedy where a safe arm hides a better one."""
-    found = tune(ARMS, 30, candidates=["uniform", "mmGreedy"], effort=0.5)
-    assert found.winner == "mmGreedy"
-    assert found.margin.mean > 5 * found.margin.stderr
+    actual = tune(ARMS, 30, candidates=["uniform", "mmGreedy"], effort=0.5)
+    assert actual.winner == "mmGreedy"
+    assert actual.margin.mean > 5 * actual.margin.stderr
     safe = BernoulliArms.from_means([[0.9, 0.5], [0.1, 0.5]], 0.05, [0.45, 0.55])
-    found = tune(safe, 30, candidates=["mmGreedy", "mLookahead(horizon=30)"], effort=0.5)
-    assert found.winner == "mLookahead(horizon=30)"
+    actual = tune(safe, 30, candidates=["mmGreedy", "mLookahead(horizon=30)"], effort=0.5)
+    assert actual.winner == "mLookahead(horizon=30)"
 
 
 def test_results_repeat_and_users_are_paired():
@@ -124,10 +124,10 @@ def test_a_tuning_ends_when_its_time_is_over(monkeypatch):
     short = partial(tune, ARMS, 50, candidates=["uniform", "mmGreedy", "mmTS", "mTS"], effort=0.02)
     with pytest.raises(TimeoutError, match="no processor time is left"):
         short(seconds=20)
-    free, found = short(), short(seconds=70)
-    assert (found.rounds, found.table[0].stages) == (4 * 8 * 50, 1)
-    assert free.rounds > found.rounds
-    assert found.winner == min(found.table, key=lambda row: row.regret.mean).policy
+    free, actual = short(), short(seconds=70)
+    assert (actual.rounds, actual.table[0].stages) == (4 * 8 * 50, 1)
+    assert free.rounds > actual.rounds
+    assert actual.winner == min(actual.table, key=lambda row: row.regret.mean).policy
 
 
 def test_a_moving_state_moves():
@@ -206,9 +206,9 @@ def test_regressed_means_vary_as_true_means_do():
     model = GaussianArms(true + 0.5 * rng.standard_normal(true.shape), noise=1.0, spread=0.5)
     state = np.zeros(1, np.int64)
     drawn = model.means[state] + 0.5 * rng.standard_normal(true.shape)
-    found = regress(model, state, drawn)
+    actual = regress(model, state, drawn)
     assert abs(drawn.var() - 1.5) < 5 * 1.5 * np.sqrt(2 / 20_000)
-    assert abs(found.var() - 1.0) < 5 * np.sqrt(2 / 20_000)
+    assert abs(actual.var() - 1.0) < 5 * np.sqrt(2 / 20_000)
     two = GaussianArms(np.stack([model.means, 3 + model.means]), noise=1.0, spread=0.5)
     both = regress(two, np.zeros(2, np.int64), np.stack([drawn[0], 3 + drawn[0]]))
-    np.testing.assert_allclose(both, np.stack([found[0], 3 + found[0]]))
+    np.testing.assert_allclose(both, np.stack([actual[0], 3 + actual[0]]))

@@ -49,8 +49,8 @@ def by_hand(country: float, age: float) -> np.ndarray:
 
 
 def test_the_gate_is_a_softmax_of_centred_attributes():
-    found = np.exp(GATE.log_prior([{"country": "DE", "age": 50}], MODEL.log_state_prior))
-    np.testing.assert_allclose(found[0], by_hand(0.25, 1.0))
+    actual = np.exp(GATE.log_prior([{"country": "DE", "age": 50}], MODEL.log_state_prior))
+    np.testing.assert_allclose(actual[0], by_hand(0.25, 1.0))
 
 
 @pytest.mark.parametrize("user", [None, {}, {"country": "FR"}, {"country": None, "age": None}])
@@ -59,8 +59,8 @@ def test_a_user_of_whom_nothing_is_known_has_the_average_prior(user):
 
 
 def test_an_unknown_attribute_is_averaged_over_users_of_the_log():
-    found = np.exp(GATE.log_prior([{"country": "DE"}], MODEL.log_state_prior))[0]
-    np.testing.assert_allclose(found, (by_hand(0.25, -1.0) + by_hand(0.25, 1.0)) / 2)
+    actual = np.exp(GATE.log_prior([{"country": "DE"}], MODEL.log_state_prior))[0]
+    np.testing.assert_allclose(actual, (by_hand(0.25, -1.0) + by_hand(0.25, 1.0)) / 2)
 
 
 @pytest.mark.parametrize("kind", [mTS, mmTS, mmGreedy, lambda m: Exploring(mmTS(m), 0.1)])
@@ -167,13 +167,13 @@ def test_the_evidence_of_a_user_is_that_of_all_their_rewards():
 
     log = Log(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]), np.array([1.0, 0.6, 0.2, 0.9]),
               ("a", "b"), ("x", "y"))  # fmt: skip
-    found = state_evidence(Learned(MODEL, None, np.array([2, 2])), log)
+    actual = state_evidence(Learned(MODEL, None, np.array([2, 2])), log)
     for state in range(2):
         mean = MODEL.means[state][[0, 0, 1]]
         shared = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]])
         covariance = 0.25 * np.eye(3) + 0.01 * shared
         expected = multivariate_normal(mean, covariance).logpdf([1.0, 0.6, 0.2])
-        assert found[0, state] == pytest.approx(expected)
+        assert actual[0, state] == pytest.approx(expected)
 
 
 def recovered(truth, model) -> float:
@@ -189,9 +189,9 @@ COLUMNS = ["country", "age", "device"]
 def test_the_gate_recovers_the_achievable_gain_in_round_one():
     """At least 90% of it, and a bug that mixes up whose attributes are whose is caught."""
     truth = generate_attributed(2_000, 12, seed=5)
-    found = fit(truth.table, user_features=COLUMNS, states=4, bootstrap=0)
-    assert recovered(truth, found.model) >= 0.9
-    worth = found.report["user_features"]["worth"]
+    actual = fit(truth.table, user_features=COLUMNS, states=4, bootstrap=0)
+    assert recovered(truth, actual.model) >= 0.9
+    worth = actual.report["user_features"]["worth"]
     assert [row["round"] for row in worth] == [1, 2, 5]
     assert worth[0]["nats"] > 2 * worth[0]["nats_stderr"]
     assert worth[0]["reward"] > 2 * worth[0]["reward_stderr"]
@@ -206,19 +206,19 @@ def test_states_and_gate_are_refined_together_where_users_have_few_rows(monkeypa
     """Four rows a user: without the refinement, the planted bug, almost nothing is recovered."""
     truth = generate_attributed(1_500, 4, seed=3)
     options = {"user_features": COLUMNS, "states": 4, "bootstrap": 0}
-    found = fit(truth.table, **options)
-    assert found.report["user_features"]["states_refined_with_the_gate"]
-    assert recovered(truth, found.model) >= 0.9
+    actual = fit(truth.table, **options)
+    assert actual.report["user_features"]["states_refined_with_the_gate"]
+    assert recovered(truth, actual.model) >= 0.9
     monkeypatch.setattr(worths, "can_refine", lambda learned: False)
     assert recovered(truth, fit(truth.table, **options).model) < 0.7
 
 
 def test_the_joint_bound_never_falls():
     truth = generate_attributed(300, 4, seed=3)
-    found = fit(truth.table, user_features=COLUMNS, states=3, bootstrap=0)
+    actual = fit(truth.table, user_features=COLUMNS, states=3, bootstrap=0)
     log, beside = read_log_with(truth.table, "user", "action", "reward", COLUMNS)
-    log = Encoded(None, found.model.gate.encoder)(replace(log, beside=beside))
-    problem = Problem.of(Gaussian(), log)
+    log = Encoded(None, actual.model.gate.encoder)(replace(log, beside=beside))
+    problem = Problem.from_log(Gaussian(), log)
     rng = np.random.default_rng(0)
     means, gate = rng.random((3, log.n_actions)), GateParameters(rng.standard_normal((3, 7)))
     mixture, before = start_at(problem, means, np.full(3, 1 / 3)), -np.inf
@@ -239,10 +239,10 @@ def test_a_fit_states_what_it_took_where_attributes_change(tmp_path):
     first = table.filter(pl.col("user") < 3).group_by("user", maintain_order=True)
     later = first.tail(1).with_columns(moved.alias("country")).select(table.columns)
     table = pl.concat([table, later.with_columns(pl.col("time") + 10_000)])
-    found = fit(table, order="time", user_features=["country"], states=2, bootstrap=0)
-    assert found.report["user_features"]["users_whose_attributes_change"] == 3
-    assert any("attributes of 3 users change" in text for text in found.report["warnings"])
-    save_fit(found, tmp_path / "model")
+    actual = fit(table, order="time", user_features=["country"], states=2, bootstrap=0)
+    assert actual.report["user_features"]["users_whose_attributes_change"] == 3
+    assert any("attributes of 3 users change" in text for text in actual.report["warnings"])
+    save_fit(actual, tmp_path / "model")
     assert load(tmp_path / "model").gate.names == ("country",)
     assert "What country are worth" in (tmp_path / "model" / "report.html").read_text()
 

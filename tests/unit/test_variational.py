@@ -42,14 +42,14 @@ def gaussian_divergence(mean, covariance, prior_mean, prior):
     return 0.5 * (trace + np.linalg.slogdet(prior)[1] - np.linalg.slogdet(covariance)[1])
 
 
-def bound_by_loop(log, users, found, prior):
+def bound_by_loop(log, users, posterior, prior):
     """The evidence bound, reward by reward: E of the squared error, and all divergences."""
-    items, mean = joined(found.items.factors), found.items.mean
-    biases = found.items.biases is not None
+    items, mean = joined(posterior.items.factors), posterior.items.mean
+    biases = posterior.items.biases is not None
     total = 0.0
     for u, a, r in zip(log.users, log.actions, log.rewards, strict=True):
         w, v = users.means[u], items[a]
-        first, second = np.outer(w, w) + users.covariances[u], np.outer(v, v) + found.spread[a]
+        first, second = np.outer(w, w) + users.covariances[u], np.outer(v, v) + posterior.spread[a]
         if biases:  # (u, d) meets (v, 1), and b is added: E (u'v + d + b)^2
             k = len(w) - 1
             error = r - mean
@@ -59,14 +59,14 @@ def bound_by_loop(log, users, found, prior):
         else:
             error, expected, square = r - mean, w @ v, np.sum(first * second)
         error = error**2 - 2 * error * expected + square
-        total -= 0.5 * (np.log(2 * np.pi * found.variance) + error / found.variance)
+        total -= 0.5 * (np.log(2 * np.pi * posterior.variance) + error / posterior.variance)
     for u in range(log.n_users):
         total -= gaussian_divergence(
-            users.means[u], users.covariances[u], found.mean, found.covariance
+            users.means[u], users.covariances[u], posterior.mean, posterior.covariance
         )
     for a in range(log.n_actions):
         total -= gaussian_divergence(
-            items[a], found.spread[a], np.zeros(len(prior)), np.diag(prior)
+            items[a], posterior.spread[a], np.zeros(len(prior)), np.diag(prior)
         )
     return total
 
@@ -88,9 +88,9 @@ def passes(log, biases, n):
 def test_the_bound_is_that_of_a_loop_over_rewards_and_never_falls(biases):
     log = small_log()
     bounds = []
-    for users, found, bound in passes(log, biases, 12):
-        own = joined(found.items.factors) ** 2 + np.einsum("nii->ni", found.spread)
-        assert bound_by_loop(log, users, found, own.mean(axis=0)) == pytest.approx(bound, abs=1e-6)
+    for users, actual, bound in passes(log, biases, 12):
+        own = joined(actual.items.factors) ** 2 + np.einsum("nii->ni", actual.spread)
+        assert bound_by_loop(log, users, actual, own.mean(axis=0)) == pytest.approx(bound, abs=1e-6)
         bounds.append(bound)
     assert np.diff(bounds).min() > -1e-8
     assert bounds[-1] > bounds[0] + 5
@@ -105,21 +105,21 @@ def test_a_pass_that_forgets_the_actions_uncertainty_is_noticed(monkeypatch):
 
     monkeypatch.setattr(variational, "expected_products", certain)
     log = small_log()
-    users, found, bound = list(passes(log, True, 5))[-1]
-    own = joined(found.items.factors) ** 2 + np.einsum("nii->ni", found.spread)
-    assert abs(bound_by_loop(log, users, found, own.mean(axis=0)) - bound) > 5
+    users, actual, bound = list(passes(log, True, 5))[-1]
+    own = joined(actual.items.factors) ** 2 + np.einsum("nii->ni", actual.spread)
+    assert abs(bound_by_loop(log, users, actual, own.mean(axis=0)) - bound) > 5
 
 
 @pytest.mark.parametrize("biases", [True, False])
 def test_coordinates_with_unit_covariance_predict_the_same(biases):
     log = small_log(1)
-    found = list(passes(log, biases, 4))[-1][1]
-    white = whitened(found)
+    actual = list(passes(log, biases, 4))[-1][1]
+    white = whitened(actual)
     part = PrepareRatings()(log)
     assert np.allclose(white.covariance[:2, :2], np.eye(2))
-    one, other = posterior_of_users(part, found), posterior_of_users(part, white)
+    one, other = posterior_of_users(part, actual), posterior_of_users(part, white)
     rank = 2
-    expected = one.means[:, :rank] @ found.items.vectors.T
+    expected = one.means[:, :rank] @ actual.items.vectors.T
     assert np.allclose(other.means[:, :rank] @ white.items.vectors.T, expected)
     if biases:
         assert np.allclose(one.means[:, rank], other.means[:, rank])

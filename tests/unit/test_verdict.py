@@ -37,18 +37,18 @@ def replayed(n_users=200, rounds=20, seed=0, **leads):
 def judged(replay, lost=None, error=0.01, **regrets):
     """The judgement of policies with these regrets, known to `error`, under simulation."""
     names = tuple(name for name in replay.rewards if name != "popularity")
-    found = {name: Estimate(regret, error) for name, regret in regrets.items()}
+    result = {name: Estimate(regret, error) for name, regret in regrets.items()}
     least = min(regrets.values())
     behind = {name: Estimate(regret - least, error) for name, regret in regrets.items()}
-    return Judgement(replay, names, Simulated(found, behind, lost or {}), 0.1)
+    return Judgement(replay, names, Simulated(result, behind, lost or {}), 0.1)
 
 
 def test_simulation_chooses_among_those_that_replay_does_not_veto():
-    found = judged(replayed(good=0.1, better=0.101, bad=-0.2), good=1.0, better=2.0, bad=0.1)
-    assert set(found.admitted) == {"good", "better"}
-    assert found.recommended == "good"
-    assert found.verdict == "helps"
-    assert found.sentence.startswith("The model helps: good earns +0.1")
+    actual = judged(replayed(good=0.1, better=0.101, bad=-0.2), good=1.0, better=2.0, bad=0.1)
+    assert set(actual.admitted) == {"good", "better"}
+    assert actual.recommended == "good"
+    assert actual.verdict == "helps"
+    assert actual.sentence.startswith("The model helps: good earns +0.1")
 
 
 def test_a_policy_that_was_dropped_early_does_not_win_by_easy_users():
@@ -57,7 +57,7 @@ def test_a_policy_that_was_dropped_early_does_not_win_by_easy_users():
     regrets = paired_regrets([won, out])
     assert regrets["out"].mean == pytest.approx(2.02)
     replay = replayed(won=0.1, out=0.1)
-    right = judged(replay, **{name: found.mean for name, found in regrets.items()})
+    right = judged(replay, **{name: actual.mean for name, actual in regrets.items()})
     assert right.recommended == "won"
     # The planted bug: each policy's regret over its own users.
     assert judged(replay, won=won.regret.mean, out=out.regret.mean).recommended == "out"
@@ -82,23 +82,23 @@ def test_first_rounds_that_cost_too_much_are_avoided_where_there_is_a_choice():
 
 
 def test_harm_recommends_popularity():
-    found = judged(replayed(worst=-0.3, bad=-0.1), worst=2.0, bad=1.0)
-    assert found.recommended == "popularity"
-    assert found.verdict == "harms"
-    assert found.judged == "bad"
-    assert "Use popularity" in found.sentence
+    actual = judged(replayed(worst=-0.3, bad=-0.1), worst=2.0, bad=1.0)
+    assert actual.recommended == "popularity"
+    assert actual.verdict == "harms"
+    assert actual.judged == "bad"
+    assert "Use popularity" in actual.sentence
 
 
 def test_no_difference():
-    found = judged(replayed(same=0.0, seed=3), same=1.0)
-    assert found.verdict == "no difference"
-    assert found.recommended == "same"
+    actual = judged(replayed(same=0.0, seed=3), same=1.0)
+    assert actual.verdict == "no difference"
+    assert actual.recommended == "same"
 
 
 def test_a_slow_start_is_avoided_where_there_is_a_choice():
-    found = judged(replayed(steady=0.1, slow=(-0.1, 0.3)), steady=2.0, slow=1.0)
-    assert set(found.admitted) == {"steady", "slow"}
-    assert found.recommended == "steady"
+    actual = judged(replayed(steady=0.1, slow=(-0.1, 0.3)), steady=2.0, slow=1.0)
+    assert set(actual.admitted) == {"steady", "slow"}
+    assert actual.recommended == "steady"
     alone = judged(replayed(slow=(-0.1, 0.3)), slow=2.0)
     assert alone.recommended == "slow"
     assert alone.verdict == "helps"
@@ -106,9 +106,11 @@ def test_a_slow_start_is_avoided_where_there_is_a_choice():
 
 def test_the_verdict_agrees_with_the_table():
     for seed in range(20):
-        found = judged(replayed(one=0.02, two=-0.01, n_users=60, seed=seed), one=1.0, two=2.0)
-        report = found.report()
-        row = next(r for r in report["replay"] if r["policy"] == found.judged and r["rounds"] == 20)
+        actual = judged(replayed(one=0.02, two=-0.01, n_users=60, seed=seed), one=1.0, two=2.0)
+        report = actual.report()
+        row = next(
+            r for r in report["replay"] if r["policy"] == actual.judged and r["rounds"] == 20
+        )
         lead, error = row["over_popularity"], row["over_popularity_stderr"]
         expected = "helps" if lead > 2 * error else "harms" if lead < -2 * error else None
         assert report["verdict"] == (expected or "no difference")

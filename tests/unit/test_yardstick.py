@@ -61,8 +61,8 @@ def test_policies_by_simulation(spread):
     for name, policy in made.items():
         exact = programme.regret(policy)
         assert exact >= programme.optimal_regret - 1e-12
-        found = results[name].regret
-        assert abs(found.mean - exact) < 4 * found.stderr
+        actual = results[name].regret
+        assert abs(actual.mean - exact) < 4 * actual.stderr
 
 
 def test_lookahead_over_the_whole_horizon_is_optimal():
@@ -99,8 +99,8 @@ def test_one_problem_and_its_claims():
     """Greedy on a safe arm against an uncertain one is far from the optimum; lookahead is not."""
     problem = NAMED[3]
     assert {"mTS", "mmIDS", "mLookahead", "UCB1", "uniform"} <= set(policies(problem))
-    found = measure(problem, ["mmGreedy", "mLookahead", "mUCB"], runs=200, seed=0)
-    assert found.ratio("mmGreedy") > 1.5
-    assert found.ratio("mLookahead") < 1.05
-    assert [claim.holds for claim in claims([found])] == [True]
-    assert found.regrets["mUCB"].stderr > 0
+    actual = measure(problem, ["mmGreedy", "mLookahead", "mUCB"], runs=200, seed=0)
+    assert actual.ratio("mmGreedy") > 1.5
+    assert actual.ratio("mLookahead") < 1.05
+    assert [claim.holds for claim in claims([actual])] == [True]
+    assert actual.regrets["mUCB"].stderr > 0

@@ -64,16 +64,16 @@ def figures(name: str, results: Path) -> Mapping[str, Figure]:
 def drawn(results: Mapping[str, Any]) -> Mapping[str, Figure]:
     """Draw the figures of an experiment from the content of its results.json."""
     module = import_module(f"latentbandits.experiments.{results['experiment']}.figure")
-    found: Mapping[str, Figure] = module.draw(results)
-    return found
+    result: Mapping[str, Figure] = module.draw(results)
+    return result
 
 
 def _run(name: str, options: str = "") -> Mapping[str, Figure]:
     experiment = next(one for one in EXPERIMENTS if one.name == name)
-    asked = build_parser(["reproduce"]).parse_args(["reproduce", name, *shlex.split(options)])
-    experiment.check(asked)
-    with processes(asked.jobs) as executor, Progress(name) as progress:
-        return experiment.run(asked, executor, progress).figures
+    requests = build_parser(["reproduce"]).parse_args(["reproduce", name, *shlex.split(options)])
+    experiment.check(requests)
+    with processes(requests.jobs) as executor, Progress(name) as progress:
+        return experiment.run(requests, executor, progress).figures
 
 
 def save(figure: Figure, folder: Path, stem: str) -> None:

@@ -21,8 +21,8 @@ DRINKS = Path(__file__).parents[2] / "examples" / "data" / "drinks.csv"
 
 def fit() -> Figure:
     """Draw the report of the tutorial's log."""
-    found = learn(DRINKS, user="customer", action="drink", reward="stars")
-    return draw_fit(found.report)
+    result = learn(DRINKS, user="customer", action="drink", reward="stars")
+    return draw_fit(result.report)
 
 
 def evaluate(n_sessions: int = 4000, rounds: int = 5) -> Figure:

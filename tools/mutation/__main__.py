@@ -10,8 +10,8 @@ A mutant that no test can notice is listed in `equivalent.txt` with the reason; 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import random
 import sys
 import time
 from collections import Counter
@@ -35,12 +35,20 @@ EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 
 
 def sample(n: int, seed: int) -> list[Mutant]:
-    """Return a random sample of all mutants of the packages."""
+    """Return a random sample of all mutants of the packages.
+
+    These are the mutants whose hashes of seed and name are the smallest, so that a change of the
+    source replaces few of them.
+    """
     files = source_files()
     everything = [mutant for path in files for mutant in mutants(path)]
-    picked = random.Random(seed).sample(everything, min(n, len(everything)))
+    picked = sorted(everything, key=lambda mutant: _hash(f"{seed} {mutant.name}"))[:n]
     say(f"{len(picked)} of {len(everything)} mutants of {len(files)} files, seed {seed}")
     return picked
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
 
 
 def equivalents() -> dict[str, str]:
@@ -163,8 +171,8 @@ def main() -> int:
     if warm_ones:
         WarmTests(run_warm).run()
         results = Results(arguments.out / "results.jsonl")
-        found = {mutant: results.outcome(mutant) for mutant in warm_ones}
-        outcomes |= {mutant: outcome for mutant, outcome in found.items() if outcome}
+        result = {mutant: results.outcome(mutant) for mutant in warm_ones}
+        outcomes |= {mutant: outcome for mutant, outcome in result.items() if outcome}
     run("mutants of constants and defaults", cold_ones, cold)
     return summarise(wanted, outcomes, time.monotonic() - started)
 

@@ -29,7 +29,8 @@ UNIT = (
     "exports", "families", "growing", "laws", "many_actions", "model_numbers", "model_registry",
     "models", "moving_states", "new_models_conform", "newcomers", "old_artefacts", "particle_mf",
     "phased", "planning", "policies", "population", "quadrature", "rank1", "registry",
-    "replacing", "structured", "subspace", "together", "toys", "users_of_model",
+    "replacing", "reward_range", "structured", "subspace", "together", "toys", "user_attributes",
+    "users_of_model",
 )  # fmt: skip
 OF_DEFAULTS = "tests/unit/test_defaults.py"
 """These tests read signatures, which no coverage shows."""

@@ -66,9 +66,9 @@ class WarmTests:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {item.nodeid: item for item in session.items}
-        for found in gc.get_objects():
-            if isinstance(found, FunctionType):
-                self._functions.setdefault(_place(found.__code__), []).append(found)
+        for result in gc.get_objects():
+            if isinstance(result, FunctionType):
+                self._functions.setdefault(_place(result.__code__), []).append(result)
         gc.collect()
         gc.freeze()
         self._job(self)

@@ -23,17 +23,17 @@ def main() -> int:
     work = out.parent / f"{out.name}-source"
     shutil.rmtree(work, ignore_errors=True)
     stage(work / "docs")
-    found = omissions.missing(work / "docs" / "reference")
-    if not found:
+    result = omissions.missing(work / "docs" / "reference")
+    if not result:
         config = work / "mkdocs.yml"
         config.write_text(json.dumps(configuration(work / "docs"), indent=2))
         code = build(config)
         if code != 0:
             return code
-        found = links.problems((work / "site").resolve())
-    for line in found:
+        result = links.problems((work / "site").resolve())
+    for line in result:
         sys.stderr.write(f"site: {line}\n")
-    if found:
+    if result:
         return 1
     shutil.rmtree(out, ignore_errors=True)
     (work / "site").rename(out)

@@ -36,28 +36,28 @@ class Page(HTMLParser):
 def problems(site: Path) -> list[str]:
     """Return a line for every link that leads nowhere and every file from another host."""
     pages = {path: Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
-    found = []
+    results = []
     for path, page in pages.items():
         here = path.relative_to(site)
         if here.name == "404.html":  # its addresses begin at the root of a server
             continue
         for address in page.loaded:
             if urlsplit(address).scheme in ("http", "https") or address.startswith("//"):
-                found.append(f"{here} loads {address}")
+                results.append(f"{here} loads {address}")
             elif not _exists(path, address):
-                found.append(f"{here} loads {address}, which is not there")
+                results.append(f"{here} loads {address}, which is not there")
         for address in page.links:
             parts = urlsplit(address)
             if parts.scheme or parts.netloc:
                 continue
             if not _exists(path, address):
-                found.append(f"{here} links to {address}, which is not there")
+                results.append(f"{here} links to {address}, which is not there")
                 continue
             target = _target(path, address)
             wanted = unquote(parts.fragment)
             if wanted and target in pages and wanted not in pages[target].ids:
-                found.append(f"{here} links to {address}, which has no such heading")
-    return found
+                results.append(f"{here} links to {address}, which has no such heading")
+    return results
 
 
 def _target(path: Path, address: str) -> Path:

@@ -70,12 +70,12 @@ def sections(docs: Path) -> dict[str, list[str]]:
     Pages of no known folder join "How to".
     """
     staged = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} - {"index.md"}
-    found = {name: [page for page in pages if page in staged] for name, pages in SECTIONS.items()}
-    found["Reference"] += [f"reference/{name}.md" for name in PAGES]
-    named = {page for pages in found.values() for page in pages}
+    result = {name: [page for page in pages if page in staged] for name, pages in SECTIONS.items()}
+    result["Reference"] += [f"reference/{name}.md" for name in PAGES]
+    named = {page for pages in result.values() for page in pages}
     for page in sorted(staged - named):
-        found[_FOLDERS.get(page.split("/")[0], "How to")].append(page)
-    return found
+        result[_FOLDERS.get(page.split("/")[0], "How to")].append(page)
+    return result
 
 
 def menu(docs: Path) -> list[Any]:

@@ -52,10 +52,10 @@ def relinked(text: str, place: Path, page: Path, out: Path, root: Path) -> str:
         if not path or "://" in address or address.startswith("mailto:"):
             return match[0]
         target = Path(os.path.normpath(place.parent / path))
-        found = _staged(target, fragment, out, root)
-        if found is None:
+        result = _staged(target, fragment, out, root)
+        if result is None:
             return words if words.startswith("`") else f"{words} (`{target.relative_to(root)}`)"
-        file, anchor = found
+        file, anchor = result
         here = os.path.relpath(file, page.parent)
         return f"[{words}]({here}{'#' + anchor if anchor else ''})"
 

@@ -124,12 +124,12 @@ _codecs: WeakKeyDictionary[Any, _Codec] = WeakKeyDictionary()
 
 def _codec(policy: HasInit) -> _Codec:
     try:
-        found = _codecs.get(policy)
+        codec = _codecs.get(policy)
     except TypeError:  # the policy is not hashable or not weakly referencable
         return _Codec(policy)
-    if found is None:
-        found = _codecs[policy] = _Codec(policy)
-    return found
+    if codec is None:
+        codec = _codecs[policy] = _Codec(policy)
+    return codec
 
 
 def _sessions_of(policy: Any) -> int:
@@ -179,26 +179,26 @@ def _is_node(value: Any) -> bool:
     return isinstance(value, (tuple, list, dict)) or is_dataclass(value)
 
 
-def _leaves(template: Any, value: Any, found: list[Any]) -> list[Any]:
+def _leaves(template: Any, value: Any, leaves: list[Any]) -> list[Any]:
     """Return the leaves of a belief; BeliefError unless its structure is that of `template`."""
     if isinstance(template, np.ndarray) and isinstance(value, np.ndarray):
-        found.append(value)
+        leaves.append(value)
     elif isinstance(template, tuple) and type(value) is type(template):
         if len(value) != len(template):
             raise _other_structure(template, value)
         for inner, branch in zip(template, value, strict=True):
-            _leaves(inner, branch, found)
+            _leaves(inner, branch, leaves)
     elif _is_node(template) or _is_node(value):
         known, branches = _branches(template), _branches(value)
         if type(value) is not type(template) or [k for k, _ in known] != [k for k, _ in branches]:
             raise _other_structure(template, value)
         for (_, inner), (_, branch) in zip(known, branches, strict=True):
-            _leaves(inner, branch, found)
+            _leaves(inner, branch, leaves)
     elif (value is None) != (template is None):
         raise _other_structure(template, value)
     elif value is not None:
-        found.append(value)
-    return found
+        leaves.append(value)
+    return leaves
 
 
 def _other_structure(template: Any, value: Any) -> BeliefError:

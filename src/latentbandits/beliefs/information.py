@@ -82,11 +82,11 @@ def regret_and_information(
     else:
         parts = []
         for i in range(n):
-            own, row = rewards[i % len(rewards)], i % len(best.place)
+            session_rewards, row = rewards[i % len(rewards)], i % len(best.place)
             parts.append(
-                _one_by_pattern(own, weights[i], best.mask[row])
+                _one_by_pattern(session_rewards, weights[i], best.mask[row])
                 if best.tied
-                else _one_by_place(own, weights[i], best.place[row])
+                else _one_by_place(session_rewards, weights[i], best.place[row])
             )
         mean, information = (
             part[0][None] if n == 1 else np.stack(part) for part in zip(*parts, strict=True)
@@ -255,15 +255,15 @@ def _near_support_line(D: FloatArray, v: FloatArray) -> IntArray:
         np.multiply(v, x, out=height)
         np.subtract(D, height, out=height)
         place = int(height.argmin())
-        found, bound = height.item(place), min(D_l - x * v_l, D_r - x * v_r)
-        if not found < bound - 1e-14 * abs(bound):
+        lowest, bound = height.item(place), min(D_l - x * v_l, D_r - x * v_r)
+        if not lowest < bound - 1e-14 * abs(bound):
             break
         D_p, v_p = D.item(place), v.item(place)
         if D_p > 2 * x * v_p:
             D_l, v_l = D_p, v_p
         else:
             D_r, v_r = D_p, v_p
-    return np.flatnonzero(height <= found + _NEAR * abs(found))
+    return np.flatnonzero(height <= lowest + _NEAR * abs(lowest))
 
 
 def _peak(D: float, v: float) -> float:

@@ -168,7 +168,7 @@ def _search(
     """
     best = np.full(int(session[-1]) + 1, -np.inf)  # the largest lower bound of each session
     settled = best.copy()  # the largest converged quantile of each session
-    found = np.full(len(session), -np.inf)
+    quantiles = np.full(len(session), -np.inf)
     active = np.arange(len(session))
     x, last, width = np.clip(start, lower, upper), upper - lower, upper - lower
     keep = np.ones(len(session), np.bool_)
@@ -177,7 +177,7 @@ def _search(
         if not exact:
             alone = keep & (np.bincount(owner[keep], minlength=len(best))[owner] == 1)
             alone &= settled[owner] < lower
-            found[active[alone]] = lower[alone]
+            quantiles[active[alone]] = lower[alone]
             keep &= ~alone
         if not keep.all():
             if not keep.any():
@@ -195,14 +195,14 @@ def _search(
         short = (length <= close) & (np.abs(q - chance) < _NEARLY)
         done = short | (upper - lower <= close)
         if done.any():
-            found[active[done]] = np.where(short, target, upper)[done]
-            np.maximum.at(settled, owner, found[active])
-        np.maximum.at(best, owner, np.where(done, found[active], lower))
+            quantiles[active[done]] = np.where(short, target, upper)[done]
+            np.maximum.at(settled, owner, quantiles[active])
+        np.maximum.at(best, owner, np.where(done, quantiles[active], lower))
         keep = ~done & (upper >= best[owner])
         newton = (target >= lower) & (target <= upper) & (length <= 0.5 * last)
         x = np.where(newton, target, 0.5 * (lower + upper))
         last = np.where(newton, length, upper - lower)
-    return found
+    return quantiles
 
 
 def _mixture(

@@ -17,10 +17,10 @@ def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
     from latentbandits.models.artefacts.files import load_notes
 
     results = Path(path, "results.json")
-    found = load_notes(path).get("recommended_policy")
-    if found is None and results.is_file():
-        found = json.loads(results.read_bytes()).get("recommended_policy")
-    return default if found is None else str(found)
+    recommended = load_notes(path).get("recommended_policy")
+    if recommended is None and results.is_file():
+        recommended = json.loads(results.read_bytes()).get("recommended_policy")
+    return default if recommended is None else str(recommended)
 
 
 def tuned_policy(model: Any, items: Any, horizon: int = 100) -> str:
@@ -31,9 +31,9 @@ def tuned_policy(model: Any, items: Any, horizon: int = 100) -> str:
     from latentbandits.simulation.tune import tune
 
     contexts = items if model.n_features is not None else None
-    found = tune(model, horizon, contexts, effort=_SHORT)
-    sys.stderr.write(f"latentbandits: the model has no recommended policy; {found.summary}\n")
-    return found.winner
+    tuning = tune(model, horizon, contexts, effort=_SHORT)
+    sys.stderr.write(f"latentbandits: the model has no recommended policy; {tuning.summary}\n")
+    return tuning.winner
 
 
 def harm_warnings(notes: Mapping[str, Any], name: str) -> list[str]:
@@ -50,9 +50,9 @@ def warn_of_harm(path: str | os.PathLike[str]) -> list[str]:
     """Print the warning of a saved model that harms to standard error, and return it."""
     from latentbandits.models.artefacts.files import load_notes
 
-    found = harm_warnings(load_notes(path), os.fspath(path))
-    print_warnings(found)
-    return found
+    harms = harm_warnings(load_notes(path), os.fspath(path))
+    print_warnings(harms)
+    return harms
 
 
 def print_warnings(warnings: list[str]) -> None:

@@ -61,8 +61,8 @@ def demonstration(seed: int = 0) -> Demonstration:
 
 def k_means(rows: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
     """Cluster rows by Lloyd's iterations, the best of twenty starts, without another library."""
-    found = [_k_means_from(rng.choice(rows, k, replace=False), rows) for _ in range(20)]
-    return min(found, key=lambda one: one[0])[1]
+    clusterings = [_k_means_from(rng.choice(rows, k, replace=False), rows) for _ in range(20)]
+    return min(clusterings, key=lambda one: one[0])[1]
 
 
 def _k_means_from(centres: FloatArray, rows: FloatArray) -> tuple[float, IntArray]:
@@ -72,7 +72,10 @@ def _k_means_from(centres: FloatArray, rows: FloatArray) -> tuple[float, IntArra
         label: IntArray = squares.argmin(axis=1)
         kept = [rows[label == s] for s in range(len(centres))]
         centres = np.stack(
-            [own.mean(axis=0) if len(own) else old for own, old in zip(kept, centres, strict=True)]
+            [
+                members.mean(axis=0) if len(members) else old
+                for members, old in zip(kept, centres, strict=True)
+            ]
         )
     return float(squares.min(axis=1).sum()), label
 

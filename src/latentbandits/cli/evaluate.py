@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = OutputFolder(arguments.out)
     with Progress("evaluate") as progress:
         progress.start("evaluate", log.n_sessions)
-        found = evaluate(
+        evaluation = evaluate(
             policies,
             log,
             model=model,
@@ -80,28 +80,30 @@ def run(arguments: argparse.Namespace) -> int:
             simulated=simulator(model, log, arguments.seed),
             progress=progress.advance,
         )
-    warnings = [*read.warnings, *found.warnings]
+    warnings = [*read.warnings, *evaluation.warnings]
     settings = {
         name: value for name, value in vars(arguments).items() if name not in ("run", "jobs")
     }
-    results = envelope("evaluate", settings, found.seconds, warnings) | {
-        "n_sessions": found.n_sessions,
-        "n_decisions": found.n_decisions,
+    results = envelope("evaluate", settings, evaluation.seconds, warnings) | {
+        "n_sessions": evaluation.n_sessions,
+        "n_decisions": evaluation.n_decisions,
         "n_unrewarded": read.n_unrewarded,
         "missing_by_action": read.missing_by_action if read.n_unrewarded else {},
-        "horizon": found.horizon,
-        "horizon_reason": found.horizon_reason,
-        "estimates": found.estimates,
-        "differences": found.differences,
-        "rounds": found.rounds,
+        "horizon": evaluation.horizon,
+        "horizon_reason": evaluation.horizon_reason,
+        "estimates": evaluation.estimates,
+        "differences": evaluation.differences,
+        "rounds": evaluation.rounds,
     }
     with folder.replacing() as scratch:
         write_results(results, scratch)
-        drawn = figure(found)
+        drawn = figure(evaluation)
         drawn.savefig(scratch / "evaluate.png", dpi=160)
         drawn.savefig(scratch / "evaluate.svg", metadata={"Date": None})
     for warning in warnings:
         sys.stderr.write(f"warning: {warning}\n")
-    console = show_tables(tables(found))
-    console.print(f"{found.n_decisions} decisions; {found.seconds:.0f} s; results in {folder.path}")
+    console = show_tables(tables(evaluation))
+    console.print(
+        f"{evaluation.n_decisions} decisions; {evaluation.seconds:.0f} s; results in {folder.path}"
+    )
     return 0

@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = _names(arguments)
     with replacing(arguments.out) as folder:  # fails here if the folder cannot be written
         with Progress("fit") as progress:
-            found = fit(
+            result = fit(
                 arguments.log,
                 user=arguments.user,
                 action=arguments.action,
@@ -106,16 +106,16 @@ def run(arguments: argparse.Namespace) -> int:
                 master=arguments.master,
                 progress=progress,
             )
-        write_fit(found, folder)
-    console = show_tables(tables(found.report))
-    console.print(found.report["judgement"]["sentence"], highlight=False, markup=False)
-    disk = found.report["engine"]["disk"]
+        write_fit(result, folder)
+    console = show_tables(tables(result.report))
+    console.print(result.report["judgement"]["sentence"], highlight=False, markup=False)
+    disk = result.report["engine"]["disk"]
     if disk is not None:
         console.print(f"partitions of the log took {in_units(disk)} of disk", highlight=False)
-    seconds = found.report["seconds"]
+    seconds = result.report["seconds"]
     console.print(f"{seconds:.0f} s; model in {arguments.out}, page in {arguments.out}/{PAGE_FILE}")
-    print_warnings(found.report["warnings"])
-    return WARNED if arguments.strict and found.report["warnings"] else 0
+    print_warnings(result.report["warnings"])
+    return WARNED if arguments.strict and result.report["warnings"] else 0
 
 
 def _names(arguments: argparse.Namespace) -> dict[str, str] | None:

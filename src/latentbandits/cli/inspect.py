@@ -24,13 +24,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
     report = load_report(arguments.model)
-    found = [] if report is None else tables(report)
+    shown = [] if report is None else tables(report)
     about = (
         model_table(model, catalogue)
         if isinstance(model, (GaussianArms, LinearGaussian))
         else field_table(model)
     )
-    console = show_tables([about, *found])
+    console = show_tables([about, *shown])
     notes = load_notes(arguments.model)
     if notes:
         console.print(notes["sentence"], highlight=False, markup=False)

@@ -21,9 +21,9 @@ parsed arguments."""
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 2 bad input."""
     words = list(sys.argv[1:] if argv is None else argv)
-    asked = tuple(words[:1]) if words and words[0] in COMMANDS else COMMANDS
+    names = tuple(words[:1]) if words and words[0] in COMMANDS else COMMANDS
     try:
-        arguments = build_parser(asked).parse_args(words)
+        arguments = build_parser(names).parse_args(words)
         code: int = arguments.run(arguments)
         return code
     except ModuleNotFoundError as error:

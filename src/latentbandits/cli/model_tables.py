@@ -18,7 +18,7 @@ _SHOWN = 3  # best and worst actions per state; the page lists more
 
 def tables(report: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a fit's report, for `fit` and `inspect`."""
-    found = [
+    shown = [
         _log(report["log"]),
         *_families(report.get("families")),
         _selection(report["selection"]),
@@ -26,14 +26,16 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
         _held_out(report["held_out"]),
         _uncertainty(report["uncertainty"]),
     ]
-    found += side_tables(report)
+    shown += side_tables(report)
     judged = report.get("judgement")  # reports of version 0.1 have none
-    return found if not judged or not judged["replay"] else [*found, replay_table(judged)]
+    return shown if not judged or not judged["replay"] else [*shown, replay_table(judged)]
 
 
 def replay_table(judged: Mapping[str, Any]) -> Table:
     """Return the policies of a fit on the real rewards of held-out users; * is recommended."""
-    found = {row["policy"]: Estimate(row["regret"], row["stderr"]) for row in judged["simulated"]}
+    simulated = {
+        row["policy"]: Estimate(row["regret"], row["stderr"]) for row in judged["simulated"]
+    }
     last = max(row["rounds"] for row in judged["replay"])
     users = next(row["users"] for row in judged["replay"] if row["rounds"] == last)
     title = f"Held-out users on their real rewards ({users:,} with {last} rounds; * is recommended)"
@@ -42,7 +44,7 @@ def replay_table(judged: Mapping[str, Any]) -> Table:
         (
             row[0] + ("*" if row[0] == judged["recommended_policy"] else ""),
             *row[1:],
-            str(found.get(row[0], "")),
+            str(simulated.get(row[0], "")),
         )
         for row in plain.rows
     ]
@@ -52,15 +54,15 @@ def replay_table(judged: Mapping[str, Any]) -> Table:
 def difference_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of each policy's reward in replay and paired difference from popularity."""
     horizons = sorted({row["rounds"] for row in rows})
-    found = {(row["policy"], row["rounds"]): row for row in rows}
+    by_policy = {(row["policy"], row["rounds"]): row for row in rows}
     body: list[tuple[str, ...]] = []
     for policy in dict.fromkeys(row["policy"] for row in rows):
-        own = [found[policy, h] for h in horizons]
-        leads = [Estimate(r["over_popularity"], r["over_popularity_stderr"]) for r in own]
+        differences = [by_policy[policy, h] for h in horizons]
+        leads = [Estimate(r["over_popularity"], r["over_popularity_stderr"]) for r in differences]
         body.append(
             (
                 policy,
-                str(Estimate(own[-1]["reward"], own[-1]["stderr"])),
+                str(Estimate(differences[-1]["reward"], differences[-1]["stderr"])),
                 *("" if policy == "popularity" else f"{lead:+}" for lead in leads),
             )
         )
@@ -119,14 +121,14 @@ def _log(log: Mapping[str, Any]) -> Table:
     return Table("The log", ("", ""), rows)
 
 
-def _families(found: Mapping[str, Any] | None) -> list[Table]:
+def _families(choice: Mapping[str, Any] | None) -> list[Table]:
     """Return a table with the reason for the reward family, and a transform that would help."""
-    if found is None:
+    if choice is None:
         return []
-    rows: list[tuple[str, ...]] = [("chosen", f"{found['chosen']}: {found['reason']}")]
-    if found["recommended_transform"] is not None:
+    rows: list[tuple[str, ...]] = [("chosen", f"{choice['chosen']}: {choice['reason']}")]
+    if choice["recommended_transform"] is not None:
         words = "predicts held-out rewards better than any family without a transform"
-        rows.append(("try", f"--transform {found['recommended_transform']}: it {words}"))
+        rows.append(("try", f"--transform {choice['recommended_transform']}: it {words}"))
     return [Table("The rewards", ("", ""), rows)]
 
 
@@ -137,15 +139,15 @@ def _selection(rows: Sequence[Mapping[str, Any]]) -> Table:
     states = sorted({row["states"] for row in rows})
     body: list[tuple[str, ...]] = []
     for rank in dict.fromkeys(row["rank"] for row in rows):
-        own = {row["states"]: row for row in rows if row["rank"] == rank}
+        by_states = {row["states"]: row for row in rows if row["rank"] == rank}
         name = "" if rank is None else f"rank {rank}"
-        if any(row["elbo"] is not None for row in own.values()):
-            body.append(("ELBO", *(_nats(own.get(n), "elbo") for n in states)))
-            corrected = (_nats(own.get(n), "log_evidence") for n in states)
+        if any(row["elbo"] is not None for row in by_states.values()):
+            body.append(("ELBO", *(_nats(by_states.get(n), "elbo") for n in states)))
+            corrected = (_nats(by_states.get(n), "log_evidence") for n in states)
             body.append(("  corrected", *corrected))
             name = "evidence"
-        body.append((name, *(_evidence(own.get(n)) for n in states)))
-        body.append(("  error", *(_error(own.get(n)) for n in states)))
+        body.append((name, *(_evidence(by_states.get(n)) for n in states)))
+        body.append(("  error", *(_error(by_states.get(n)) for n in states)))
     title = "Evidence of held-out users (nats per reward; * is chosen) and error, by states"
     return Table(title, ("", *(str(n) for n in states)), body)
 
@@ -184,17 +186,20 @@ def _names(actions: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(f"{a['reward']:.3g} {a['name']}" for a in actions[:_SHOWN])
 
 
-def _held_out(found: Mapping[str, Any]) -> Table:
-    covered = ", ".join(f"{row['level']:.0%}: {row['covered']:.1%}" for row in found["coverage"])
-    rounds = ", ".join(f"{_span(row)}: {row['rmse']:.3f}" for row in found["rmse_by_round"])
+def _held_out(held_out: Mapping[str, Any]) -> Table:
+    covered = ", ".join(f"{row['level']:.0%}: {row['covered']:.1%}" for row in held_out["coverage"])
+    rounds = ", ".join(f"{_span(row)}: {row['rmse']:.3f}" for row in held_out["rmse_by_round"])
     rows: list[tuple[str, ...]] = [
-        ("judged on", f"{found['users']:,} users, {found['rewards']:,} rewards"),
-        ("error", f"{found['rmse']:.4f} (the action's mean: {found['rmse_of_action_means']:.4f})"),
+        ("judged on", f"{held_out['users']:,} users, {held_out['rewards']:,} rewards"),
+        (
+            "error",
+            f"{held_out['rmse']:.4f} (the action's mean: {held_out['rmse_of_action_means']:.4f})",
+        ),
         ("error by round", rounds),
         ("rewards inside intervals", covered),
     ]
-    if found["rewards_of_unknown_actions"]:
-        left_out = f"{found['rewards_of_unknown_actions']:,}, left out"
+    if held_out["rewards_of_unknown_actions"]:
+        left_out = f"{held_out['rewards_of_unknown_actions']:,}, left out"
         rows.append(("of actions not seen before", left_out))
     return Table("Held-out users", ("", ""), rows)
 
@@ -203,27 +208,30 @@ def _span(row: Mapping[str, Any]) -> str:
     return str(row["to"]) if row["from"] == row["to"] else f"{row['from']}-{row['to']}"
 
 
-def _uncertainty(found: Mapping[str, Any]) -> Table:
+def _uncertainty(uncertainty: Mapping[str, Any]) -> Table:
     columns = {"prior_all": "prior, all actions", "bootstrap_all": "bootstrap, all actions"}
-    if found["actions_known_well"] < found["actions_known"]:
-        well = f"{found['actions_known_well']:,} frequent actions"
+    if uncertainty["actions_known_well"] < uncertainty["actions_known"]:
+        well = f"{uncertainty['actions_known_well']:,} frequent actions"
         columns |= {"prior_known_well": f"prior, {well}"}
         columns |= {"bootstrap_known_well": f"bootstrap, {well}"}
     body: list[tuple[str, ...]] = [
         (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in columns))
-        for row in found["epsilon"]
+        for row in uncertainty["epsilon"]
     ]
-    title = f"How wrong it may be: noise {found['noise']:.4f}; |error| <= epsilon but for delta"
-    if found["typical_error"] is not None:
-        title += f"; typical error {found['typical_error']:.3f} over {found['bootstrap_fits']} fits"
-    return Table(title + _parts(found), ("delta", *columns.values()), body)
+    title = (
+        f"How wrong it may be: noise {uncertainty['noise']:.4f}; |error| <= epsilon but for delta"
+    )
+    if uncertainty["typical_error"] is not None:
+        error, n_fits = uncertainty["typical_error"], uncertainty["bootstrap_fits"]
+        title += f"; typical error {error:.3f} over {n_fits} fits"
+    return Table(title + _parts(uncertainty), ("delta", *columns.values()), body)
 
 
-def _parts(found: Mapping[str, Any]) -> str:
+def _parts(uncertainty: Mapping[str, Any]) -> str:
     """Return the two parts of the prior of arms."""
-    if found.get("estimation") is None:
+    if uncertainty.get("estimation") is None:
         return ""
-    strength, within = found["within_strength"], "none"
+    strength, within = uncertainty["within_strength"], "none"
     if strength is not None:
-        within = f"sd {found['within']:.2g} (worth {strength:g} rewards)"
-    return f"; estimation error sd {found['estimation']:.2g}, users within a state {within}"
+        within = f"sd {uncertainty['within']:.2g} (worth {strength:g} rewards)"
+    return f"; estimation error sd {uncertainty['estimation']:.2g}, users within a state {within}"

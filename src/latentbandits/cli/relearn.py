@@ -23,10 +23,10 @@ def duration(text: str) -> timedelta:
     >>> duration("1h")
     datetime.timedelta(seconds=3600)
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
-    if found is None or float(found[1]) <= 0:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
+    if match is None or float(match[1]) <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 15m, 1h, 30d or 2w")
-    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+    return timedelta(**{_UNITS[match[2]]: float(match[1])})
 
 
 def add_parser(subparsers: Any) -> None:

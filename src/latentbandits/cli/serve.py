@@ -158,13 +158,13 @@ def _tune_new(engine: Any, row: Any) -> None:
         if not lacks_policy(engine, row):
             return
     try:
-        found = tune_row(row)
+        tuning = tune_row(row)
     except (TypeError, ValueError, TimeoutError) as error:
         warn_untuned(row.name, str(error))
         return
-    report_tuned(row.name, found.summary)
+    report_tuned(row.name, tuning.summary)
     with engine.transaction():
-        engine.library.keep_tuned(row.id, found.winner)
+        engine.library.keep_tuned(row.id, tuning.winner)
 
 
 def _demonstration() -> Any:

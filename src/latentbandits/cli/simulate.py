@@ -118,7 +118,7 @@ def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: li
     folder = OutputFolder(arguments.out)
     warnings = warn_of_harm(arguments.model)
     with Progress("simulate") as progress:
-        found = replay(
+        replayed = replay(
             players,
             log,
             offered=arguments.offered,
@@ -132,17 +132,17 @@ def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: li
         "settings": {name: getattr(arguments, name) for name in settings} | {"policies": texts},
         "seconds": round(time.perf_counter() - started, 2),
         "warnings": warnings,
-        "replay": found.rows("popularity"),
+        "replay": replayed.rows("popularity"),
     }
     with folder.replacing() as scratch:
         write_results(results, scratch)
     title = f"{Path(arguments.model).name}: real rewards of {Path(arguments.users).name}"
-    console = show_tables([difference_table(title, found.rows("popularity"))])
+    console = show_tables([difference_table(title, replayed.rows("popularity"))])
     console.print(f"{results['seconds']:.0f} s; results in {folder.path}")
     return 0
 
 
-def policy_texts(given: Sequence[str] | None, path: str, model: Any, items: Any) -> list[str]:
+def policy_texts(requested: Sequence[str] | None, path: str, model: Any, items: Any) -> list[str]:
     """Return the policies to play: those given, or the recommended one and the usual ones that fit.
 
     `auto` stands for the policy that the fit recommends, or that `tune` finds if there is none.
@@ -151,10 +151,10 @@ def policy_texts(given: Sequence[str] | None, path: str, model: Any, items: Any)
     from latentbandits.policies.registry import AUTO, Inputs, build, entries, parse
 
     inputs, recommended = Inputs(model, items=items), recommended_policy(path, "")
-    if given:
-        if AUTO in given and not recommended:
+    if requested:
+        if AUTO in requested and not recommended:
             recommended = tuned_policy(model, items)
-        chosen = [recommended if text == AUTO else text for text in given]
+        chosen = [recommended if text == AUTO else text for text in requested]
     else:
         usual = (e for e in entries("session") if not e.wraps and not e.on_request)
         fitting = [entry.name for entry in usual if entry.fits(inputs)]

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     features = None if catalogue is None or model.n_features is None else catalogue.features
     folder = OutputFolder(arguments.out)
     with processes(arguments.jobs) as executor, Progress("tune") as progress:
-        found = tune(
+        tuning = tune(
             model,
             arguments.horizon,
             features,
@@ -57,15 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
         "command": "tune",
         "settings": {name: getattr(arguments, name) for name in names},
         "warnings": warnings,
-        **found.as_dict(),
+        **tuning.as_dict(),
     }
     with folder.replacing() as scratch:
         write_results(results, scratch)
     table = Table(
-        f"Regret over {found.horizon} rounds on users drawn from {arguments.model}",
+        f"Regret over {tuning.horizon} rounds on users drawn from {arguments.model}",
         ("policy", "regret", "behind the best", "users"),
-        [(row.policy, str(row.regret), str(row.behind), str(row.users)) for row in found.table],
+        [(row.policy, str(row.regret), str(row.behind), str(row.users)) for row in tuning.table],
     )
     console = show_tables([table])
-    console.print(f"{found.summary}; results in {folder.path}", highlight=False)
+    console.print(f"{tuning.summary}; results in {folder.path}", highlight=False)
     return 0

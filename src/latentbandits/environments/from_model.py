@@ -74,7 +74,7 @@ class UsersOfModel:
         if self.model.transition is not None:  # each state has fixed parameters
             inner = _inner(self.model)
             every = (np.full(n_runs, s) for s in range(self.model.n_states))
-            drawn = tuple(_draw(inner, own, rng) for own in every)
+            drawn = tuple(_draw(inner, one_state, rng) for one_state in every)
             path = _path(self.model.transition, state, horizon, rng)
         else:
             generative, theta = _draw(self.model, state, rng)
@@ -107,15 +107,15 @@ class UserInstances:
     def round(self, t: int, rng: np.random.Generator) -> Round:
         shown = self._context(rng)
         context = self.model.check_context(shown, self.n_runs)
-        found = [
+        rounds = [
             (model.mean_rewards(theta, context), model.draw_rewards(theta, context, rng))
             for model, theta in self.drawn
         ]
         if self.path is None:
-            means, rewards = found[0]
+            means, rewards = rounds[0]
         else:
             run, state = np.arange(self.n_runs), self.path[:, t]
-            means, rewards = (np.stack(kind)[state, run] for kind in zip(*found, strict=True))
+            means, rewards = (np.stack(kind)[state, run] for kind in zip(*rounds, strict=True))
         return Round(shown, means, rewards)
 
     def _context(self, rng: np.random.Generator) -> Context:
@@ -181,8 +181,10 @@ def regress(model: GaussianArms, state: IntArray, theta: FloatArray) -> FloatArr
     centre = means.mean(axis=(1, 2))[:, None]
     share = np.minimum(variance / np.maximum(model.means.var(axis=(-2, -1)), 1e-300), 1.0)
     kept = 1.0 - np.broadcast_to(share, (len(theta),))[:, None]
-    own = means[np.arange(len(theta)), state]
-    regressed: FloatArray = centre + kept * (own - centre) + np.sqrt(kept) * (theta - own)
+    user_means = means[np.arange(len(theta)), state]
+    regressed: FloatArray = (
+        centre + kept * (user_means - centre) + np.sqrt(kept) * (theta - user_means)
+    )
     return regressed
 
 

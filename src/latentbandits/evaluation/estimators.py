@@ -116,8 +116,8 @@ def reached(log: WeightedLog) -> FloatArray:
     weights = np.where(log.active & log.counted, log.rho, 0.0)
     total = weights.sum(axis=0)
     value = (weights * log.rewards).sum(axis=0)
-    given: FloatArray = np.divide(value, total, out=np.full_like(total, np.nan), where=total > 0)
-    return given
+    average: FloatArray = np.divide(value, total, out=np.full_like(total, np.nan), where=total > 0)
+    return average
 
 
 ESTIMATORS: Mapping[str, Estimator] = {"IPS": ips, "SNIPS": snips, "DR": dr, "SNDR": sndr}

@@ -144,13 +144,13 @@ def evaluate(
     if LOGGED not in named:
         results |= _logged(log, chosen)
     warnings += _weight_warnings(weighted, limit)
-    rows = [_row(key, found, limit, weighted, level) for key, found in results.items()]
+    rows = [_row(key, by_round, limit, weighted, level) for key, by_round in results.items()]
     return Evaluation(
         estimates=rows,
         rounds=[
             row
-            for key, found in results.items()
-            for row in _round_rows(key, found, weighted, level)
+            for key, by_round in results.items()
+            for row in _round_rows(key, by_round, weighted, level)
         ],
         differences=_differences(results, against, named, limit, level),
         horizon=limit,
@@ -158,7 +158,7 @@ def evaluate(
         n_sessions=log.n_sessions,
         n_decisions=int(log.lengths.sum()),
         warnings=warnings,
-        influences={key: found.up_to(limit)[1] for key, found in results.items()},
+        influences={key: by_round.up_to(limit)[1] for key, by_round in results.items()},
         seconds=time.perf_counter() - started,
     )
 
@@ -175,9 +175,9 @@ def _reward_model(policies: Mapping[str, AnyPolicy], model: Any) -> Any:
     if model is not None:
         return model
     for policy in policies.values():
-        own = getattr(policy, "model", None)
-        if own is not None:
-            return own
+        policy_model = getattr(policy, "model", None)
+        if policy_model is not None:
+            return policy_model
     return None
 
 
@@ -216,13 +216,14 @@ def _choose(
     for name in names:
         if name.lower() not in by_lower:
             raise EvaluationError(f"there is no estimator {name!r}; there are {', '.join(NAMES)}")
-        own = by_lower[name.lower()]
-        if own in lacking:
+        actual = by_lower[name.lower()]
+        if actual in lacking:
             fit = ", ".join(n for n in NAMES if n not in lacking) or "none"
             raise EvaluationError(
-                f"{own} cannot be computed: {lacking[own]}. Estimators that fit this log: {fit}"
+                f"{actual} cannot be computed: {lacking[actual]}. "
+                f"Estimators that fit this log: {fit}"
             )
-        chosen.append(own)
+        chosen.append(actual)
     return chosen
 
 
@@ -260,8 +261,8 @@ def _weigh(
             taken = np.take_along_axis(q, places, axis=2)[:, :, 0]
             q_chosen[rows] = np.where(part.active, taken, 0.0)
         for name, policy in policies.items():
-            found = follow(policy, part, q, streams[name], draws)
-            chance[name][rows], direct[name][rows] = found
+            followed = follow(policy, part, q, streams[name], draws)
+            chance[name][rows], direct[name][rows] = followed
         if progress is not None:
             progress(len(rows))
     active = log.active
@@ -275,10 +276,10 @@ def _weigh(
 
 
 def _horizon(
-    asked: int | None, weighted: Mapping[str, WeightedLog], log: DecisionLog
+    horizon: int | None, weighted: Mapping[str, WeightedLog], log: DecisionLog
 ) -> tuple[int, str]:
-    if asked is not None:
-        return asked, "as asked for"
+    if horizon is not None:
+        return horizon, "as asked for"
     if not weighted or log.propensity is None:
         return log.n_rounds, "the longest session"
     limit, who = log.n_rounds, ""
@@ -305,14 +306,14 @@ def _estimate(
         for estimator in chosen:
             rng = np.random.default_rng([seed, i, 1 + NAMES.index(estimator)])
             if estimator in ESTIMATORS:
-                found = ESTIMATORS[estimator](weighted[name])
+                by_round = ESTIMATORS[estimator](weighted[name])
             elif estimator == "DM":
-                found = _direct(policy, log, weighted.get(name), simulated)
+                by_round = _direct(policy, log, weighted.get(name), simulated)
             elif estimator == "replay":
-                found = matching.replay(policy, log, rng)
+                by_round = matching.replay(policy, log, rng)
             else:
-                found = matching.queue(policy, log, rng)
-            results[name, estimator] = found
+                by_round = matching.queue(policy, log, rng)
+            results[name, estimator] = by_round
     return results
 
 
@@ -340,14 +341,14 @@ def _logged(log: DecisionLog, chosen: Sequence[str]) -> dict[tuple[str, str], By
 
 def _row(
     key: tuple[str, str],
-    found: ByRound,
+    by_round: ByRound,
     horizon: int,
     weighted: Mapping[str, WeightedLog],
     level: float,
 ) -> dict[str, Any]:
     policy, estimator = key
-    last = min(horizon, len(found.value))
-    interval = normal_interval(*found.up_to(last), level)
+    last = min(horizon, len(by_round.value))
+    interval = normal_interval(*by_round.up_to(last), level)
     part = weighted.get(policy) if estimator in ESTIMATORS else None
     ess = float(part.effective_sample_size[:last].min()) if part is not None else math.nan
     return {
@@ -361,22 +362,22 @@ def _row(
 
 
 def _round_rows(
-    key: tuple[str, str], found: ByRound, weighted: Mapping[str, WeightedLog], level: float
+    key: tuple[str, str], by_round: ByRound, weighted: Mapping[str, WeightedLog], level: float
 ) -> list[dict[str, Any]]:
     policy, estimator = key
     part = weighted.get(policy) if estimator in ESTIMATORS else None
     sizes = part.effective_sample_size if part is not None else None
-    given = reached(part) if part is not None else None
+    reach = reached(part) if part is not None else None
     return [
         {
             "policy": policy,
             "estimator": estimator,
             "round": t + 1,
-            **normal_interval(float(found.value[t]), found.influence[:, t], level)._asdict(),
+            **normal_interval(float(by_round.value[t]), by_round.influence[:, t], level)._asdict(),
             "ess": math.nan if sizes is None else float(sizes[t]),
-            "value_if_reached": math.nan if given is None else float(given[t]),
+            "value_if_reached": math.nan if reach is None else float(reach[t]),
         }
-        for t in range(len(found.value))
+        for t in range(len(by_round.value))
     ]
 
 
@@ -391,13 +392,13 @@ def _differences(
     if against is None:
         return []
     rows = []
-    for (policy, estimator), found in results.items():
+    for (policy, estimator), by_round in results.items():
         base = results.get((against, "mean" if against == LOGGED else estimator))
         if policy in (against, LOGGED) or base is None:
             continue
         if estimator not in ESTIMATORS and not (estimator == "DM" and against != LOGGED):
             continue
-        value, influence = found.up_to(horizon)
+        value, influence = by_round.up_to(horizon)
         base_value, base_influence = base.up_to(horizon)
         interval = normal_interval(value - base_value, influence - base_influence, level)
         rows.append(
@@ -413,13 +414,13 @@ def _differences(
 
 
 def _weight_warnings(weighted: Mapping[str, WeightedLog], horizon: int) -> list[str]:
-    found = []
+    warnings = []
     for name, part in weighted.items():
         size = part.effective_sample_size[:horizon].min()
         if size < MIN_ESS:
-            found.append(
+            warnings.append(
                 f"The effective sample size of {name} falls to {size:.0f} within {horizon} rounds: "
                 "the log says little about it, and intervals are too narrow. Shorten --horizon, or "
                 "log more sessions with more exploration."
             )
-    return found
+    return warnings

@@ -71,11 +71,11 @@ def probabilities(
     """
     if draws is not None and isinstance(policy, JointThompson):
         return policy.count_probabilities(belief, context, eligible, draws, rng).values
-    own = getattr(policy, "action_probabilities", None)
-    if own is not None:
-        found = own(belief, context, rng, eligible=eligible)
-        if found.kind != "none":
-            values: FloatArray = found.values
+    method = getattr(policy, "action_probabilities", None)
+    if method is not None:
+        probabilities = method(belief, context, rng, eligible=eligible)
+        if probabilities.kind != "none":
+            values: FloatArray = probabilities.values
             return values
     count = np.zeros((len(_first_leaf(belief)), n_actions))
     rows = np.arange(len(count))
@@ -152,11 +152,11 @@ def _follow(
         pi = probabilities(
             policy, belief, round_.context, round_.eligible, log.n_actions, rng, draws
         )
-        own = pi[np.arange(len(rows)), round_.action]
-        chance[rows, t] = own
+        target = pi[np.arange(len(rows)), round_.action]
+        chance[rows, t] = target
         if q is not None:
             direct[rows, t] = (pi * q[rows, t]).sum(axis=1)
-        decisions.append(_spread(own_decision(policy, belief, round_, own, rng), rows, n))
+        decisions.append(_spread(own_decision(policy, belief, round_, target, rng), rows, n))
     return Followed(chance, direct)
 
 
@@ -195,7 +195,7 @@ def learn_before(
         if len(rows) == 0:
             continue
         made, round_ = decisions[j], log.round(j, rows)
-        own = Decision(
+        decision = Decision(
             made.action[rows],
             made.state[rows],
             None if made.propensity is None else made.propensity[rows],
@@ -204,7 +204,9 @@ def learn_before(
             None if made.eligible is None else made.eligible[rows],
         )
         try:
-            learned = policy.update(learner.take(rows, n), round_.context, own, log.reward[rows, j])
+            learned = policy.update(
+                learner.take(rows, n), round_.context, decision, log.reward[rows, j]
+            )
         except ValueError as error:
             raise EvaluationError(
                 f"{getattr(policy, 'name', type(policy).__name__)} cannot learn from the log: "

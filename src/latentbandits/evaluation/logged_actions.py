@@ -131,8 +131,8 @@ def _ids(
     if model is not None and model.n_actions is not None:
         return [str(i) for i in range(model.n_actions)]
     seen = chosen if offered is None else pl.concat([chosen, offered.explode()])
-    found = seen.unique().drop_nulls().to_list()
-    return sorted(found, key=lambda name: (len(name), name))
+    ids = seen.unique().drop_nulls().to_list()
+    return sorted(ids, key=lambda name: (len(name), name))
 
 
 def _lists(frame: pl.DataFrame, name: str) -> pl.Series | None:
@@ -165,15 +165,15 @@ def _from_json(column: pl.Series, name: str) -> pl.Series:
 
 
 def _places(chosen: pl.Series, places: Mapping[str, int], name: str) -> IntArray:
-    found = chosen.replace_strict(dict(places), default=None, return_dtype=pl.Int64)
-    if found.null_count():
-        unknown = chosen.filter(found.is_null())
+    indices = chosen.replace_strict(dict(places), default=None, return_dtype=pl.Int64)
+    if indices.null_count():
+        unknown = chosen.filter(indices.is_null())
         raise EvaluationError(
             f"column {name!r} has {unknown.n_unique()} actions that the model does not have, such "
             f"as {unknown[0]!r}; the model has {len(places)}, such as {next(iter(places))!r}: is "
             "this the model of these actions?"
         )
-    numbers: IntArray = found.to_numpy()
+    numbers: IntArray = indices.to_numpy()
     return numbers
 
 

@@ -33,71 +33,74 @@ _PREFERRED = ("SNDR", "SNIPS", "DR", "IPS", "DM", "replay", "queue", "mean")
 _COLOURS = (ORANGE, BLUE, GREEN, PINK, BROWN)
 
 
-def tables(found: Evaluation) -> list[Table]:
+def tables(evaluation: Evaluation) -> list[Table]:
     """Return the estimates, and the differences where they were asked for."""
-    rounds = f"rounds 1-{found.horizon}" if found.horizon > 1 else "one round"
+    rounds = f"rounds 1-{evaluation.horizon}" if evaluation.horizon > 1 else "one round"
     shown = [
         Table(
-            f"Reward per session, {rounds} ({found.horizon_reason}); {found.n_sessions} sessions",
+            f"Reward per session, {rounds} ({evaluation.horizon_reason}); "
+            f"{evaluation.n_sessions} sessions",
             ("policy", "estimator", "reward", "95% interval", "per round", "least ESS"),
-            [_estimate_row(row) for row in found.estimates],
+            [_estimate_row(row) for row in evaluation.estimates],
         )
     ]
-    if found.differences:
-        against = found.differences[0]["against"]
+    if evaluation.differences:
+        against = evaluation.differences[0]["against"]
         shown.append(
             Table(
                 f"Difference from {against}, paired by session, {rounds}",
                 ("policy", "estimator", "difference", "95% interval", "verdict"),
-                [_difference_row(row) for row in found.differences],
+                [_difference_row(row) for row in evaluation.differences],
             )
         )
     return shown
 
 
-def figure(found: Evaluation, max_policies: int = 5) -> Figure:
+def figure(evaluation: Evaluation, max_policies: int = 5) -> Figure:
     """Draw the value of each round with its interval, and the effective sample size below."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     drawn = Figure(figsize=(WIDTH, 5.4), layout="constrained")
     top, bottom = drawn.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    policies = list(dict.fromkeys(row["policy"] for row in found.rounds))
+    policies = list(dict.fromkeys(row["policy"] for row in evaluation.rounds))
     candidates = [name for name in policies if name != LOGGED][: max_policies - 1]
     for name, colour in zip(candidates, _COLOURS, strict=False):
-        rows = _curve(found.rounds, name)
+        rows = _curve(evaluation.rounds, name)
         if rows:
-            _line(top, rows, f"{name}\n({rows[0]['estimator']})", colour, found.horizon)
+            _line(top, rows, f"{name}\n({rows[0]['estimator']})", colour, evaluation.horizon)
             sizes = [row["ess"] for row in rows]
             if not all(math.isnan(size) for size in sizes):
                 bottom.plot([row["round"] for row in rows], sizes, "-", color=colour, lw=1.4)
-    logged = _curve(found.rounds, LOGGED)
+    logged = _curve(evaluation.rounds, LOGGED)
     if logged:
-        _line(top, logged, LOGGED, DARK, found.horizon)
+        _line(top, logged, LOGGED, DARK, evaluation.horizon)
     top.set_ylabel("reward per session and round", fontsize=SMALL)
     bottom.set_ylabel("effective\nsample size", fontsize=SMALL)
     bottom.set_yscale("log")
     bottom.axhline(100, color=GREY, lw=1, ls=":")
     if not bottom.lines[:-1]:  # no weights: a single line would give the axis no extent
-        bottom.set_ylim(1, 10 * found.n_sessions)
+        bottom.set_ylim(1, 10 * evaluation.n_sessions)
     bottom.set_xlabel("round", fontsize=SMALL)
-    last = max((row["round"] for row in found.rounds), default=1)
+    last = max((row["round"] for row in evaluation.rounds), default=1)
     for axes in (top, bottom):
         plain(axes)
-        if found.horizon < last:
-            axes.axvline(found.horizon + 0.5, color=GREY, lw=1, ls="--")
+        if evaluation.horizon < last:
+            axes.axvline(evaluation.horizon + 0.5, color=GREY, lw=1, ls="--")
     bottom.set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
     bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
     label_lines(top)
-    top.set_title(f"What each policy would have earned: {found.n_sessions} sessions", fontsize=11)
+    top.set_title(
+        f"What each policy would have earned: {evaluation.n_sessions} sessions", fontsize=11
+    )
     return drawn
 
 
 def _curve(rounds: Sequence[Mapping[str, Any]], policy: str) -> list[Mapping[str, Any]]:
     """Return the rows of the policy's most trusted estimator."""
-    own = [row for row in rounds if row["policy"] == policy]
+    points = [row for row in rounds if row["policy"] == policy]
     for estimator in _PREFERRED:
-        chosen = [row for row in own if row["estimator"] == estimator]
+        chosen = [row for row in points if row["estimator"] == estimator]
         if chosen:
             return chosen
     return []

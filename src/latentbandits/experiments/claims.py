@@ -97,7 +97,7 @@ class Share:
         result = results[self.setting]
         mine, others = result[self.policy].regrets, result[self.other].regrets
         ratio = float(mine.mean() / others.mean())
-        stderr = Estimate.of(mine - ratio * others).stderr / float(others.mean())
+        stderr = Estimate.from_values(mine - ratio * others).stderr / float(others.mean())
         predicted = f"regret {self.policy} <= {self.share:g} x {self.other}, {self.setting}"
         measured = f"{Estimate(ratio, stderr)} x"
         return Claim(self.id, self.claim, predicted, measured, ratio <= self.share)

@@ -47,55 +47,55 @@ def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[s
 
 
 def _about_log(log: LogSummary) -> list[str]:
-    found = []
+    warnings = []
     if log.rewards.least == log.rewards.most:
-        found.append(
+        warnings.append(
             f"all {log.n_events:,} rewards are {log.rewards.least:g}: there is nothing to learn; "
             "is it the right column?"
         )
     single = float(log.users_of_length[log.lengths == 1].sum() / log.n_users)
     if single > ONE_ROW:
-        found.append(
+        warnings.append(
             f"{single:.0%} of the users have one row only: states can hardly be told apart; is it "
             "the right column of users?"
         )
-    return found
+    return warnings
 
 
 def _about_prediction(held_out: Mapping[str, Any]) -> list[str]:
-    found = []
+    warnings = []
     if held_out["rmse"] > (1 + WORSE) * held_out["rmse_of_action_means"]:
-        found.append(
+        warnings.append(
             f"the model predicts held-out rewards worse ({held_out['rmse']:.4g}) than the "
             f"action's mean over all users does ({held_out['rmse_of_action_means']:.4g})"
         )
     worst = max(held_out["coverage"], key=lambda row: abs(row["covered"] - row["level"]))
     if abs(worst["covered"] - worst["level"]) > FAR_FROM_LEVEL:
-        found.append(
+        warnings.append(
             f"{worst['level']:.0%} intervals hold {worst['covered']:.1%} of the held-out rewards: "
             "the model is wrong about their distribution; try another --rewards or --transform"
         )
-    return found
+    return warnings
 
 
 def _about_choice(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[str]:
     """Warn about a choice at the end of its grid: a better one may lie beyond."""
-    found = []
+    warnings = []
     chosen = next(row for row in rows if row["chosen"])
-    asked = settings.get("asked", {})
+    requested = settings.get("asked", {})
     for name, key, option in (
         ("number of states", "states", "--states"),
         ("rank", "rank", "--rank"),
     ):
         tried = sorted({row[key] for row in rows if row[key] is not None and row["evidence"]})
-        if asked.get(key) == "auto" and len(tried) > 1 and chosen[key] == tried[-1]:
+        if requested.get(key) == "auto" and len(tried) > 1 and chosen[key] == tried[-1]:
             failed = any(row["evidence"] is None for row in rows)
             if key == "rank" or not failed:
-                found.append(
+                warnings.append(
                     f"the chosen {name}, {chosen[key]}, is the largest that was tried: a larger "
                     f"one may be better ({option})"
                 )
-    return found
+    return warnings
 
 
 def _about_states(learned: Learned) -> list[str]:

@@ -137,9 +137,9 @@ def _candidates(axes: Axes, report: Mapping[str, Any], what: str, label: str) ->
     best = {rank: _best(rows, rank, what) for rank in dict.fromkeys(row["rank"] for row in rows)}
     drawn = sorted(best, key=lambda rank: best[rank])[:MOST_LABELLED]
     for rank, colour in zip([rank for rank in best if rank in drawn], _RANKS, strict=False):
-        own = [row for row in rows if row["rank"] == rank]
+        of_rank = [row for row in rows if row["rank"] == rank]
         name = "_" if rank is None else f"rank {rank}"
-        states, values = [row["states"] for row in own], [row[what] for row in own]
+        states, values = [row["states"] for row in of_rank], [row[what] for row in of_rank]
         axes.plot(states, values, "o-", color=colour, label=name, ms=4, lw=1.3)
     chosen = next(row for row in rows if row["chosen"])
     axes.plot(chosen["states"], chosen[what], "o", ms=12, mfc="none", mec="black", label="_")

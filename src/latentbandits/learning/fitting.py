@@ -145,9 +145,9 @@ def fit(
         master=master,
         more=side.columns(user_features, features),
         progress=bar,
-    ) as found:
-        check_rewards(found.engine.summary, rewards, transform, log, reward, text_format)
-        learned = _fit(found, options, bar)
+    ) as opened_log:
+        check_rewards(opened_log.engine.summary, rewards, transform, log, reward, text_format)
+        learned = _fit(opened_log, options, bar)
     learned.report["seconds"] = round(time.perf_counter() - started, 2)
     return learned
 
@@ -175,11 +175,11 @@ class Options:
     item_features: TableSource | None = None
 
 
-def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
+def _fit(opened_log: OnEngine, options: Options, bar: Progress) -> Fit:
     """Select, learn and evaluate a model on a log that is open."""
     seed, transform, rewards = options.seed, options.transform, options.rewards
     columns = options.user_features, options.features, options.action
-    beside = side.learn_side(found.engine, *columns)
+    beside = side.learn_side(opened_log.engine, *columns)
     raw, attributes = beside.log, beside.users
     items = None
     if options.item_features is not None:
@@ -255,21 +255,21 @@ def _fit(found: OnEngine, options: Options, bar: Progress) -> Fit:
     names = _names(everyone.action_ids, options.names)
     vectors = learned.features if beside.rows is None else None  # else requests send them
     catalogue = Catalogue(everyone.action_ids, names, vectors)
-    asked: dict[str, Any] = {
+    requested: dict[str, Any] = {
         name: getattr(options, name)
         for name in ("states", "rank", "reg", "kind", "rewards", "transform")
     }
     form_name = form if beside.rows is None else "features"
     settings = {"kind": form_name, "states": learned.model.n_states, "rank": selection.chosen.rank}
     settings |= selection.learner.settings()
-    settings |= {"bootstrap": options.bootstrap, "seed": seed, "asked": asked}
+    settings |= {"bootstrap": options.bootstrap, "seed": seed, "asked": requested}
     content: dict[str, Any] = {
         "family": settings.get("rewards", "gaussian"),
         "settings": settings,
-        "engine": found.report() | {"users_chosen_on": few.n_users},
+        "engine": opened_log.report() | {"users_chosen_on": few.n_users},
         "judgement": judged,
         "families": None if families is None else families.report(),
-        "log": report.of_log(raw.summary, merge) | report.of_unrewarded(found.read),
+        "log": report.of_log(raw.summary, merge) | report.of_unrewarded(opened_log.read),
         "selection": report.of_selection(selection.rows, selection.chosen),
         "states": report.of_states(learned, catalogue),
         "held_out": report.of_held_out(selection.judged, kept.summary, held_out),
@@ -317,14 +317,14 @@ def _family(
         return FamilyChoice("gaussian", f"the rewards are transformed by {transform}")
     if noise is not None:
         return FamilyChoice("gaussian", "the noise of gaussian rewards was given")
-    asked = None if rewards == "auto" else rewards
-    return choose_family(kept, held_out, asked=asked, seed=seed, progress=progress)
+    requested = None if rewards == "auto" else rewards
+    return choose_family(kept, held_out, requested=requested, seed=seed, progress=progress)
 
 
 def _are_clicks(log: Engine, transform: Transform | None) -> bool:
     """Return whether the rewards are 0 and 1, both occur, and no transform changes them."""
-    found = log.summary.rewards
-    binary = not found.outside["bernoulli"].n and found.least < found.most
+    summary = log.summary.rewards
+    binary = not summary.outside["bernoulli"].n and summary.least < summary.most
     return binary and transform is None
 
 

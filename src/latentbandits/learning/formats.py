@@ -329,7 +329,7 @@ def _detect_separator(head: str, wanted: Iterable[str], columns: tuple[str, ...]
     """
     lines = [line for line in head.splitlines() if line.strip()]
     lines = lines[: max(len(lines) - 1, 1)][:20]  # the last may be cut off
-    found: list[tuple[int, str]] = []
+    counts: list[tuple[int, str]] = []
     for separator in _SEPARATORS:
         single = _STAND_IN if len(separator) > 1 else separator
         text = "\n".join(lines).replace(separator, single)
@@ -339,8 +339,8 @@ def _detect_separator(head: str, wanted: Iterable[str], columns: tuple[str, ...]
         if columns is not None and len(rows[0]) == len(columns) > 1:
             return separator
         if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1:
-            found.append((len(rows[0]), separator))
-    return max(found, key=lambda pair: pair[0])[1] if found else ","
+            counts.append((len(rows[0]), separator))
+    return max(counts, key=lambda pair: pair[0])[1] if counts else ","
 
 
 def _check_text(path: Path, data: bytes) -> str:

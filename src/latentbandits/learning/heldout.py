@@ -121,19 +121,19 @@ def _score_arms(
     rewards = np.asarray(judged.rewards)
     edges = None if cells is None else cells.edges(rewards)
     if isinstance(model, TransformedRewards):
-        found = _predict_transformed(model, inner, judged, edges)
+        prediction = _predict_transformed(model, inner, judged, edges)
     else:
-        found = predict(inner, judged, edges)
+        prediction = predict(inner, judged, edges)
     between = np.random.default_rng(0).random(len(rewards))
     return HeldOut(
         judged.users,
         rounds[rounds < MOST_ROUNDS],
         judged.actions,
         rewards,
-        found.log_density,
-        rewards - found.mean,
-        found.below + between * (found.up_to - found.below),
-        found.log_cell,
+        prediction.log_density,
+        rewards - prediction.mean,
+        prediction.below + between * (prediction.up_to - prediction.below),
+        prediction.log_cell,
     )
 
 
@@ -153,8 +153,8 @@ def _predict_transformed(
         c = model.smearing if model.smearing.ndim == 0 else model.smearing[action][:, None]
         return model.moments(mean, variance, c)[0]
 
-    found = predict(inner, replace(log, rewards=model.forward(rewards)), edges, original)
-    return found._replace(log_density=found.log_density + model.log_slope(rewards))
+    prediction = predict(inner, replace(log, rewards=model.forward(rewards)), edges, original)
+    return prediction._replace(log_density=prediction.log_density + model.log_slope(rewards))
 
 
 def _score_rounds(model: Model, log: Log, features: FloatArray | None) -> HeldOut:

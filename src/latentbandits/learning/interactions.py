@@ -64,9 +64,9 @@ def name_columns(
 ) -> tuple[str, str, str]:
     """Return the columns of users, actions and rewards among `names`; those not given are found."""
     return (
-        user or _found(names, _USERS, "user"),
-        action or _found(names, ("action",), "action"),
-        reward or _found(names, ("reward",), "reward"),
+        user or _column(names, _USERS, "user"),
+        action or _column(names, ("action",), "action"),
+        reward or _column(names, ("reward",), "reward"),
     )
 
 
@@ -106,9 +106,9 @@ def read_interactions(
         names = columns[0]
         plain, beside = read_log_with(
             source,
-            user or _found(names, _USERS, "user"),
-            action or _found(names, ("action",), "action"),
-            reward or _found(names, ("reward",), "reward"),
+            user or _column(names, _USERS, "user"),
+            action or _column(names, ("action",), "action"),
+            reward or _column(names, ("reward",), "reward"),
             more,
             order=order,
             text_format=text_format,
@@ -158,7 +158,7 @@ def _columns(source: TableSource, text_format: TextFormat) -> list[str]:
     return column_names(source)
 
 
-def _found(names: list[str], wanted: tuple[str, ...], option: str) -> str:
+def _column(names: list[str], wanted: tuple[str, ...], option: str) -> str:
     for name in wanted:
         if name in names:
             return name
@@ -179,9 +179,9 @@ def _frame(
     more: Sequence[str],
 ) -> pl.DataFrame:
     """Return one table's rows as columns user, action, reward, order and id, and `more`."""
-    own_user = user if user in names else _found(names, _USERS, "user")
-    own_action = action if action in names else _found(names, ("action",), "action")
-    own_reward = reward if reward in names else _found(names, ("reward",), "reward")
+    own_user = user if user in names else _column(names, _USERS, "user")
+    own_action = action if action in names else _column(names, ("action",), "action")
+    own_reward = reward if reward in names else _column(names, ("reward",), "reward")
     wanted = [own_user, own_action, own_reward]
     wanted += [name for name in (order, DECISION) if name is not None and name in names]
     beside = [name for name in more if name in names]
@@ -196,14 +196,14 @@ def _frame(
     wanted = list(dict.fromkeys([*wanted, *beside]))
     text = [own_user, own_action] + ([DECISION] if DECISION in wanted else [])
     table = read_table(source, wanted, text=text, text_format=text_format).frame
-    given = table[own_reward]
-    rewards = given.cast(pl.Float64, strict=False)
-    unreadable = rewards.is_null() & given.is_not_null()
-    if given.dtype == pl.String:
-        unreadable &= given.str.strip_chars() != ""
+    stated = table[own_reward]
+    rewards = stated.cast(pl.Float64, strict=False)
+    unreadable = rewards.is_null() & stated.is_not_null()
+    if stated.dtype == pl.String:
+        unreadable &= stated.str.strip_chars() != ""
     if unreadable.any():
         row = int(unreadable.arg_max() or 0)
-        raise LogError(f"{own_reward} is not a number in row {row + 1}: {given[row]!r}")
+        raise LogError(f"{own_reward} is not a number in row {row + 1}: {stated[row]!r}")
     ordered = table[order].cast(pl.String) if order in wanted else None
     ids = as_text(table[DECISION]) if DECISION in wanted else None
     return pl.DataFrame(

@@ -79,10 +79,10 @@ class Learner(Protocol):
     ) -> Iterator[Replicate]:
         """Yield fits to resampled users, for the bootstrap; their states are in any order."""
 
-    def widened(self, learned: Learned, found: Any) -> Learned:
+    def widened(self, learned: Learned, disagreement: Any) -> Learned:
         """Return the model with its prior widened by the variance of the replicates.
 
-        That variance is in `found` (`uncertainty.Disagreement`).
+        That variance is in `disagreement` (`uncertainty.Disagreement`).
         """
 
     def settings(self) -> dict[str, Any]:

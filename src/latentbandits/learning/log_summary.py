@@ -48,7 +48,7 @@ class RewardSummary:
     outside: Mapping[str, Outside]  # by family and transform
 
     @classmethod
-    def of(cls, rewards: FloatArray, log: Log | None = None) -> RewardSummary:
+    def from_rewards(cls, rewards: FloatArray, log: Log | None = None) -> RewardSummary:
         """Summarise rewards; with `log`, messages can name user and action."""
         values = np.unique(rewards)
         mean = float(rewards.mean())
@@ -149,7 +149,7 @@ class LogSummariser:
             users,
             partition.n_duplicates,
             partition.n_repeated_rows,
-            RewardSummary.of(rewards, partition),
+            RewardSummary.from_rewards(rewards, partition),
         )
 
 
@@ -157,7 +157,7 @@ def _few(values: FloatArray, outside: Mapping[str, Outside]) -> FloatArray:
     """Return about `MOST_VALUES` of the values at most: extremes, and one outside each family."""
     if len(values) <= MOST_VALUES:
         return values
-    wrong = [found.value for found in outside.values() if found.value is not None]
+    wrong = [example.value for example in outside.values() if example.value is not None]
     return np.union1d(np.append(values[: MOST_VALUES - 1], values[-1]), wrong)
 
 

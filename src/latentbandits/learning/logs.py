@@ -289,15 +289,15 @@ def _taken(values: FloatArray | None, chosen: IntArray | BoolArray) -> FloatArra
 
 def checked_rewards(table: Table, column: str) -> pl.Series:
     """Return the rewards as numbers; LogError if one is not a number."""
-    given = table.frame[column]
-    if given.dtype == pl.String:
-        words = given.str.strip_chars().str.to_lowercase()
+    values = table.frame[column]
+    if values.dtype == pl.String:
+        words = values.str.strip_chars().str.to_lowercase()
         if words.is_in(["true", "false"]).all():
-            given = words == "true"
+            values = words == "true"
     try:
-        numbers = given.cast(pl.Float64, strict=False)
+        numbers = values.cast(pl.Float64, strict=False)
     except pl.exceptions.PolarsError:
-        raise LogError(f"{column} must hold numbers; it holds {given.dtype}") from None
+        raise LogError(f"{column} must hold numbers; it holds {values.dtype}") from None
     refuse(table, column, numbers.is_null() | ~numbers.is_finite(), "is not a finite number")
     return numbers
 

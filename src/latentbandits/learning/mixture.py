@@ -65,7 +65,7 @@ def mixture_problem(log: Log, n_states: int, rewards: Rewards, noise: float | No
     """Return the log as sufficient statistics; LogError if it cannot have so many states."""
     check_size(log, n_states)
     family = make_family(rewards, log.rewards, noise)
-    return Problem.of(family, log)
+    return Problem.from_log(family, log)
 
 
 def fit_from(problem: Problem, start: Mixture) -> MixtureFit:

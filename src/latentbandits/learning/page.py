@@ -97,23 +97,23 @@ def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
         return "".join(parts)
     horizons = sorted({row["rounds"] for row in judged["replay"]})
     policies = list(dict.fromkeys(row["policy"] for row in judged["replay"]))
-    found = {(row["policy"], row["rounds"]): row for row in judged["replay"]}
+    by_policy = {(row["policy"], row["rounds"]): row for row in judged["replay"]}
     simulated = {row["policy"]: row for row in judged["simulated"]}
     head = ["policy", *(f"rounds 1-{h}" for h in horizons),
             *(f"over popularity, 1-{h}" for h in horizons), "simulated regret"]  # fmt: skip
     rows = []
     for policy in policies:
         cells = [policy]
-        cells += [_error(found[policy, h], "reward", "stderr") for h in horizons]
+        cells += [_error(by_policy[policy, h], "reward", "stderr") for h in horizons]
         lead = ("over_popularity", "over_popularity_stderr")
-        cells += ["" if policy == "popularity" else _error(found[policy, h], *lead, "+")
+        cells += ["" if policy == "popularity" else _error(by_policy[policy, h], *lead, "+")
                   for h in horizons]  # fmt: skip
         cells.append(_error(simulated[policy], "regret", "stderr") if policy in simulated else "")
         chosen = " class='recommended'" if policy == judged["recommended_policy"] else ""
         rows.append(f"<tr{chosen}>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
     titles = "".join(f"<th>{escape(title)}</th>" for title in head)
     parts.append(f"<table><tr>{titles}</tr>{''.join(rows)}</table>")
-    users = ", ".join(f"{found[policies[0], h]['users']:,} with {h} rounds" for h in horizons)
+    users = ", ".join(f"{by_policy[policies[0], h]['users']:,} with {h} rounds" for h in horizons)
     parts.append(
         f"<p class='note'>Held-out users on their real rewards ({users}): every round offers "
         f"{judged['offered']} of the user's own rows that were not shown yet. Differences are "
@@ -160,15 +160,15 @@ def _candidate(row: Mapping[str, Any]) -> Sequence[str]:
     return rank, str(row["states"]), f"{row['evidence']:.4f}", f"{row['rmse']:.4f}", mark
 
 
-def _uncertainty(found: Mapping[str, Any]) -> str:
+def _uncertainty(uncertainty: Mapping[str, Any]) -> str:
     keys = ("prior_all", "prior_known_well", "bootstrap_all", "bootstrap_known_well")
     rows = (
         (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in keys))
-        for row in found["epsilon"]
+        for row in uncertainty["epsilon"]
     )
     columns = ("delta", "epsilon: prior, all actions", "frequent actions",
                "epsilon: bootstrap, all actions", "frequent actions")  # fmt: skip
-    return f"<p>Noise of a reward: {found['noise']:.4f}.</p>" + _table(columns, rows)
+    return f"<p>Noise of a reward: {uncertainty['noise']:.4f}.</p>" + _table(columns, rows)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -123,8 +123,8 @@ class Replay:
     def horizons(self) -> tuple[int, ...]:
         """The horizons that enough users reach; if there is none, the longest one they reach."""
         enough = min(FEWEST_USERS, len(self.rounds))
-        found = tuple(h for h in HORIZONS if np.count_nonzero(self.rounds >= h) >= enough)
-        return found or (int(np.sort(self.rounds)[::-1][enough - 1]),)
+        horizons = tuple(h for h in HORIZONS if np.count_nonzero(self.rounds >= h) >= enough)
+        return horizons or (int(np.sort(self.rounds)[::-1][enough - 1]),)
 
     def n_users(self, horizon: int) -> int:
         return int(np.count_nonzero(self.rounds >= horizon))
@@ -136,11 +136,11 @@ class Replay:
         return means
 
     def reward(self, policy: str, horizon: int) -> Estimate:
-        return Estimate.of(self.by_user(policy, horizon))
+        return Estimate.from_values(self.by_user(policy, horizon))
 
     def difference(self, policy: str, other: str, horizon: int) -> Estimate:
         """Return the mean reward of `policy` less that of `other`, paired by user."""
-        return Estimate.of(self.by_user(policy, horizon) - self.by_user(other, horizon))
+        return Estimate.from_values(self.by_user(policy, horizon) - self.by_user(other, horizon))
 
     def curve(self, policy: str) -> tuple[FloatArray, FloatArray]:
         """Return each round's mean reward and standard error, over users of the longest horizon."""
@@ -300,17 +300,17 @@ def action_averages(log: AnyLog, n_actions: int | None = None) -> FloatArray:
     array([1., 0.])
     """
     size = log.n_actions if n_actions is None else n_actions
-    found = summary_of(log)
-    beyond = np.zeros(size - len(found.action_counts))
-    counts: FloatArray = np.append(found.action_counts.astype(np.float64), beyond)
-    sums: FloatArray = np.append(found.action_sums, beyond)
-    squares: FloatArray = np.append(found.action_squares, beyond)
-    overall = found.rewards.mean
+    summary = summary_of(log)
+    beyond = np.zeros(size - len(summary.action_counts))
+    counts: FloatArray = np.append(summary.action_counts.astype(np.float64), beyond)
+    sums: FloatArray = np.append(summary.action_sums, beyond)
+    squares: FloatArray = np.append(summary.action_squares, beyond)
+    overall = summary.rewards.mean
     means = np.divide(sums, counts, out=np.full(size, overall), where=counts > 0)
-    spare = max(found.n_events - int(np.count_nonzero(counts)), 1)
+    spare = max(summary.n_events - int(np.count_nonzero(counts)), 1)
     within = float(np.maximum(squares - sums * means, 0.0).sum()) / spare
     # E sum n_a (mean_a - overall)^2 = (A - 1) within + (N - sum n_a^2 / N) between
-    n = float(found.n_events)
+    n = float(summary.n_events)
     scatter = float(counts @ (means - overall) ** 2)
     surplus = scatter - (np.count_nonzero(counts) - 1) * within
     between = surplus / (n - float(counts @ counts) / n)

@@ -60,21 +60,21 @@ def of_selection(rows: Sequence[Candidate], chosen: Candidate) -> list[dict[str,
     return [row.row(row is chosen) for row in rows]
 
 
-def of_held_out(found: HeldOut, kept: LogSummary, held_out: Log) -> dict[str, Any]:
+def of_held_out(scores: HeldOut, kept: LogSummary, held_out: Log) -> dict[str, Any]:
     """Return held-out errors, those of the action's mean for comparison, and calibration."""
     counts = kept.action_counts
     means = (kept.action_sums + kept.rewards.mean) / (counts + 1)
-    baseline = np.sqrt(np.mean((found.reward - means[found.action]) ** 2))
-    histogram = np.histogram(found.uniform, BINS, (0.0, 1.0))[0] / len(found.uniform)
+    baseline = np.sqrt(np.mean((scores.reward - means[scores.action]) ** 2))
+    histogram = np.histogram(scores.uniform, BINS, (0.0, 1.0))[0] / len(scores.uniform)
     return {
-        "users": len(np.unique(found.user)),
-        "rewards": len(found.error),
+        "users": len(np.unique(scores.user)),
+        "rewards": len(scores.error),
         "rewards_of_unknown_actions": int((counts[held_out.actions] == 0).sum()),
-        "evidence": found.evidence,
-        "rmse": found.rmse,
+        "evidence": scores.evidence,
+        "rmse": scores.rmse,
         "rmse_of_action_means": float(baseline),
-        "rmse_by_round": _by_round(found),
-        "coverage": [{"level": level, "covered": found.coverage(level)} for level in LEVELS],
+        "rmse_by_round": _by_round(scores),
+        "coverage": [{"level": level, "covered": scores.coverage(level)} for level in LEVELS],
         "uniform_histogram": histogram.tolist(),
     }
 
@@ -108,7 +108,7 @@ def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
 
 
 def of_uncertainty(
-    learned: Learned, found: Disagreement | None, n_fits: int, seed: int
+    learned: Learned, disagreement: Disagreement | None, n_fits: int, seed: int
 ) -> dict[str, Any]:
     """Return the noise, and epsilon for each delta, by bootstrap and by the model's own prior.
 
@@ -122,15 +122,19 @@ def of_uncertainty(
     for delta in DELTAS:
         row: dict[str, Any] = {"delta": delta}
         for name, mask in (("all", seen), ("known_well", well)):
-            row[f"bootstrap_{name}"] = None if found is None else found.epsilon(delta, mask)
+            row[f"bootstrap_{name}"] = (
+                None if disagreement is None else disagreement.epsilon(delta, mask)
+            )
             row[f"prior_{name}"] = float(np.quantile(errors[name], 1 - delta, method="higher"))
         table.append(row)
     return {
         "noise": learned.model.noise,
         "bootstrap_fits": n_fits,
         "epsilon": table,
-        "typical_error": None if found is None else found.typical(learned.counts),
-        "share_error": None if found is None else float(np.sqrt(np.mean(found.shares**2))),
+        "typical_error": None if disagreement is None else disagreement.typical(learned.counts),
+        "share_error": None
+        if disagreement is None
+        else float(np.sqrt(np.mean(disagreement.shares**2))),
         "actions_known": int(seen.sum()),
         "actions_known_well": int(well.sum()),
         "covariance_shrinkage": None if learned.shrinkage is None else learned.shrinkage.tolist(),
@@ -170,14 +174,14 @@ def known_well(counts: IntArray) -> BoolArray:
     return well
 
 
-def _by_round(found: HeldOut) -> list[dict[str, float]]:
+def _by_round(scores: HeldOut) -> list[dict[str, float]]:
     """Return the error by round, which falls as the model learns about the user."""
     edges = [0, 1, 2, 5, 10, 20, 50, 100, 200]
     rows = []
     for start, end in pairwise(edges):
-        inside = (found.round >= start) & (found.round < end)
+        inside = (scores.round >= start) & (scores.round < end)
         if inside.any():
-            rmse = float(np.sqrt(np.mean(found.error[inside] ** 2)))
+            rmse = float(np.sqrt(np.mean(scores.error[inside] ** 2)))
             rows.append({"from": start + 1, "to": end, "rmse": rmse})
     return rows
 

@@ -95,20 +95,20 @@ def check_rewards(
     if transform is not None and transform in TRANSFORMS:
         kind = TRANSFORMS[transform]
         wanted = "above -1" if transform == "log1p" else "not negative"
-        what, found = f"--transform {transform}", log.rewards.outside[transform]
+        what, outside = f"--transform {transform}", log.rewards.outside[transform]
         mask: Mask = kind.outside
         help_ = "shift the rewards, or leave the transform out"
     elif rewards in REWARDS:
         family = family_class(rewards)
         wanted, what, mask = family.support, f"--rewards {rewards}", family.outside
-        found = log.rewards.outside[rewards]
+        outside = log.rewards.outside[rewards]
         help_ = "choose another family, or --rewards auto"
     else:
         return
-    if found.n:
-        first = _first_row(source, column, text_format, mask) or found.where
+    if outside.n:
+        first = _first_row(source, column, text_format, mask) or outside.where
         raise LogError(
-            f"{what} takes rewards that are {wanted}; {found.n:,} of {log.n_events:,} "
+            f"{what} takes rewards that are {wanted}; {outside.n:,} of {log.n_events:,} "
             f"are not, the first is {first}: {help_}"
         )
 

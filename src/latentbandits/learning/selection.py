@@ -37,12 +37,12 @@ class Candidate:
     reason: str = ""
     elbo: float | None = None  # of the kept users, for a mixture of arms
     log_evidence: float | None = None  # the same, corrected where states overlap
-    asked: int | None = None  # number of states before empty ones were dropped; None: the same
+    requested: int | None = None  # number of states before empty ones were dropped; None: the same
     fit: Any = None  # the start for learning from all users
 
     def row(self, chosen: bool) -> dict[str, Any]:
         return {
-            "states": self.n_states if self.asked is None else self.asked,
+            "states": self.n_states if self.requested is None else self.requested,
             "kept_states": self.n_states,
             "rank": self.rank,
             "elbo": self.elbo,
@@ -71,9 +71,9 @@ def judge(learned: Learned, log: Log) -> HeldOut:
     if learned.features is None:
         return score(learned.model, log)
     if log.features is not None:
-        rows, own = rows_as_actions(learned, log)
-        found = score(rows.model, own, rows.features)
-        return replace(found, action=log.actions[found.action])
+        rows, rows_log = rows_as_actions(learned, log)
+        scores = score(rows.model, rows_log, rows.features)
+        return replace(scores, action=log.actions[scores.action])
     known = learned.counts[log.actions] > 0
     if not known.any():
         raise LogError("none of the held-out users' actions were seen among the other users")

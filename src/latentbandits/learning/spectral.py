@@ -78,8 +78,8 @@ def fit_spectral(
 
 def spectral_start(problem: Problem, log: AnyLog, n_states: int, seed: int) -> Mixture:
     """Return the mixture of the moments' means and shares, as a start for maximising the ELBO."""
-    found = decompose(moments(log), n_states, seed=seed)
-    return start_at(problem, found.means, found.shares)
+    decomposition = decompose(moments(log), n_states, seed=seed)
+    return start_at(problem, decomposition.means, decomposition.shares)
 
 
 class MomentSums(NamedTuple):
@@ -117,8 +117,8 @@ def moments(log: AnyLog) -> Moments:
             f"number cubed entries); the log has {log.n_actions:,}: use --method em"
         )
     log = engine_of(log)
-    found = log.summary
-    enough = int(found.users_of_length[found.lengths >= 3].sum())
+    summary = log.summary
+    enough = int(summary.users_of_length[summary.lengths >= 3].sum())
     if enough < 2:
         raise LogError(
             "the spectral method needs users with at least 3 rewards, which give three views of "

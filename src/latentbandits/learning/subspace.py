@@ -87,7 +87,7 @@ def learn_subspace(
     if len(widths) > 1:
         raise ValueError(f"all users must have the same number of features; got {sorted(widths)}")
     checks.positive_number("ridge", ridge)
-    estimates = [_Half.of([user[h] for user in halves], ridge) for h in range(2)]
+    estimates = [_Half.from_rounds([user[h] for user in halves], ridge) for h in range(2)]
     _warn_if_it_depends_on_the_user(estimates)
     n, d = len(halves), widths.pop()
     everyone = np.arange(n)
@@ -138,7 +138,7 @@ class _Half:
     gram: FloatArray  # (N, d, d), per round
 
     @classmethod
-    def of(cls, rounds: list[tuple[FloatArray, FloatArray]], ridge: float) -> _Half:
+    def from_rounds(cls, rounds: list[tuple[FloatArray, FloatArray]], ridge: float) -> _Half:
         d = rounds[0][0].shape[1]
         gram = np.stack([x.T @ x for x, _ in rounds])
         counts = np.array([len(x) for x, _ in rounds], float)

@@ -109,11 +109,11 @@ def column_names(source: TableSource) -> list[str]:
 def files_of_path(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.name.endswith(SUFFIXES) and p.is_file())
-        if not found:
+        files = sorted(p for p in path.rglob("*") if p.name.endswith(SUFFIXES) and p.is_file())
+        if not files:
             kinds = ".csv, .tsv, .jsonl, .parquet or .arrow (compressed: .gz, .zst)"
             raise LogError(f"{source} holds no file that ends in {kinds}")
-        return found
+        return files
     if path.is_file():
         return [path]
     matches = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())

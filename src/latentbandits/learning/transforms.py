@@ -67,16 +67,16 @@ class TransformedLearner:
         progress: Progress,
     ) -> Selection:
         """Choose on f(r); evidence and errors of the candidates are those of f(r)."""
-        found = self.learner.select(
+        selection = self.learner.select(
             self._mapped(kept),
             transformed(self.transform, held_out),
             states,
             seed,
             progress,
         )
-        learned = self._wrapped(found.learned, kept)
-        settled = replace(self, learner=found.learner)
-        return replace(found, learner=settled, learned=learned, judged=judge(learned, held_out))
+        learned = self._wrapped(selection.learned, kept)
+        settled = replace(self, learner=selection.learner)
+        return replace(selection, learner=settled, learned=learned, judged=judge(learned, held_out))
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         return self.learner.choose(rows)
@@ -101,15 +101,15 @@ class TransformedLearner:
         ):
             yield again._replace(rewards=learned.model.mean(again.rewards, c))
 
-    def widened(self, learned: Learned, found: Disagreement) -> Learned:
+    def widened(self, learned: Learned, disagreement: Disagreement) -> Learned:
         """Widen the inner model by the replicates' differences, in units of f(r)."""
         inner = learned.fitted
         assert isinstance(inner, Learned)
         model = learned.model
         reference = learned.rewards()
         level = model.level_of(reference, model.smearing)
-        moved = model.level_of(reference + found.rewards, model.smearing) - level
-        wide = self.learner.widened(inner, Disagreement(moved, found.shares))
+        moved = model.level_of(reference + disagreement.rewards, model.smearing) - level
+        wide = self.learner.widened(inner, Disagreement(moved, disagreement.shares))
         kind = TRANSFORMS[self.transform]
         wrapped = kind(wide.model, model.smearing, model.level)
         return replace(learned, model=wrapped, fitted=wide)
@@ -132,8 +132,8 @@ def smearing(kind: type[TransformedRewards], inner: Learned, log: AnyLog) -> Flo
 
     For arms one c for each action, pooled with that of all rewards; for features one number.
     """
-    found = summary_of(log)
-    counts, sums = found.action_counts.astype(np.float64), found.action_sums
+    summary = summary_of(log)
+    counts, sums = summary.action_counts.astype(np.float64), summary.action_sums
     features = None if inner.features is None else inner.features[None]
     model = inner.model
     mean, variance = (part[0] for part in model.posterior_rewards(model.parameters(1), features))
@@ -145,6 +145,6 @@ def smearing(kind: type[TransformedRewards], inner: Learned, log: AnyLog) -> Flo
     overall = kind.smearing_of(overall_mean, np.average(average[seen], weights=counts[seen]))
     if inner.features is not None:
         return overall
-    own = kind.smearing_of(sums / np.maximum(counts, 1.0), average)
-    pooled: FloatArray = (counts * own + _POOLED * overall) / (counts + _POOLED)
+    factors = kind.smearing_of(sums / np.maximum(counts, 1.0), average)
+    pooled: FloatArray = (counts * factors + _POOLED * overall) / (counts + _POOLED)
     return pooled

@@ -69,18 +69,18 @@ def fit_transition(
     else:
         rows = checks.transition_matrix(start, n_states)
     prior = np.exp(model.log_state_prior).mean(axis=0)
-    found: list[float] = []
+    likelihoods: list[float] = []
     for step in range(max_steps):
         moves, first, log_likelihood = expected_moves(log_density, present, rows, prior)
-        found.append(log_likelihood)
-        if step > 0 and found[-1] - found[-2] < tolerance * present.sum():
+        likelihoods.append(log_likelihood)
+        if step > 0 and likelihoods[-1] - likelihoods[-2] < tolerance * present.sum():
             break
         visits = moves.sum(axis=1, keepdims=True)
         rows = np.divide(moves, visits, out=rows.copy(), where=visits > 0)
         prior = first / first.sum()
         if progress is not None:
             progress(1)
-    return TransitionFit(rows, prior, tuple(found))
+    return TransitionFit(rows, prior, tuple(likelihoods))
 
 
 def expected_moves(

@@ -50,17 +50,19 @@ class Disagreement:
         mean: FloatArray = np.mean(np.nan_to_num(self.rewards) ** 2, axis=0)
         return mean
 
-    def of_more_users(self, own: Learned, other: Learned, share: float) -> Disagreement:
-        """Return the disagreement about `other`, a fit to more users than `own`.
+    def of_more_users(self, learned: Learned, other: Learned, share: float) -> Disagreement:
+        """Return the disagreement about `other`, a fit to more users than `learned`.
 
-        `share` is the fraction of users that `own` was learned from: errors fall with its root.
+        `share` is the fraction of users that `learned` was learned from: errors fall with its root.
         States are put in the order of `other`.
         """
         scale = float(np.sqrt(share))
         if self.weights is None:
-            order = align(own.rewards(), other.rewards(), other.counts.astype(np.float64))
+            order = align(learned.rewards(), other.rewards(), other.counts.astype(np.float64))
         else:
-            order = align(own.model.weights, other.model.weights, np.ones(self.weights.shape[2]))
+            order = align(
+                learned.model.weights, other.model.weights, np.ones(self.weights.shape[2])
+            )
         return Disagreement(
             scale * self.rewards[:, order],
             scale * self.shares[:, order],
@@ -132,7 +134,7 @@ def prior_errors(
             n = min(50, n_draws - start)
             state = np.full((1, n), s)
             draws = model.sample_rewards(parameters, features, state, rng)[0]
-            own = draws[:, among] if features is None else draws
-            largest = np.abs(own - means[s]).max(axis=1)
+            columns = draws[:, among] if features is None else draws
+            largest = np.abs(columns - means[s]).max(axis=1)
             errors[start : start + n] = np.maximum(errors[start : start + n], largest)
     return errors

@@ -204,11 +204,11 @@ class Judgement:
         simulated = [
             {
                 "policy": name,
-                "regret": found.mean,
-                "stderr": found.stderr,
+                "regret": regret.mean,
+                "stderr": regret.stderr,
                 "lost_first": self.simulated.lost.get(name),
             }
-            for name, found in self.simulated.regret.items()
+            for name, regret in self.simulated.regret.items()
         ]
         return {
             "verdict": self.verdict,
@@ -280,8 +280,8 @@ def judge_policies(
     if log.features is not None:  # each row has its own features
         popular = popular[log.actions]
         learned, log = rows_as_actions(learned, log)
-    found = summary_of(kept).rewards
-    low, high = found.least, found.most
+    summary = summary_of(kept).rewards
+    low, high = summary.least, summary.most
     inputs = Inputs(
         learned.model,
         reward_range=(low, high) if low < high else None,
@@ -372,16 +372,16 @@ def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:
 
 def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
     """Return the candidates that can be built on the model."""
-    found: dict[str, AnyPolicy] = {}
+    policies: dict[str, AnyPolicy] = {}
     kind = "arms" if inputs.n_actions is not None else "context"
     if isinstance(inputs.model, ParticleModel):
         kind = "particles"
     for text in CANDIDATES[kind]:
         try:
-            found[text] = build(text, inputs)
+            policies[text] = build(text, inputs)
         except ValueError:
             continue  # it needs a model of another kind
-    return found
+    return policies
 
 
 def value_of_state(learned: Learned, log: Log, seed: int = 0) -> float:

@@ -57,25 +57,25 @@ def encode_log(path: str, columns: dict[str, Any], model: Any, out: Path) -> str
     return str(out)
 
 
-def keep_names(found: Fit, current: Any) -> Fit:
+def keep_names(result: Fit, current: Any) -> Fit:
     """Return the fit with the current model's encoder in place of its own.
 
     Raises:
         ValueError: the log's features have another length than the current model takes.
     """
-    if found.model.n_features != current.n_features:
+    if result.model.n_features != current.n_features:
         raise ValueError(
-            f"callers send {current.n_features} features, the log has {found.model.n_features}: "
+            f"callers send {current.n_features} features, the log has {result.model.n_features}: "
             "a successor must take what callers send"
         )
     encoder: Encoder | None = part(current, "encoder")
-    settings = found.report["settings"]
+    settings = result.report["settings"]
     if encoder is not None:
         settings = settings | {
             "features": list(encoder.names), "encoded_features": list(encoder.labels),
         }  # fmt: skip
     return replace(
-        found,
-        model=with_parts(found.model, encoder=encoder),
-        report=found.report | {"settings": settings},
+        result,
+        model=with_parts(result.model, encoder=encoder),
+        report=result.report | {"settings": settings},
     )

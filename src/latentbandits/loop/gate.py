@@ -113,21 +113,21 @@ def judge(
             seed=seed,
         )
 
-    found = {name: estimate(name, None) for name in sides}
-    horizon = min(each.horizon for each in found.values())
-    for name, each in found.items():
+    estimates = {name: estimate(name, None) for name in sides}
+    horizon = min(each.horizon for each in estimates.values())
+    for name, each in estimates.items():
         if each.horizon != horizon:
-            found[name] = estimate(name, horizon)
+            estimates[name] = estimate(name, horizon)
     influence = (
-        found["candidate"].influences["candidate", ESTIMATOR]
-        - found["current"].influences["current", ESTIMATOR]
+        estimates["candidate"].influences["candidate", ESTIMATOR]
+        - estimates["current"].influences["current", ESTIMATOR]
     )
-    values = {name: each.estimate(name, ESTIMATOR).value for name, each in found.items()}
+    values = {name: each.estimate(name, ESTIMATOR).value for name, each in estimates.items()}
     difference = values["candidate"] - values["current"]
     interval = sequence_interval(difference, influence, level, max(n, 100))
     ess = min(
         row["ess"]
-        for each in found.values()
+        for each in estimates.values()
         for row in each.estimates
         if row["estimator"] == ESTIMATOR
     )
@@ -155,21 +155,21 @@ def compare_groups(
     `rewards` holds the reward per session of each group. Groups are independent samples; the
     intervals hold at every look.
     """
-    found = {}
-    own = rewards.get(main, np.empty(0))
+    comparisons = {}
+    main_rewards = rewards.get(main, np.empty(0))
     for name, other in rewards.items():
-        if name == main or len(own) < 2 or len(other) < 2:
+        if name == main or len(main_rewards) < 2 or len(other) < 2:
             continue
-        total = len(own) + len(other)
+        total = len(main_rewards) + len(other)
         influence = np.concatenate(
             [
-                (own - own.mean()) * total / len(own),
+                (main_rewards - main_rewards.mean()) * total / len(main_rewards),
                 (other.mean() - other) * total / len(other),
             ]
         )
-        difference = float(own.mean() - other.mean())
-        found[name] = sequence_interval(difference, influence, level, max(total, 100))
-    return found
+        difference = float(main_rewards.mean() - other.mean())
+        comparisons[name] = sequence_interval(difference, influence, level, max(total, 100))
+    return comparisons
 
 
 def _reason(interval: Interval, margin: float, ess: float, n_sessions: int) -> str:

@@ -122,10 +122,10 @@ def without(decisions: pl.DataFrame, forgotten: set[str]) -> pl.DataFrame:
 
 def _one_of_each_session(decisions: pl.DataFrame) -> list[str]:
     """Return one decision id of every generation of every session: sessions are forgotten whole."""
-    found = decisions.group_by("session", _generation().alias("generation")).agg(
+    sessions = decisions.group_by("session", _generation().alias("generation")).agg(
         pl.col("decision_id").last()
     )
-    ids: list[str] = found["decision_id"].to_list()
+    ids: list[str] = sessions["decision_id"].to_list()
     return ids
 
 

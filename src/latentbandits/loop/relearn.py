@@ -185,7 +185,7 @@ class Relearner:
         )
         counts = divided.counts | {"read": logged.read, "forgotten": logged.forgotten}
         run = self.records.finish(run, data=counts)
-        candidate, found = self._fit(run, current, divided.training, progress)
+        candidate, result = self._fit(run, current, divided.training, progress)
         policy = settings.policy or load_notes(candidate.path).get("recommended_policy")
         verdict = self._judge(current, candidate, policy, logged, divided.judging)
         run = self.records.finish(
@@ -193,7 +193,7 @@ class Relearner:
             candidate=candidate.id,
             candidate_path=str(candidate.path),
             verdict=verdict.as_json(),
-            warnings=[str(w) for w in found.report.get("warnings", [])],
+            warnings=[str(w) for w in result.report.get("warnings", [])],
             decision="activate" if verdict.activate else "keep",
             why=verdict.reason,
         )
@@ -218,14 +218,14 @@ class Relearner:
                     for i, log in enumerate(older)
                 ]
             training.select(columns).write_parquet(path)
-            found = self._learn([*older, str(path)], settings, progress)
+            result = self._learn([*older, str(path)], settings, progress)
         finally:
             self._remove_training()  # the copy of the log is not kept after the run
         if current.brings_features:
-            found = keep_names(found, current.model)
+            result = keep_names(result, current.model)
         folder = self.settings.models / f"{PREFIX}{run.number:06d}"
-        save_fit(found, folder)
-        return _read_model(folder), found
+        save_fit(result, folder)
+        return _read_model(folder), result
 
     def _judge(
         self,
@@ -280,14 +280,14 @@ class Relearner:
             int(last.verdict.get("horizon") or 1),
             self.settings.unrewarded,
         )
-        found = compare_groups(rewards, MAIN_GROUP, self.settings.level)
-        groups = {name: interval._asdict() for name, interval in found.items()}
+        comparisons = compare_groups(rewards, MAIN_GROUP, self.settings.level)
+        groups = {name: interval._asdict() for name, interval in comparisons.items()}
         run = self.records.finish(run, groups=groups)
-        worse = [name for name, interval in found.items() if interval.high < 0]
+        worse = [name for name, interval in comparisons.items() if interval.high < 0]
         if not worse:
             return None
         previous = self._find(last.current)
-        span = found[worse[0]]
+        span = comparisons[worse[0]]
         why = (
             f"since {last.candidate} was activated the live group {worse[0]!r} earns more: the "
             f"difference per session lies in [{span.low:.4g}, {span.high:.4g}]"
@@ -354,14 +354,14 @@ def _read_model(folder: Path) -> Model:
 
 def _policy_of(decisions: pl.DataFrame, model_id: str) -> str:
     """Return the policy of the main group's latest decision on this model."""
-    own = decisions.filter(
+    active = decisions.filter(
         (pl.col("group") == MAIN_GROUP)
         & (pl.col("model") == model_id)
         & (pl.col("policy") != data.FALLBACK)
     )
-    if own.is_empty():
+    if active.is_empty():
         raise ValueError("the active model has made no decision yet: there is nothing to compare")
-    return _without_exploration(str(own["policy"][-1]))
+    return _without_exploration(str(active["policy"][-1]))
 
 
 def _without_exploration(text: str) -> str:

@@ -64,12 +64,12 @@ class StoreSource:
     def forgotten(self, decisions: Sequence[str]) -> set[str]:
         reader = open_log(self._store)
         try:
-            orders = {text: parse_decision_id(text)[0] for text in decisions}
-            asked = list(orders.values())
+            order_of = {text: parse_decision_id(text)[0] for text in decisions}
+            numbers = list(order_of.values())
             there: set[int] = set()
-            for start in range(0, len(asked), _MOST_ORDERS):
-                there |= reader.present(asked[start : start + _MOST_ORDERS])
-            return {text for text, order in orders.items() if order not in there}
+            for start in range(0, len(numbers), _MOST_ORDERS):
+                there |= reader.present(numbers[start : start + _MOST_ORDERS])
+            return {text for text, order in order_of.items() if order not in there}
         finally:
             reader.close()
 
@@ -90,8 +90,8 @@ class ServiceSource:
             if page.next == cursor:
                 break
             cursor = page.next
-        found = pl.concat(decisions) if decisions else frame([])
-        return Changes(found, _rewards(rewards), cursor)
+        rows = pl.concat(decisions) if decisions else frame([])
+        return Changes(rows, _rewards(rewards), cursor)
 
     def forgotten(self, decisions: Sequence[str]) -> set[str]:
         return set(self._client.forgotten(decisions))

@@ -137,9 +137,9 @@ def add_average(
             np.broadcast_to(wide[:, None], shape),
             names,
         )
-    own = plain_features(model, catalogue)[known]
-    covariance = np.atleast_2d(np.cov(own.T, bias=True))
-    vectors = np.repeat(own.mean(axis=0)[None], len(ids), axis=0)
+    vectors_of_actions = plain_features(model, catalogue)[known]
+    covariance = np.atleast_2d(np.cov(vectors_of_actions.T, bias=True))
+    vectors = np.repeat(vectors_of_actions.mean(axis=0)[None], len(ids), axis=0)
     return add_vectors(
         model, catalogue, ids, vectors, np.repeat(covariance[None], len(ids), axis=0), names
     )
@@ -207,10 +207,10 @@ def _offset_variance(inner: Any, covariances: FloatArray, at: int) -> FloatArray
 
     A known offset in log-odds, the last feature of a clicks model, adds its own variance.
     """
-    own = covariances[:, :at, :at]
+    plain = covariances[:, :at, :at]
     second = np.einsum("si,sj->sij", inner.weights[:, :at], inner.weights[:, :at])
     second = second + inner.covariances[:, :at, :at] * _noise_units(inner)[:, None, None]
-    total: FloatArray = np.einsum("mij,sij->ms", own, second)
+    total: FloatArray = np.einsum("mij,sij->ms", plain, second)
     if getattr(inner, "offset", False):
         total = total + covariances[:, at, at][:, None]
         total += 2 * np.einsum("mi,si->ms", covariances[:, :at, at], inner.weights[:, :at])

@@ -37,11 +37,11 @@ def begin(policy: AnyPolicy, users: Sequence[Row | None]) -> Any:
            [0.5 , 0.5 ]])
     """
     belief = policy.init(len(users))
-    found = _gated(policy)
+    gated = _gated(policy)
     weights = getattr(belief, "log_weights", None)
-    if found is None or weights is None or not any(users):
+    if gated is None or weights is None or not any(users):
         return belief
-    gate, average = found
+    gate, average = gated
     shift = gate.log_prior(users, average) - average
     shifted = np.array(weights)
     shifted[:, : gate.n_states] += shift  # a catch-all state comes last and keeps its prior
@@ -50,8 +50,8 @@ def begin(policy: AnyPolicy, users: Sequence[Row | None]) -> Any:
 
 def gate_of(policy: AnyPolicy) -> Gate | None:
     """Return the gate of a policy's model; None if there is none."""
-    found = _gated(policy)
-    return None if found is None else found[0]
+    gated = _gated(policy)
+    return None if gated is None else gated[0]
 
 
 def _gated(policy: Any) -> tuple[Gate, Any] | None:

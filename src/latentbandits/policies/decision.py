@@ -70,13 +70,13 @@ class Decision:
 
 def _whole(name: str, value: ArrayLike) -> IntArray:
     """Return `value` as an array of whole numbers; ValueError if it has other entries."""
-    given = np.asarray(value)
-    if given.dtype.kind not in "iuf":
+    numbers = np.asarray(value)
+    if numbers.dtype.kind not in "iuf":
         raise ValueError(f"{name} must be whole numbers; got {value!r}")
-    broken = (given != np.floor(given)) | (np.abs(given) > 2**53)
+    broken = (numbers != np.floor(numbers)) | (np.abs(numbers) > 2**53)
     if broken.any():
-        raise ValueError(f"{name} must be whole numbers; got {given[broken].flat[0]}")
-    return given.astype(np.int64)
+        raise ValueError(f"{name} must be whole numbers; got {numbers[broken].flat[0]}")
+    return numbers.astype(np.int64)
 
 
 ANYONE = ""

@@ -69,8 +69,8 @@ def build_exp4(
     items: FloatArray | None = None,
 ) -> EXP4:
     """Build EXP4, whose losses are scaled by the declared range, or by that of the model."""
-    found = likely_rewards(model, items) if reward_range is None else reward_range
-    low, high = found or (0.0, 1.0)
+    rewards = likely_rewards(model, items) if reward_range is None else reward_range
+    low, high = rewards or (0.0, 1.0)
     return EXP4(model, (low, high), horizon, rate)
 
 

@@ -82,8 +82,8 @@ class Exploring(CheckedPolicy[Any]):
 
     def state_probabilities(self, belief: Any) -> FloatArray:
         """Return the state probabilities of the inner policy."""
-        found = getattr(self.policy, "state_probabilities", super().state_probabilities)
-        probabilities: FloatArray = found(belief)
+        method = getattr(self.policy, "state_probabilities", super().state_probabilities)
+        probabilities: FloatArray = method(belief)
         return probabilities
 
     def decide_counting(
@@ -168,14 +168,14 @@ class Exploring(CheckedPolicy[Any]):
         policy = self.policy
         if not isinstance(policy, CheckedPolicy):
             return self._sampled(belief, context, eligible, rng)
-        found = policy._probabilities(belief, context, eligible, rng)
-        if found.kind in _CERTAIN:
+        exact = policy._probabilities(belief, context, eligible, rng)
+        if exact.kind in _CERTAIN:
             chosen = policy._choose(belief, context, eligible, rng, False)
-            return chosen.action, chosen.state, found
-        if found.kind == "none" or hasattr(policy, "sample_actions"):
+            return chosen.action, chosen.state, exact
+        if exact.kind == "none" or hasattr(policy, "sample_actions"):
             return self._sampled(belief, context, eligible, rng)
         state = policy.state_probabilities(belief).argmax(axis=1)
-        return choice.draw(found.values, rng), state, found
+        return choice.draw(exact.values, rng), state, exact
 
     def _sampled(
         self, belief: Any, context: Context, eligible: BoolArray | None, rng: np.random.Generator
@@ -203,8 +203,8 @@ class Exploring(CheckedPolicy[Any]):
     ) -> Any:
         if isinstance(self.policy, CheckedPolicy):
             return self.policy._learn(belief, context, decision, action, reward)
-        own = replace(decision, policy=policy_name(self.policy))
-        return self.policy.update(belief, context, own, reward)
+        inner = replace(decision, policy=policy_name(self.policy))
+        return self.policy.update(belief, context, inner, reward)
 
     def _probabilities(
         self,

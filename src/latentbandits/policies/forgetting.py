@@ -83,10 +83,10 @@ class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
     @property
     def _inner(self) -> CheckedPolicy[Any]:
         """The policy on sums: LinUCB's own belief is their solution."""
-        given = self.policy
-        if isinstance(given, LinUCB):
-            return RidgeUCB(given.n_features, given.alpha, given.ridge)
-        return given
+        policy = self.policy
+        if isinstance(policy, LinUCB):
+            return RidgeUCB(policy.n_features, policy.alpha, policy.ridge)
+        return policy
 
     def state_probabilities(self, belief: ForgettingT) -> FloatArray:
         """Return the state probabilities of the inner policy."""

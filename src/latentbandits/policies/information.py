@@ -124,30 +124,30 @@ class mmIDS(InformationDirected, JointPolicy):
         return Scenarios(rewards, np.full(rewards.shape[:2], 1 / self.draws), eligible)
 
 
-def _mixture(given: Scenarios) -> FloatArray:
+def _mixture(scenarios: Scenarios) -> FloatArray:
     """Return the probability of every action, `(n, n_actions)`."""
-    return minimal_ratio_mixture(*_costs_and_gains(given), given.eligible)
+    return minimal_ratio_mixture(*_costs_and_gains(scenarios), scenarios.eligible)
 
 
-def _draw(given: Scenarios, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
+def _draw(scenarios: Scenarios, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
     """Draw an action for each session: actions and their probabilities, both `(n,)`."""
-    regret, information = _costs_and_gains(given)
+    regret, information = _costs_and_gains(scenarios)
     if regret.shape[1] <= FEW_ACTIONS:
-        probabilities = minimal_ratio_mixture(regret, information, given.eligible)
+        probabilities = minimal_ratio_mixture(regret, information, scenarios.eligible)
         action = choice.draw(probabilities, rng)
         return action, choice.at(probabilities, action)
     action, chance = np.empty(len(regret), np.int64), np.empty(len(regret))
     uniform = rng.random(len(regret))
-    for i, (places, shares) in enumerate(supports(regret, information, given.eligible)):
+    for i, (places, shares) in enumerate(supports(regret, information, scenarios.eligible)):
         upper = shares.cumsum()
         chosen = int(upper.searchsorted(uniform[i] * upper[-1], side="right"))
         action[i], chance[i] = places[chosen], shares[chosen]
     return action, chance
 
 
-def _costs_and_gains(given: Scenarios) -> tuple[FloatArray, FloatArray]:
+def _costs_and_gains(scenarios: Scenarios) -> tuple[FloatArray, FloatArray]:
     """Return D and v, both `(n, n_actions)`, in blocks of sessions."""
-    rewards, weights, eligible, known = given
+    rewards, weights, eligible, known = scenarios
     n, (m, n_actions) = len(weights), rewards.shape[1:]
     if n == 1:
         best = best_actions(rewards, eligible) if known is None else known

@@ -109,8 +109,8 @@ class LatentOrderTS(LatentPolicy[ArmStatistics]):
         action = choice.pick(best[0 if len(best) == 1 else np.arange(len(state)), state], rng)
         if not propensity:
             return Choice(action, state, None, "none")
-        found = (states.probabilities(log_weights)[:, None, :] @ choice.shares(best))[:, 0]
-        return Choice(action, state, choice.at(found, action), "exact")
+        chance = (states.probabilities(log_weights)[:, None, :] @ choice.shares(best))[:, 0]
+        return Choice(action, state, choice.at(chance, action), "exact")
 
     def _learn(
         self,

@@ -140,10 +140,10 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
     ) -> Choice:
         state = np.zeros(len(belief.stage), np.int64)
         if propensity or eligible is not None:
-            found = self._probabilities(belief, context, eligible, rng).values
-            action = choice.draw(found, rng)
+            chance = self._probabilities(belief, context, eligible, rng).values
+            action = choice.draw(chance, rng)
             if propensity:
-                return Choice(action, state, choice.at(found, action), "exact")
+                return Choice(action, state, choice.at(chance, action), "exact")
             return Choice(action, state, None, "none")
         side, line, fresh = self._plan(belief)
         session = np.arange(len(line))

@@ -172,8 +172,8 @@ class Entry:
 
     def missing(self, inputs: Inputs, options: Mapping[str, Any] | None = None) -> list[str]:
         """Return the needed inputs that are neither known nor given as options."""
-        given = options or {}
-        return [name for name in self.needs if name not in given and getattr(inputs, name) is None]
+        named = options or {}
+        return [name for name in self.needs if name not in named and getattr(inputs, name) is None]
 
     def fits(self, inputs: Inputs) -> bool:
         """Tell whether this policy can be built on these inputs, without options."""

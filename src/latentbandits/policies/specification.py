@@ -38,7 +38,7 @@ class PolicySpec:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isidentifier():
             raise ValueError(f"{self.name!r} cannot be the name of a policy: {_EXAMPLE}")
-        options = {name: _checked(name, value) for name, value in self.options.items()}
+        options = {name: _jsonable(name, value) for name, value in self.options.items()}
         object.__setattr__(self, "options", options)
 
     def __hash__(self) -> int:
@@ -101,10 +101,10 @@ def _value(text: str, option: str, node: ast.expr) -> Any:
         ) from None
 
 
-def _checked(name: str, value: Any) -> Any:
+def _jsonable(name: str, value: Any) -> Any:
     """Return `value` with lists as tuples; ValueError unless JSON can hold it."""
     if isinstance(value, (list, tuple)):
-        return tuple(_checked(name, item) for item in value)
+        return tuple(_jsonable(name, item) for item in value)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"the option {name} must be finite; got {value}")
     if value is None or isinstance(value, (bool, int, float, str)):

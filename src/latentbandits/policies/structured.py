@@ -290,8 +290,8 @@ class TSC(_Competitive):
         state = self._least_violated(belief)
         if not propensity:
             return Choice(action, state, None, "none")
-        found = self._probabilities(belief, context, eligible, rng)
-        return Choice(action, state, choice.at(found.values, action), found.kind)
+        probabilities = self._probabilities(belief, context, eligible, rng)
+        return Choice(action, state, choice.at(probabilities.values, action), probabilities.kind)
 
     def _probabilities(
         self,
@@ -302,8 +302,10 @@ class TSC(_Competitive):
     ) -> ActionProbabilities:
         competitive = self._competitive(belief, eligible)
         average, deviation = self._average(belief)
-        found = probability_largest(
+        chance = probability_largest(
             average[:, None], (np.sqrt(self.beta) * deviation)[:, None], competitive
         )[:, 0]
         fresh = (competitive & (belief.counts == 0)).any(axis=1, keepdims=True)
-        return ActionProbabilities(np.where(fresh, choice.shares(competitive), found), "quadrature")
+        return ActionProbabilities(
+            np.where(fresh, choice.shares(competitive), chance), "quadrature"
+        )

@@ -209,11 +209,11 @@ class mmTS(JointThompson):
         if not isinstance(self.catch_all, bool):
             raise ValueError(f"catch_all must be True or False; got {self.catch_all!r}")
         # dataclasses.replace passes the extended model, so start from the original one.
-        given: Model = getattr(self.model, _NOT_EXTENDED, self.model)
-        model = given
+        original: Model = getattr(self.model, _NOT_EXTENDED, self.model)
+        model = original
         if self.catch_all:
-            model = with_catch_all(given)
-            object.__setattr__(model, _NOT_EXTENDED, given)
+            model = with_catch_all(original)
+            object.__setattr__(model, _NOT_EXTENDED, original)
         object.__setattr__(self, "model", model)
 
 

@@ -34,11 +34,11 @@ def estimates(rows: Iterable[Mapping[str, Any]], metric: str) -> dict[str, dict[
     >>> estimates([{"setting": "a", "policy": "TS", "regret": 2.0, "regret_stderr": 0.1}], "regret")
     {'a': {'TS': Estimate(mean=2.0, stderr=0.1)}}
     """
-    found: dict[str, dict[str, Estimate]] = {}
+    by_setting: dict[str, dict[str, Estimate]] = {}
     for row in rows:
         pair = (np.nan if row[key] is None else row[key] for key in (metric, f"{metric}_stderr"))
-        found.setdefault(row["setting"], {})[row["policy"]] = Estimate(*pair)
-    return found
+        by_setting.setdefault(row["setting"], {})[row["policy"]] = Estimate(*pair)
+    return by_setting
 
 
 def plain(axes: Axes) -> None:
@@ -133,16 +133,16 @@ def draw_dots(
     """
     from matplotlib.figure import Figure
 
-    orders = [_ranked(panels) for panels in bands]
-    heights = [0.22 * len(order) + 0.75 for order in orders]
+    ranked = [_ranked(panels) for panels in bands]
+    heights = [0.22 * len(order) + 0.75 for order in ranked]
     figure = Figure(figsize=(WIDTH, sum(heights) + 0.5), layout="constrained")
     columns = max(len(panels) for panels in bands)
     grid = figure.add_gridspec(len(bands), columns, height_ratios=heights)
-    for row, (panels, order) in enumerate(zip(bands, orders, strict=True)):
-        for column, (name, found) in enumerate(panels.items()):
+    for row, (panels, order) in enumerate(zip(bands, ranked, strict=True)):
+        for column, (name, by_policy) in enumerate(panels.items()):
             axes = figure.add_subplot(grid[row, column])
-            places = [place for place, policy in enumerate(order) if policy in found]
-            shown = [found[order[place]] for place in places]
+            places = [place for place, policy in enumerate(order) if policy in by_policy]
+            shown = [by_policy[order[place]] for place in places]
             axes.errorbar([one.mean for one in shown], places, xerr=[one.stderr for one in shown],
                           fmt="o", color=BLUE, ms=5, lw=1.6)  # fmt: skip
             plain(axes)
@@ -158,8 +158,8 @@ def draw_dots(
 def _ranked(panels: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
     """Return the policies of some panels by their values relative to each panel's median."""
     scores: dict[str, list[float]] = {}
-    for found in panels.values():
-        middle = float(np.median([one.mean for one in found.values()])) or 1.0
-        for policy, one in found.items():
+    for by_policy in panels.values():
+        middle = float(np.median([one.mean for one in by_policy.values()])) or 1.0
+        for policy, one in by_policy.items():
             scores.setdefault(policy, []).append(one.mean / middle)
     return sorted(scores, key=lambda policy: float(np.mean(scores[policy])))

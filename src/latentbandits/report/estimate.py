@@ -40,12 +40,12 @@ class Estimate(NamedTuple):
         return f"{self.mean:{sign}.{digits}f} ±{self.stderr:.{digits}f}"
 
     @classmethod
-    def of(cls, values: FloatArray, n_groups: int = 1) -> Estimate:
+    def from_values(cls, values: FloatArray, n_groups: int = 1) -> Estimate:
         """Estimate the mean of `values`, which are `n_groups` consecutive groups of equal size.
 
         Variance between groups beyond that of their members increases the standard error.
 
-        >>> print(Estimate.of(np.array([1.0, 2.0, 3.0, 4.0]), n_groups=2))
+        >>> print(Estimate.from_values(np.array([1.0, 2.0, 3.0, 4.0]), n_groups=2))
         2.5 ±1.0
         """
         groups = values.reshape(n_groups, -1)

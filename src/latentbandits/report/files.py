@@ -19,10 +19,10 @@ def write(report: Report, folder: Path) -> None:
     for name, figure in report.figures.items():
         figure.savefig(folder / f"{name}.png", dpi=160)
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-    own: dict[str, Any] = {} if report.experiment is None else {"experiment": report.experiment}
-    own |= {"policies": report.policies, "claims": [claim._asdict() for claim in report.claims]}
+    fields: dict[str, Any] = {} if report.experiment is None else {"experiment": report.experiment}
+    fields |= {"policies": report.policies, "claims": [claim._asdict() for claim in report.claims]}
     results = envelope(report.command, report.settings, report.seconds, report.warnings)
-    write_results(results | own, folder)
+    write_results(results | fields, folder)
 
 
 def envelope(

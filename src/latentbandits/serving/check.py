@@ -147,9 +147,11 @@ def _totals(tables: Tables) -> Iterator[str]:
 
 
 def _compare(name: str, stated: Sequence[float], counted: Sequence[float]) -> Iterator[str]:
-    for what, said, found in zip(("rounds", "rewards", "reward sum"), stated, counted, strict=True):
-        if abs(said - found) > _TOLERANCE * max(1.0, abs(found)) * 1e3:
-            yield f"session {name!r} states {what} {said}; its log has {found}"
+    for what, said, actual in zip(
+        ("rounds", "rewards", "reward sum"), stated, counted, strict=True
+    ):
+        if abs(said - actual) > _TOLERANCE * max(1.0, abs(actual)) * 1e3:
+            yield f"session {name!r} states {what} {said}; its log has {actual}"
 
 
 def _models(tables: Tables) -> Iterator[str]:
@@ -173,7 +175,7 @@ class _Policies:
         self._store = store
         self._made: dict[tuple[str, str], Any] = {}
 
-    def of(self, snapshot: SnapshotRow) -> Any:
+    def find(self, snapshot: SnapshotRow) -> Any:
         """Return the policy that a snapshot is a belief of."""
         place = (snapshot.model, snapshot.policy)
         if place not in self._made:
@@ -208,7 +210,7 @@ def _snapshots(
                 continue
             if session.revision != snapshot.revision or session.model != snapshot.model:
                 continue  # a stale snapshot, which is never used
-            policy, space = policies.of(snapshot)
+            policy, space = policies.find(snapshot)
             group = GroupPolicy(
                 snapshot.policy,
                 policy,

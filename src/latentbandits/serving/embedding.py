@@ -67,13 +67,13 @@ def embed(
     >>> bandit.service.engine.store.durable
     False
     """
-    given = {"allowed_hosts": "*", "store": store, **settings}
-    if isinstance(model, str | Path) and "models" not in given:
-        given["models"] = str(Path(model).resolve().parent)
-    checked = gather(given, None, {})
-    opened = open_store(checked.store, checked.synchronous, checked.checkpoint_pages)
+    values = {"allowed_hosts": "*", "store": store, **settings}
+    if isinstance(model, str | Path) and "models" not in values:
+        values["models"] = str(Path(model).resolve().parent)
+    valid = gather(values, None, {})
+    opened = open_store(valid.store, valid.synchronous, valid.checkpoint_pages)
     try:
-        engine = Engine(opened, checked.engine())
+        engine = Engine(opened, valid.engine())
         row = None
         if isinstance(model, str | Path):
             row = read_artefact(Path(model))
@@ -83,7 +83,7 @@ def embed(
             if row is not None:
                 engine.start_with(row)
             engine.library.served(engine.library.active.model)
-        return Embedded(Service(engine, checked))
+        return Embedded(Service(engine, valid))
     except Refused as refusal:
         opened.close()
         raise ValueError(refusal.message) from None

@@ -178,12 +178,12 @@ def gather(
     flags: Mapping[str, Any], config: str | None, environment: Mapping[str, str] | None = None
 ) -> Settings:
     """Return settings from flags, else the file, else the environment, else the defaults."""
-    given = {**_from_environment(os.environ if environment is None else environment)}
+    values = {**_from_environment(os.environ if environment is None else environment)}
     if config is not None:
-        given |= _from_file(Path(config))
-    given |= {name: value for name, value in flags.items() if value is not None}
+        values |= _from_file(Path(config))
+    values |= {name: value for name, value in flags.items() if value is not None}
     try:
-        settings = msgspec.convert(given, Settings, strict=False)
+        settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ValueError(f"a setting is wrong: {error}") from None
     settings.check()
@@ -192,24 +192,24 @@ def gather(
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     known = Settings.__struct_fields__
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for variable, value in environment.items():
         if variable.startswith(PREFIX) and variable != f"{PREFIX}CONFIG":
             name = variable[len(PREFIX) :].lower()
             if name not in known:
                 raise ValueError(f"{variable} is not a setting; they are {', '.join(known)}")
-            given[name] = value
-    return given
+            values[name] = value
+    return values
 
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        given = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text())
     except OSError as error:
         raise ValueError(f"cannot read the settings file {path}: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
-    unknown = set(given) - set(Settings.__struct_fields__)
+    unknown = set(values) - set(Settings.__struct_fields__)
     if unknown:
         raise ValueError(f"{path} has the unknown setting {min(unknown)!r}")
-    return given
+    return values

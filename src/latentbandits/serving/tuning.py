@@ -83,7 +83,7 @@ async def tune_apart(row: ModelRow, seconds: float) -> str | None:
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         async with asyncio.timeout(seconds):
-            found, complaint = await worker.communicate(row.files)
+            answer, complaint = await worker.communicate(row.files)
     except TimeoutError:
         warn_untuned(row.name, f"it took more than {seconds:g} s")
         return None
@@ -97,7 +97,7 @@ async def tune_apart(row: ModelRow, seconds: float) -> str | None:
     if worker.returncode != 0:
         warn_untuned(row.name, complaint.decode(errors="replace").strip().rpartition("\n")[2])
         return None
-    winner, _, summary = found.decode().strip().partition("\n")
+    winner, _, summary = answer.decode().strip().partition("\n")
     report_tuned(row.name, summary)
     return winner
 
@@ -118,11 +118,11 @@ def warn_untuned(name: str, why: str) -> None:
 def main() -> int:
     """Read the files of a model, and print the winner and the summary of its tuning."""
     try:
-        found = tune_row(ModelRow("", "the model", sys.stdin.buffer.read()))
+        tuning = tune_row(ModelRow("", "the model", sys.stdin.buffer.read()))
     except (Refused, TypeError, ValueError, TimeoutError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"{found.winner}\n{found.summary}\n")
+    sys.stdout.write(f"{tuning.winner}\n{tuning.summary}\n")
     return 0
 
 

@@ -33,10 +33,10 @@ class Windows(NamedTuple):
     last: int
 
     @classmethod
-    def of(cls, first: int, last: int, horizon: int) -> Windows:
+    def within(cls, first: int, last: int, horizon: int) -> Windows:
         """Return windows of at most half the horizon each, so that they never overlap.
 
-        >>> Windows.of(50, 100, horizon=60)
+        >>> Windows.within(50, 100, horizon=60)
         Windows(first=30, last=30)
         """
         half = max(horizon // 2, 1)
@@ -88,7 +88,7 @@ class PolicyResult:
         return self.estimate("worst_decile_reward")
 
     def estimate(self, metric: Metric) -> Estimate:
-        return Estimate.of(self.per_run(metric), self.n_groups)
+        return Estimate.from_values(self.per_run(metric), self.n_groups)
 
     def per_run(self, metric: Metric) -> FloatArray:
         """Return one number per run; their mean over runs is the metric."""
@@ -174,7 +174,7 @@ class Results(Mapping[str, PolicyResult]):
     def difference(self, policy: str, other: str, metric: Metric = "regret") -> Estimate:
         """Estimate `policy` minus `other`, paired by run, so that common noise cancels."""
         mine, others = self[policy], self[other]
-        return Estimate.of(mine.per_run(metric) - others.per_run(metric), mine.n_groups)
+        return Estimate.from_values(mine.per_run(metric) - others.per_run(metric), mine.n_groups)
 
     def curves(self) -> polars.DataFrame:
         """Return one row per policy and round: mean, stderr, worst_decile_mean."""

@@ -93,7 +93,7 @@ def simulate(
         raise ValueError("give at least one policy to simulate")
     positive_count("n_runs", n_runs)
     positive_count("horizon", horizon)
-    windows = Windows.of(
+    windows = Windows.within(
         positive_count("first_rounds", first_rounds),
         positive_count("last_rounds", last_rounds),
         horizon,
@@ -142,8 +142,8 @@ def _play(job: _Job) -> ChunkResult:
     rounds = job.stream("rounds")
     users = getattr(instances, "user_features", None) or [None] * job.n_runs
     players = [
-        _Player(name, _make(given, instances.model), users, job.stream(f"policy {name}"))
-        for name, given in job.policies.items()
+        _Player(name, _make(policy, instances.model), users, job.stream(f"policy {name}"))
+        for name, policy in job.policies.items()
     ]
     recorder = Recorder([p.name for p in players], job.n_runs, job.horizon, job.windows)
     kept: FloatArray | None = None
@@ -160,10 +160,10 @@ def _play(job: _Job) -> ChunkResult:
     return recorder.finish()
 
 
-def _make(given: AnyPolicy | PolicyMaker, model: Any) -> AnyPolicy:
-    if isinstance(given, type) or not hasattr(given, "decide"):
-        given = cast(PolicyMaker, given)(model)
-    return cast(AnyPolicy, given)
+def _make(policy: AnyPolicy | PolicyMaker, model: Any) -> AnyPolicy:
+    if isinstance(policy, type) or not hasattr(policy, "decide"):
+        policy = cast(PolicyMaker, policy)(model)
+    return cast(AnyPolicy, policy)
 
 
 class _Player:

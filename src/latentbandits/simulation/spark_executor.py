@@ -38,8 +38,8 @@ class SparkExecutor(Executor):
             return fn(*args, **kwargs)
 
         def job() -> _T:
-            found: list[_T] = self._context.parallelize([0], 1).map(on_worker).collect()
-            return found[0]
+            results: list[_T] = self._context.parallelize([0], 1).map(on_worker).collect()
+            return results[0]
 
         return self._threads.submit(job)
 

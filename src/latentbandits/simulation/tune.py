@@ -85,20 +85,19 @@ class Tuning:
         """The winner, its margin and the cost, in a sentence."""
         margin = self.margin
         if len(self.table) == 1:
-            found = f"{self.winner} is the only candidate"
+            sentence = f"{self.winner} is the only candidate"
         elif margin.mean >= 0:
-            found = (
+            sentence = (
                 f"{self.winner} is best over {self.horizon} rounds, ahead of the next by {margin}"
             )
         else:
-            found = (
+            sentence = (
                 f"{self.winner} explores least of the policies within {FLAT:.0%} of the best over "
                 f"{self.horizon} rounds, {self.table[1].policy} (behind by "
                 f"{Estimate(-margin.mean, margin.stderr)})"
             )
-        return (
-            f"{found}; {self.rounds:,} decisions simulated in {self.seconds:.1f} processor seconds"
-        )
+        spent = f"{self.rounds:,} decisions simulated in {self.seconds:.1f} processor seconds"
+        return f"{sentence}; {spent}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the tuning as plain values, for results.json."""
@@ -248,9 +247,9 @@ def tune_in(
         rounds += len(alive) * n_users * horizon
         for text in alive:
             regrets[text].append(results[text].regrets)
-        found = {text: np.concatenate(regrets[text]) for text in alive}
-        winner = _least_exploring(found)
-        alive = list(dict.fromkeys([*_survivors(found), winner]))
+        regret = {text: np.concatenate(regrets[text]) for text in alive}
+        winner = _least_exploring(regret)
+        alive = list(dict.fromkeys([*_survivors(regret), winner]))
     rows = [_row(text, regrets, winner) for text in texts]
     rows.sort(key=lambda row: (row.policy != winner, -row.stages, row.behind.mean))
     return Tuning(winner, tuple(rows), horizon, rounds, time.process_time() - started)
@@ -327,11 +326,13 @@ def _survivors(regrets: dict[str, FloatArray]) -> list[str]:
     ranked = sorted(regrets, key=lambda text: float(regrets[text].mean()))
     kept = ranked[: max(2, math.ceil(len(ranked) / 2))]
     best = regrets[kept[0]]
-    behind = {text: Estimate.of(regrets[text] - best) for text in kept[1:]}
+    behind = {text: Estimate.from_values(regrets[text] - best) for text in kept[1:]}
     return [kept[0], *(t for t in kept[1:] if behind[t].mean <= _FAR * behind[t].stderr)]
 
 
 def _row(text: str, regrets: dict[str, list[FloatArray]], winner: str) -> Candidate:
     mine, stages = np.concatenate(regrets[text]), len(regrets[text])
     best = np.concatenate(regrets[winner][:stages])
-    return Candidate(text, Estimate.of(mine), Estimate.of(mine - best), len(mine), stages)
+    return Candidate(
+        text, Estimate.from_values(mine), Estimate.from_values(mine - best), len(mine), stages
+    )

@@ -40,8 +40,8 @@ def _check_round(t: int, outcome: Round) -> None:
     assert np.isfinite(outcome.means).all(), f"round {t}: means that are not finite"
     assert np.isfinite(outcome.rewards).all(), f"round {t}: rewards that are not finite"
     if outcome.context is not None:
-        found = outcome.context.shape[:2]
-        assert found == shape, f"round {t}: a context for {found} (runs, actions), not {shape}"
+        actual = outcome.context.shape[:2]
+        assert actual == shape, f"round {t}: a context for {actual} (runs, actions), not {shape}"
     if outcome.eligible is not None:
         assert outcome.eligible.shape == shape, f"round {t}: eligible {outcome.eligible.shape}"
         assert outcome.eligible.any(axis=1).all(), f"round {t}: a run without eligible actions"

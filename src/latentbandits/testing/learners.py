@@ -49,10 +49,10 @@ def check_learner(
     >>> check_learner(Mean(), 0.0, generate_arms(n_users=50, n_rounds=5).log)
     """
     assert log.n_users >= 20, f"give a log of at least 20 users; this one has {log.n_users}"
-    given = copy.deepcopy(parameters)
+    untouched = copy.deepcopy(parameters)
 
-    def sums(part: Log, own: Any = learner) -> Any:
-        return own.summarise(prepared(own, part), parameters)
+    def sums(part: Log, one: Any = learner) -> Any:
+        return one.summarise(prepared(one, part), parameters)
 
     whole = sums(log)
     _same(sums(log), whole, "summarise of the same partition, called twice")
@@ -66,12 +66,12 @@ def check_learner(
     if not rows_ordered:
         _same(sums(_shuffled_rows(log, rng)), whole, "the sums of shuffled rows of each user")
     _same(sums(log, copy.deepcopy(learner)), whole, "the sums of a copy of the learner")
-    _same(parameters, given, "the parameters, which summarise must not change,")
+    _same(parameters, untouched, "the parameters, which summarise must not change,")
 
     before = copy.deepcopy(whole)
     after = learner.step(whole, parameters)
     _same(whole, before, "the sums, which step must not change,")
-    _same(parameters, given, "the parameters, which step must not change,")
+    _same(parameters, untouched, "the parameters, which step must not change,")
     _same(learner.step(before, parameters), after, "step of the same sums, called twice")
     sums_of_next = learner.summarise(prepared(learner, log), after)
     _same_shapes(sums_of_next, whole, "the sums under the parameters that step returns")
@@ -97,8 +97,8 @@ def check_engine(engine: Engine, log: Log, tolerance: float = TOLERANCE) -> None
     pairs.append((kept, our_kept))
     for mine, theirs in pairs:
         for name in ("n_users", "n_duplicates", "n_repeated_rows"):
-            found, expected = getattr(mine.summary, name), getattr(theirs.summary, name)
-            assert found == expected, f"{name} is {found} instead of {expected}"
+            value, expected = getattr(mine.summary, name), getattr(theirs.summary, name)
+            assert value == expected, f"{name} is {value} instead of {expected}"
         for name in ("action_counts", "action_sums", "lengths", "users_of_length"):
             _same(getattr(mine.summary, name), getattr(theirs.summary, name), name, tolerance)
         probe = _Probe()

@@ -208,9 +208,9 @@ def check_point(model: KnownModel, context: Context, action: IntArray, reward: F
     density = model.log_likelihood(context, action, reward)
     for s in range(model.n_states):
         theta = point_theta(np.full(len(action), s))
-        given = model.log_reward_density(theta, context, action, reward)
+        log_density = model.log_reward_density(theta, context, action, reward)
         np.testing.assert_allclose(
-            given, density[:, s], rtol=1e-9, atol=1e-9, err_msg=f"the likelihood in state {s}"
+            log_density, density[:, s], rtol=1e-9, atol=1e-9, err_msg=f"the likelihood in state {s}"
         )
 
 

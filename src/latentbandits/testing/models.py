@@ -114,8 +114,8 @@ def _check_known(model: KnownModel, n_actions: int, history: list[Any]) -> None:
     assert means.shape[1:] == (model.n_states, n_actions), f"expected rewards: {means.shape}"
     wide = np.broadcast_to(means, (N_SESSIONS, *means.shape[1:]))
     for s in range(model.n_states):
-        given = model.expected_rewards(context, np.full(N_SESSIONS, s))
-        assert_same(given, wide[:, s], f"expected rewards in state {s}", 1e-9)
+        rewards = model.expected_rewards(context, np.full(N_SESSIONS, s))
+        assert_same(rewards, wide[:, s], f"expected rewards in state {s}", 1e-9)
     density = model.log_likelihood(context, action, reward)
     assert density.shape == (N_SESSIONS, model.n_states), f"log likelihood: {density.shape}"
     assert not np.isnan(density).any(), "a log likelihood is NaN"

@@ -125,8 +125,8 @@ def _pure(case: _Case) -> None:
 def _sessions_are_independent(case: _Case) -> None:
     """Learning in a batch is learning session by session, in any order of sessions."""
     belief, history = case.play(N_SESSIONS, N_ROUNDS)
-    orders: list[NDArray[np.int64]] = [np.array([i]) for i in range(N_SESSIONS)]
-    for order in [*orders, np.arange(N_SESSIONS)[::-1]]:
+    subsets: list[NDArray[np.int64]] = [np.array([i]) for i in range(N_SESSIONS)]
+    for order in [*subsets, np.arange(N_SESSIONS)[::-1]]:
         alone = case.policy.init(len(order))
         for context, decision, reward in history:
             some = None if context is None else context[order]
@@ -174,12 +174,16 @@ def _eligible(case: _Case) -> None:
 def _probabilities_add_up(case: _Case, belief: Any, context: Any, mask: BoolArray | None) -> None:
     if not hasattr(case.policy, "action_probabilities"):
         return
-    found = case.policy.action_probabilities(belief, context, case.rng(5), eligible=mask)
-    if found.kind == "none":
+    probabilities = case.policy.action_probabilities(belief, context, case.rng(5), eligible=mask)
+    if probabilities.kind == "none":
         return
-    np.testing.assert_allclose(found.values.sum(axis=1), 1, atol=1e-6, err_msg="propensities")
+    np.testing.assert_allclose(
+        probabilities.values.sum(axis=1), 1, atol=1e-6, err_msg="propensities"
+    )
     if mask is not None:
-        assert (found.values[~mask] == 0).all(), "an ineligible action has a positive propensity"
+        assert (probabilities.values[~mask] == 0).all(), (
+            "an ineligible action has a positive propensity"
+        )
 
 
 def _states(case: _Case) -> None:
@@ -199,8 +203,8 @@ def _frequencies(case: _Case) -> None:
         return
     belief, _ = case.play(1, 3)
     context = case.context(1, case.rng(6))
-    found = case.policy.action_probabilities(belief, context, case.rng(7))
-    if found.kind not in ("exact", "quadrature"):
+    probabilities = case.policy.action_probabilities(belief, context, case.rng(7))
+    if probabilities.kind not in ("exact", "quadrature"):
         return
     many = np.zeros(N_FREQUENCY, np.int64)
     if context is not None and not isinstance(context, Visit):
@@ -208,8 +212,8 @@ def _frequencies(case: _Case) -> None:
     wide = None if context is None else context[many]
     decision = case.policy.decide(rows(belief, many), wide, case.rng(8), propensity=False)
     counts = np.bincount(decision.action, minlength=case.n_actions)
-    expected: FloatArray = found.values[0] * N_FREQUENCY
-    spread = np.sqrt(expected * (1 - found.values[0])) + 0.5
+    expected: FloatArray = probabilities.values[0] * N_FREQUENCY
+    spread = np.sqrt(expected * (1 - probabilities.values[0])) + 0.5
     worst = np.abs((counts - expected) / spread).max()
     assert worst < FREQUENCY_ERRORS, (
         f"actions {counts} against expected {expected.round()}: {worst:.1f} standard errors"

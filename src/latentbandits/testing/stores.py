@@ -48,11 +48,11 @@ def session(key: int, name: str, **changes: object) -> SessionRow:
     return msgspec.structs.replace(row, **changes)
 
 
-def decision(order: int, of: int, **changes: object) -> DecisionRow:
+def decision(order: int, session: int, **changes: object) -> DecisionRow:
     """Return a decision row to test with."""
     row = DecisionRow(
-        order, order * 7, of, 1, 1000 + order, "m", "policy", "mmTS", "a", 0, 2, b'["a","b"]', None,
-        1, 0.5, "counted", b"\0" * 16,
+        order, order * 7, session, 1, 1000 + order, "m", "policy", "mmTS", "a", 0, 2, b'["a","b"]',
+        None, 1, 0.5, "counted", b"\0" * 16,
     )  # fmt: skip
     return msgspec.structs.replace(row, **changes)
 
@@ -60,7 +60,7 @@ def decision(order: int, of: int, **changes: object) -> DecisionRow:
 def reward(
     order: int,
     decided: int,
-    of: int,
+    session: int,
     value: float,
     status: RewardStatus = "applied",
     event_id: str | None = None,
@@ -69,7 +69,7 @@ def reward(
 ) -> RewardRow:
     """Return a reward row to test with."""
     place = order if applies_at is None else applies_at
-    return RewardRow(order, decided, of, place, value, kind, status, 1000 + order, event_id)
+    return RewardRow(order, decided, session, place, value, kind, status, 1000 + order, event_id)
 
 
 def _orders(store: Store) -> None:
@@ -124,8 +124,8 @@ def _merging(store: Store) -> None:
     for key in (21, 22, 23):
         store.add_decision(decision(key * 10, key))
         store.add_reward(reward(key * 10 + 1, key * 10, key, 1.0))
-    orders = [row.decision.order for row in store.applied(21, merged=True)]
-    assert orders == [210, 220, 230], "a merged session has the rewards of all its members"
+    numbers = [row.decision.order for row in store.applied(21, merged=True)]
+    assert numbers == [210, 220, 230], "a merged session has the rewards of all its members"
     assert [row.decision.order for row in store.applied(21)] == [210]
     early = store.applied(21, merged=True, before=45)
     assert early == [], "before the merge there was nothing"
@@ -229,7 +229,7 @@ def _rollback(store: Store) -> None:
     store.rollback()
     store.begin()
     assert store.session(51) == session(51, "lea"), "a rollback leaves nothing of a transaction"
-    for found in (
+    for rows in (
         store.session(52),
         store.session_named("max"),
         store.decision(1502),
@@ -240,7 +240,7 @@ def _rollback(store: Store) -> None:
         store.note("a"),
         store.model("x"),
     ):
-        assert found is None, "a rollback leaves nothing of a transaction"
+        assert rows is None, "a rollback leaves nothing of a transaction"
     assert store.activations() == []
     assert store.audit(0, 10) == []
 
@@ -312,7 +312,7 @@ def _deletion(store: Store) -> None:
     store.commit()
     store.begin()
     store.delete_sessions([71, 72])
-    for found in (
+    for rows in (
         store.session(71),
         store.session_named("gone"),
         store.decision(1701),
@@ -320,7 +320,7 @@ def _deletion(store: Store) -> None:
         store.reward_by_event("e71"),
         store.snapshot(71),
     ):
-        assert found is None, "nothing of a deleted session is left"
+        assert rows is None, "nothing of a deleted session is left"
     assert store.history(71, 10) == store.history(72, 10) == []
     store.commit()
     store.begin()

@@ -46,15 +46,15 @@ def option_name(action: argparse.Action) -> str:
 
 def page() -> str:
     """Return the reference of the command line."""
-    found = sorted(commands(), key=lambda one: one[0].startswith("reproduce"))
+    result = sorted(commands(), key=lambda one: one[0].startswith("reproduce"))
     parts = [
         "# Command line",
         "`latentbandits COMMAND --help` prints the same. Exit codes: 0 is success, 1 a check or "
         "claim that failed, 2 a wrong input with one sentence on standard error, 3 warnings under "
         "`fit --strict`, 130 an interruption.",
-        "\n".join(f"- [`latentbandits {name}`](#{_anchor(name)})" for name, _ in found),
+        "\n".join(f"- [`latentbandits {name}`](#{_anchor(name)})" for name, _ in result),
     ]
-    for name, parser in found:
+    for name, parser in result:
         parts += [f"## `latentbandits {name}` {{ #{_anchor(name)} }}", _description(parser)]
         rows = [
             f"| `{_cell(option_name(action))}` | {_help(parser, action)} |"

@@ -95,10 +95,10 @@ def _section(title: str, lines: list[str]) -> str:
 def signature(name: str, thing: Any) -> str:
     """Return the call of a function or class, one argument per line where it is long."""
     try:
-        found = inspect.signature(thing)
+        result = inspect.signature(thing)
     except (TypeError, ValueError):
         return name
-    parameters = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
+    parameters = [p for p in result.parameters.values() if p.name not in ("self", "cls")]
     words, starred = [], False
     for p in parameters:
         if p.kind is p.VAR_POSITIONAL:

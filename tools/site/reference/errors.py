@@ -33,7 +33,7 @@ _BY_HTTP = {
 
 def exceptions() -> dict[str, type[BaseException]]:
     """Return every public exception and warning class that the library defines."""
-    found: dict[str, type[BaseException]] = {}
+    results: dict[str, type[BaseException]] = {}
     for module in pkgutil.walk_packages(latentbandits.__path__, "latentbandits."):
         if module.name.endswith("__main__"):
             continue
@@ -44,8 +44,8 @@ def exceptions() -> dict[str, type[BaseException]]:
         for name, thing in members.items():
             own = inspect.isclass(thing) and thing.__module__ == module.name
             if own and issubclass(thing, BaseException) and not name.startswith("_"):
-                found[name] = thing
-    return dict(sorted(found.items()))
+                results[name] = thing
+    return dict(sorted(results.items()))
 
 
 def page() -> str:

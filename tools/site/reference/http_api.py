@@ -21,7 +21,7 @@ def operations() -> list[tuple[str, str, dict[str, Any]]]:
 
 def page() -> str:
     """Return the reference of the HTTP API."""
-    found = operations()
+    result = operations()
     parts = [
         "# HTTP API",
         "The service answers `GET /openapi.json` with this reference as an OpenAPI 3.1 document, "
@@ -32,12 +32,12 @@ def page() -> str:
             + [
                 f"| [`{method} {path}`](#{operation['operationId']}) | "
                 f"{escaped(operation['summary'])} |"
-                for method, path, operation in found
+                for method, path, operation in result
             ]
             + ["| `GET /metrics` | [Metrics](metrics.md) for Prometheus. |"]
         ),
     ]
-    for method, path, operation in found:
+    for method, path, operation in result:
         parts += _operation(method, path, operation)
     parts.append("## Messages")
     for name, schema in sorted(document()["components"]["schemas"].items()):

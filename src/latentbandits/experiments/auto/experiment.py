@@ -83,8 +83,8 @@ class AutoExperiment:
                 runs = max(arguments.runs, _IDS_RUNS)
                 progress.start(f"auto against mmIDS, {name}", runs)
                 pair = [tuning.winner, "mmIDS"]
-                found = _play(problem, pair, runs, arguments.seed + 1, executor, progress)
-                claims.append(_below_ids(name, tuning.winner, found))
+                against_ids = _play(problem, pair, runs, arguments.seed + 1, executor, progress)
+                claims.append(_below_ids(name, tuning.winner, against_ids))
         columns = ("problem", "auto", "its regret", "best candidate", "its regret", "mmIDS", "mmTS")
         return Report(
             experiment=self.name,

@@ -134,12 +134,12 @@ def clicks(horizon: int, seed: int) -> Problem:
             "reward": clicked.ravel().astype(np.float64),
         }
     )
-    found = fit(
+    result = fit(
         log, user="user", action="action", reward="reward", rewards="bernoulli", kind="arms",
         bootstrap=0,
     )  # fmt: skip
-    model = found.model
-    catalogue = found.catalogue
+    model = result.model
+    catalogue = result.catalogue
     order = np.array([int(name) for name in catalogue.ids])
     return Problem(
         NewClickers(rates[:, order], model), UsersOfModel(model), model, N_ITEMS, horizon

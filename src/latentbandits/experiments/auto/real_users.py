@@ -81,11 +81,11 @@ def small_folder(folder: str | None, beside: str | None = None) -> Path | None:
 
 def real_logs(data: str | None, small: str | None) -> Mapping[str, Callable[[], Log]]:
     """Return, by problem name, functions that read each log."""
-    found = small_folder(small, data)
+    folder = small_folder(small, data)
     logs: dict[str, Callable[[], Log]] = {"replay movielens-1m": partial(movielens_1m, data)}
-    if small is not None or found is not None:
+    if small is not None or folder is not None:
         logs["replay movielens-latest-small"] = partial(
-            movielens_small, small if found is None else str(found)
+            movielens_small, small if folder is None else str(folder)
         )
     return logs
 
@@ -95,11 +95,11 @@ def play_real_users(log: Log, seed: int, progress: Progress | None = None) -> Pl
     keys = user_hash.user_keys(log.user_ids)
     aside = user_hash.held_out(keys, round(_SET_ASIDE * log.n_users), seed + _SEED)
     train, users = (log.of_users(np.flatnonzero(part)) for part in (~aside, aside))
-    found = fit(train, bootstrap=0, seed=seed, progress=progress)
-    auto = found.report["judgement"]["recommended_policy"]
-    features: Any = found.catalogue.features
+    result = fit(train, bootstrap=0, seed=seed, progress=progress)
+    auto = result.report["judgement"]["recommended_policy"]
+    features: Any = result.catalogue.features
     low, high = float(train.rewards.min()), float(train.rewards.max())
-    inputs = Inputs(found.model, reward_range=(low, high), items=features)
+    inputs = Inputs(result.model, reward_range=(low, high), items=features)
     known = np.bincount(train.actions, minlength=log.n_actions) > 0
     users = users.of_events(known[users.actions])
     averages = ScorePlayer(action_averages(train))
@@ -133,17 +133,18 @@ def not_below_popularity(name: str, played: Played) -> list[Claim]:
 
 def replay_rows(name: str, played: Played) -> list[tuple[str, ...]]:
     """Return the table's rows: the reward of each policy and its lead over popularity."""
-    found = played.replay
+    replay = played.replay
     return [
         (
             name,
             policy if policy != AUTO else f"auto: {played.auto}",
             *(
-                f"{found.reward(policy, h).mean:.3f} ({found.difference(policy, POPULARITY, h):+})"
-                if h in found.horizons
+                f"{replay.reward(policy, h).mean:.3f} "
+                f"({replay.difference(policy, POPULARITY, h):+})"
+                if h in replay.horizons
                 else "too few users"
                 for h in HORIZONS
             ),
         )
-        for policy in found.rewards
+        for policy in replay.rewards
     ]

@@ -90,11 +90,11 @@ class Outcome(NamedTuple):
     by_user: dict[str, FloatArray]  # by policy: (n_new, len(WINDOWS)), means over rounds 1..H
 
     def rate(self, policy: str, window: int) -> Estimate:
-        return Estimate.of(self.by_user[policy][:, WINDOWS.index(window)])
+        return Estimate.from_values(self.by_user[policy][:, WINDOWS.index(window)])
 
     def lead(self, policy: str, window: int, other: str = "popularity") -> Estimate:
         index = WINDOWS.index(window)
-        return Estimate.of(self.by_user[policy][:, index] - self.by_user[other][:, index])
+        return Estimate.from_values(self.by_user[policy][:, index] - self.by_user[other][:, index])
 
 
 def learn_and_play(problem: ClickProblem, seed: int, policies: Sequence[str] = ()) -> Outcome:
@@ -102,10 +102,10 @@ def learn_and_play(problem: ClickProblem, seed: int, policies: Sequence[str] = (
     from latentbandits.learning import fit
     from latentbandits.policies.registry import Inputs, build
 
-    found = fit(problem.log, seed=seed, bootstrap=0)
-    judgement = found.report["judgement"]
+    result = fit(problem.log, seed=seed, bootstrap=0)
+    judgement = result.report["judgement"]
     recommended = str(judgement["recommended_policy"])
-    inputs = Inputs(found.model, horizon=ROUNDS, reward_range=(0.0, 1.0))
+    inputs = Inputs(result.model, horizon=ROUNDS, reward_range=(0.0, 1.0))
     true_inputs = Inputs(problem.true_model(), horizon=ROUNDS, reward_range=(0.0, 1.0))
     played = {"popularity": play_popular(problem), "knowing the state": play_knowing(problem)}
     played["mIDS, true model"] = play(problem, build("mIDS", true_inputs), seed)
@@ -115,8 +115,8 @@ def learn_and_play(problem: ClickProblem, seed: int, policies: Sequence[str] = (
     return Outcome(
         problem.name,
         problem.rates,
-        found.model.expected_rewards(None)[0],
-        found.report["selection"],
+        result.model.expected_rewards(None)[0],
+        result.report["selection"],
         recommended,
         str(judgement["verdict"]),
         {name: rates.mean(axis=0) for name, rates in played.items()},
@@ -137,11 +137,11 @@ def _others(n: int, seed: int, executor: Executor | None) -> Iterator[Outcome]:
     return map(_learn_other, jobs) if executor is None else executor.map(_learn_other, jobs)
 
 
-def _claims(found: Outcome) -> list[Claim]:
-    n_states, largest = len(found.fitted_rates), float(found.fitted_rates.max())
-    truth = float(found.true_rates.max())
-    rate = found.rate(found.recommended, 100)
-    leads = {h: found.lead(found.recommended, h) for h in (10, 20, 50)}
+def _claims(outcome: Outcome) -> list[Claim]:
+    n_states, largest = len(outcome.fitted_rates), float(outcome.fitted_rates.max())
+    truth = float(outcome.true_rates.max())
+    rate = outcome.rate(outcome.recommended, 100)
+    leads = {h: outcome.lead(outcome.recommended, h) for h in (10, 20, 50)}
     return [
         Claim("clicks-states", "the states of the log are found", "3 states",
               f"{n_states} states", n_states == 3),
@@ -150,7 +150,7 @@ def _claims(found: Outcome) -> list[Claim]:
               abs(largest - truth) < 0.02),
         Claim("clicks-reward", "the recommended policy finds each user's state",
               "a click rate of at least 0.054 over 100 rounds",
-              f"{found.recommended}: {rate}", rate.mean >= 0.054),
+              f"{outcome.recommended}: {rate}", rate.mean >= 0.054),
         Claim("clicks-early", "the recommended policy loses little in the first rounds",
               "never more than 0.001 below popularity in rounds 1-10, 1-20, 1-50",
               ", ".join(f"1-{h}: {lead.mean:+.4f} ±{lead.stderr:.4f}" for h, lead in leads.items()),
@@ -185,7 +185,7 @@ def _gain(outcome: Outcome) -> float:
     return outcome.lead(outcome.recommended, 100).mean / possible
 
 
-def _states_table(found: Outcome) -> Table:
+def _states_table(outcome: Outcome) -> Table:
     rows = [
         (
             str(row["states"]),
@@ -194,29 +194,29 @@ def _states_table(found: Outcome) -> Table:
             f"{row['evidence']:.5f}",
             str(row["kept_states"]) + (" *" if row["chosen"] else ""),
         )
-        for row in found.selection
+        for row in outcome.selection
     ]
     title = "ELBO, log evidence and log probability of a held-out impression (* is chosen)"
     columns = ("states", "ELBO", "log evidence", "held out", "states kept")
     return Table(title, columns, list(rows))
 
 
-def _rows(found: Outcome) -> list[dict[str, Any]]:
+def _rows(outcome: Outcome) -> list[dict[str, Any]]:
     rows = []
-    for policy in found.by_user:
-        row: dict[str, Any] = {"policy": policy, "recommended": policy == found.recommended}
+    for policy in outcome.by_user:
+        row: dict[str, Any] = {"policy": policy, "recommended": policy == outcome.recommended}
         for h in WINDOWS:
-            rate = found.rate(policy, h)
+            rate = outcome.rate(policy, h)
             row |= {f"rate_{h}": rate.mean, f"rate_{h}_stderr": rate.stderr}
         rows.append(row)
     return rows
 
 
-def _rates_table(found: Outcome) -> Table:
+def _rates_table(outcome: Outcome) -> Table:
     rows = []
-    for policy in found.by_user:
-        mark = " *" if policy == found.recommended else ""
-        rates = (found.rate(policy, h) for h in WINDOWS)
+    for policy in outcome.by_user:
+        mark = " *" if policy == outcome.recommended else ""
+        rates = (outcome.rate(policy, h) for h in WINDOWS)
         rows.append((policy + mark, *(f"{rate.mean:.4f} ±{rate.stderr:.4f}" for rate in rates)))
     title = "True click rate of new users (* is recommended)"
     return Table(title, ("policy", *(f"rounds 1-{h}" for h in WINDOWS)), rows)

@@ -85,15 +85,15 @@ def play(problem: ClickProblem, policy: AnyPolicy, seed: int = 0) -> FloatArray:
     rates = problem.rates[problem.state]
     n = len(rates)
     rng = np.random.default_rng([seed, 7])
-    found = np.empty((n, ROUNDS))
+    rewards = np.empty((n, ROUNDS))
     some: Any = policy
     belief = some.init(n)
     for t in range(ROUNDS):
         decision = some.decide(belief, None, rng, propensity=False)
-        found[:, t] = rates[np.arange(n), decision.action]
-        clicks = (rng.random(n) < found[:, t]).astype(np.float64)
+        rewards[:, t] = rates[np.arange(n), decision.action]
+        clicks = (rng.random(n) < rewards[:, t]).astype(np.float64)
         belief = some.update(belief, None, decision, clicks)
-    return found
+    return rewards
 
 
 def play_popular(problem: ClickProblem) -> FloatArray:

@@ -29,8 +29,8 @@ LONG = tuple(name(kind, LONG_PROBABILITY) for kind in KINDS)
 
 def lead(results: BySetting, setting: str, policy: str) -> Estimate:
     """Return the regret of the counterpart minus that of `policy`, paired over the same runs."""
-    found = results[setting].difference(KNOWING[policy], policy, "regret")
-    return Estimate(found.mean, found.stderr)
+    difference = results[setting].difference(KNOWING[policy], policy, "regret")
+    return Estimate(difference.mean, difference.stderr)
 
 
 def lead_table(title: str, results: BySetting) -> Table:

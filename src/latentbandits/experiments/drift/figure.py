@@ -55,9 +55,11 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
     """Draw a panel per policy with its switching counterparts, and the long runs."""
     from matplotlib.figure import Figure
 
-    found = estimates(results["policies"], "regret")
-    points = [found[name(_KIND, p)] for p in PROBABILITIES]
-    long = {kind: found.get(name(kind, LONG_PROBABILITY), {}) for kind in ("markov", "piecewise")}
+    by_setting = estimates(results["policies"], "regret")
+    points = [by_setting[name(_KIND, p)] for p in PROBABILITIES]
+    long = {
+        kind: by_setting.get(name(kind, LONG_PROBABILITY), {}) for kind in ("markov", "piecewise")
+    }
     figure = Figure(figsize=(WIDTH, 6.2 if not any(long.values()) else 9.4), layout="constrained")
     grid = figure.add_gridspec(3, 3, height_ratios=(1, 1, 1.1))
     highest = max(estimate.mean for point in points for estimate in point.values())
@@ -87,8 +89,8 @@ def _draw_probabilities(axes: Any, points: Sequence[_Point], fixed: tuple[str, .
     for policy in shown:
         colour = _COLOURS[policy] if policy in _COLOURS else _KNOWING_COLOURS[twins.index(policy)]
         style = "-" if policy in KNOWING else "--"
-        own = [point[policy] for point in points]
-        draw_line(axes, range(len(points)), own, style, colour, _short(policy))
+        curve = [point[policy] for point in points]
+        draw_line(axes, range(len(points)), curve, style, colour, _short(policy))
     plain(axes)
     axes.margins(x=0.03)
     axes.set_xticks(range(len(points)), [f"{p:g}" for p in PROBABILITIES])
@@ -104,11 +106,11 @@ def _short(policy: str) -> str:
 def _draw_long(axes: Any, results: Mapping[str, _Point]) -> None:
     """Draw a row per policy: a disc for Markov switches, a square for piecewise ones."""
     policies = list(next(iter(results.values())))
-    for (kind, found), marker, above in zip(results.items(), "os", (True, False), strict=True):
+    for (kind, by_policy), marker, above in zip(results.items(), "os", (True, False), strict=True):
         for row, policy in enumerate(policies):
             colour = _COLOURS[KNOWING.get(policy, policy)]
             face = colour if policy in KNOWING else "white"
-            axes.errorbar(found[policy].mean, row, xerr=found[policy].stderr, fmt=marker,
+            axes.errorbar(by_policy[policy].mean, row, xerr=by_policy[policy].stderr, fmt=marker,
                           color=colour, markerfacecolor=face, markersize=6)  # fmt: skip
         words = {"markov": "disc: Markov", "piecewise": "square: piecewise"}[kind]
         axes.annotate(words, (0.99, 0.94 if above else 0.86), xycoords="axes fraction",

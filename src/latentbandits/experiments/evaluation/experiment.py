@@ -64,7 +64,7 @@ class EvaluationExperiment:
 
         started = time.perf_counter()
         earned = problem.true_value(TRUTH_SESSIONS, np.random.default_rng([arguments.seed, 9]))
-        truth = Estimate.of(earned)
+        truth = Estimate.from_values(earned)
         outcomes: dict[str, list[Outcome]] = {}
         for i, logger in enumerate(problem.LOGGERS):
             jobs = [
@@ -95,7 +95,7 @@ class EvaluationExperiment:
 def measure(job: Job) -> Outcome:
     """Generate one log and evaluate the candidate on it."""
     log = problem.generate(job.logger, job.n_sessions, np.random.default_rng(job.seed))
-    found = evaluate(
+    evaluation = evaluate(
         {"mTS": mTS(problem.TRUE_MODEL)},
         log,
         model=problem.WRONG_MODEL,
@@ -104,10 +104,12 @@ def measure(job: Job) -> Outcome:
     )
     estimates = {
         row["estimator"]: (row["value"], row["low"], row["high"])
-        for row in found.estimates
+        for row in evaluation.estimates
         if row["policy"] == "mTS"
     }
-    sizes = [r["ess"] for r in found.rounds if r["policy"] == "mTS" and r["estimator"] == "IPS"]
+    sizes = [
+        r["ess"] for r in evaluation.rounds if r["policy"] == "mTS" and r["estimator"] == "IPS"
+    ]
     return Outcome(estimates, sizes)
 
 
@@ -217,7 +219,10 @@ def _claims(
             bool(gain > 1.5) if enough else None,
         )
     )
-    last = {logger: np.mean([o.sizes[-1] for o in found]) for logger, found in outcomes.items()}
+    last = {
+        logger: np.mean([o.sizes[-1] for o in logger_outcomes])
+        for logger, logger_outcomes in outcomes.items()
+    }
     claims.append(
         Claim(
             "OPE5",

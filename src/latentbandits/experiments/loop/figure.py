@@ -32,12 +32,12 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
 def _draw(users: str, results: Mapping[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
-    found = estimates(results["policies"], "regret")
+    by_setting = estimates(results["policies"], "regret")
     phases = [
-        next(iter(own.values())) for name, own in found.items()
+        next(iter(by_policy.values())) for name, by_policy in by_setting.items()
         if name.startswith(f"{users}, phase ")
     ]  # fmt: skip
-    reference, aim = next(iter(found[f"{users}, reference"].items()))
+    reference, aim = next(iter(by_setting[f"{users}, reference"].items()))
     numbers = range(1, len(phases) + 1)
     figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
     axes = figure.subplots()

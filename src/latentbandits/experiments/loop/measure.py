@@ -49,22 +49,22 @@ def measure(name: str, arguments: argparse.Namespace, progress: Progress) -> Rep
     from latentbandits.experiments.loop.figure import draw
 
     started = time.perf_counter()
-    found = [_measured(case, arguments, progress) for case in cases(arguments)]
+    measurements = [_measured(case, arguments, progress) for case in cases(arguments)]
     return Report(
         experiment=name,
         settings=dict(
             users=list(arguments.users),
             phases=arguments.phases,
-            sessions=[arguments.sessions or one.case.sessions for one in found],
+            sessions=[arguments.sessions or one.case.sessions for one in measurements],
             tries=arguments.tries,
             http_tries=arguments.http_tries,
             seed=arguments.seed,
-            runs={one.case.name: [_record(run) for run in one.runs] for one in found},
+            runs={one.case.name: [_record(run) for run in one.runs] for one in measurements},
         ),
         seconds=time.perf_counter() - started,
-        policies=[row for one in found for row in _rows(one)],
-        claims=[claim for one in found for claim in _claims(one, arguments)],
-        tables=[_table(one) for one in found],
+        policies=[row for one in measurements for row in _rows(one)],
+        claims=[claim for one in measurements for claim in _claims(one, arguments)],
+        tables=[_table(one) for one in measurements],
     ).drawn_by(draw)
 
 
@@ -86,8 +86,8 @@ def _measured(case: Case, arguments: argparse.Namespace, progress: Progress) -> 
 
     return Measured(
         case,
-        [Estimate.of(regret) for regret in regrets],
-        Estimate.of(reference),
+        [Estimate.from_values(regret) for regret in regrets],
+        Estimate.from_values(reference),
         runs,
         kept_out,
         gate(lambda rng: (case.rough_model(rng), case.broken_model(rng)), case.broken_sessions),
@@ -166,7 +166,7 @@ def _gate(
     progress: Progress,
 ) -> list[dict[str, float]]:
     """Judge candidates on fresh logs; return each verdict with the true difference."""
-    found = []
+    rows = []
     for i in range(arguments.tries):
         rng = np.random.default_rng([arguments.seed, 3, i])
         current, candidate = make(rng)
@@ -187,9 +187,9 @@ def _gate(
         ]
         gain = float(truth[0].mean() - truth[1].mean())
         half_width = (verdict.high - verdict.low) / 2
-        found.append({"activated": verdict.activate, "gain": gain, "half_width": half_width})
+        rows.append({"activated": verdict.activate, "gain": gain, "half_width": half_width})
         progress.advance(1)
-    return found
+    return rows
 
 
 def _rows(one: Measured) -> list[dict[str, Any]]:

@@ -39,12 +39,12 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
     figure = Figure(figsize=(WIDTH, 6.4), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey="row")
     for row, metric in enumerate(("regret", "worst_decile_reward")):
-        found = estimates(results["policies"], metric)
+        by_setting = estimates(results["policies"], metric)
         for column, n_missing in enumerate(MISSING):
-            points = [found[name(sigma0, n_missing)] for sigma0 in MODEL_NOISES]
+            points = [by_setting[name(sigma0, n_missing)] for sigma0 in MODEL_NOISES]
             for policy in (one for one in _COLOURS if one in points[0]):
-                own = [point[policy] for point in points]
-                draw_line(panels[row, column], MODEL_NOISES, own, "-", _COLOURS[policy], policy)
+                curve = [point[policy] for point in points]
+                draw_line(panels[row, column], MODEL_NOISES, curve, "-", _COLOURS[policy], policy)
             plain(panels[row, column])
     for column, title in enumerate(("all 5 states known", "4 of 5 states known")):
         panels[0, column].set_title(title, fontsize=10)

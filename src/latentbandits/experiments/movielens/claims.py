@@ -47,14 +47,14 @@ class EndsFarAbove:
         ]
         everyone = np.arange(n)
         mean = _end_of_worst(mine, everyone) - _end_of_worst(others, everyone)
-        found = Estimate(mean, float(np.std(draws, ddof=1)))
+        difference = Estimate(mean, float(np.std(draws, ddof=1)))
         predicted = (
             f"last 100 rounds of the bottom 10% of users, {self.policy} - {self.other} "
             f"> {self.lead:g}"
         )
-        margin = 2 * found.stderr
+        margin = 2 * difference.stderr
         holds = True if mean - margin > self.lead else False if mean + margin < self.lead else None
-        return Claim(self.id, self.claim, predicted, f"{found}", holds)
+        return Claim(self.id, self.claim, predicted, f"{difference}", holds)
 
 
 def _end_of_worst(result: PolicyResult, runs: IntArray) -> float:

@@ -94,10 +94,10 @@ def _check_folder(folder: Path, origin: str) -> None:
             if (child.parent / FILES[1]).is_file()
         ]
         hint = f"; did you mean {inside[0]}?" if inside else ""
-        found = ", ".join(sorted(child.name for child in folder.iterdir())[:8]) or "nothing"
+        contents = ", ".join(sorted(child.name for child in folder.iterdir())[:8]) or "nothing"
         raise ValueError(
             f"{origin} {folder} is not a MovieLens 1M folder: it lacks {' and '.join(missing)} "
-            f"(it holds {found}){hint}"
+            f"(it holds {contents}){hint}"
         )
 
 

@@ -86,8 +86,8 @@ class MovieLensExperiment:
                 sweep[reg] = player.play(replace(settings, reg=reg))
         rows = [
             row | {"setting": SETTING if reg == settings.reg else f"{SETTING}, reg={reg:g}"}
-            for reg, found in sweep.items()
-            for row in found.rows
+            for reg, claims_of in sweep.items()
+            for row in claims_of.rows
         ]
         title = f"MovieLens 1M, {kept}: {_amount(settings)}"
         tables = [_learning_table(outcome), policy_table(title, outcome.rows)]
@@ -205,8 +205,8 @@ def _sweep_table(sweep: dict[float, _Outcome]) -> Table:
         (
             claim.id,
             *(
-                f"{verdicts[found.holds]}: {_numbers(found.measured)}"
-                for found in (claims[reg][claim.id] for reg in ordered)
+                f"{verdicts[claim_at.holds]}: {_numbers(claim_at.measured)}"
+                for claim_at in (claims[reg][claim.id] for reg in ordered)
             ),
         )
         for claim in sweep[ordered[0]].claims

@@ -63,15 +63,18 @@ class RecoveryExperiment:
         ]
         progress.start("recovery", len(counting) + len(calibrating))
         chosen = list(_run(count_states, counting, executor, progress))
-        found = list(_run(calibrate, calibrating, executor, progress))
+        calibrations = list(_run(calibrate, calibrating, executor, progress))
         return Report(
             experiment=self.name,
             settings={"seeds": arguments.seeds, "calibration_seeds": arguments.calibration_seeds,
                       "seed": arguments.seed, "families": families},
             seconds=time.perf_counter() - started,
             policies=[],
-            claims=_claims(families, counting, chosen, found),
-            tables=[_states_table(families, counting, chosen), _calibration_table(families, found)],
+            claims=_claims(families, counting, chosen, calibrations),
+            tables=[
+                _states_table(families, counting, chosen),
+                _calibration_table(families, calibrations),
+            ],
         )  # fmt: skip
 
 
@@ -87,21 +90,21 @@ def _claims(
     families: Sequence[str],
     jobs: Sequence[StatesJob],
     chosen: Sequence[int],
-    found: Sequence[Calibration],
+    calibrations: Sequence[Calibration],
 ) -> list[Claim]:
     claims = []
     for family in families:
-        own = [(job, n) for job, n in zip(jobs, chosen, strict=True) if job.rewards == family]
-        right = {s: [n == s for job, n in own if job.n_states == s] for s in STATES}
+        of_family = [(job, n) for job, n in zip(jobs, chosen, strict=True) if job.rewards == family]
+        right = {s: [n == s for job, n in of_family if job.n_states == s] for s in STATES}
         least = min(float(np.mean(r)) for r in right.values())
-        beyond = max(n - job.n_states for job, n in own)
+        beyond = max(n - job.n_states for job, n in of_family)
         claims.append(
             Claim(f"states-{family}", f"the number of states of {family} mixtures is found",
                   "in at least 90% of logs for every number, never more than one too many",
                   f"at least {least:.0%}; at most {max(beyond, 0)} too many",
                   least >= 0.9 and beyond <= 1)
         )  # fmt: skip
-        means, rewards = _coverage(found, family, None)
+        means, rewards = _coverage(calibrations, family, None)
         claims.append(
             Claim(f"means-{family}", f"90% intervals of learned {family} means are honest",
                   "they hold 80 to 95%", f"{means:.1%}", 0.80 <= means <= 0.95)
@@ -114,13 +117,15 @@ def _claims(
 
 
 def _coverage(
-    found: Sequence[Calibration], family: str, separation: float | None
+    calibrations: Sequence[Calibration], family: str, separation: float | None
 ) -> tuple[float, float]:
-    own: list[Any] = [
-        one for one in found if one.rewards == family and separation in (None, one.separation)
+    of_family: list[Any] = [
+        one
+        for one in calibrations
+        if one.rewards == family and separation in (None, one.separation)
     ]
-    means = float(np.nanmean([one.means for one in own]))
-    return means, float(np.mean([one.new_rewards for one in own]))
+    means = float(np.nanmean([one.means for one in of_family]))
+    return means, float(np.mean([one.new_rewards for one in of_family]))
 
 
 def _states_table(
@@ -130,22 +135,22 @@ def _states_table(
     for family in families:
         cells = []
         for s in STATES:
-            own = [n for job, n in zip(jobs, chosen, strict=True)
+            of_family = [n for job, n in zip(jobs, chosen, strict=True)
                    if job.rewards == family and job.n_states == s]  # fmt: skip
-            wrong = sorted({n for n in own if n != s})
-            text = f"{sum(n == s for n in own)} of {len(own)}"
+            wrong = sorted({n for n in of_family if n != s})
+            text = f"{sum(n == s for n in of_family)} of {len(of_family)}"
             cells.append(text + (f" (else {', '.join(map(str, wrong))})" if wrong else ""))
         rows.append((family, *cells))
     title = "Logs whose number of states is found, by the true number"
     return Table(title, ("family", *(f"S = {s}" for s in STATES)), rows)
 
 
-def _calibration_table(families: Sequence[str], found: Sequence[Calibration]) -> Table:
+def _calibration_table(families: Sequence[str], calibrations: Sequence[Calibration]) -> Table:
     rows = []
     for family in families:
         cells = []
         for separation in SEPARATIONS.values():
-            means, rewards = _coverage(found, family, separation)
+            means, rewards = _coverage(calibrations, family, separation)
             cells += [f"{means:.1%}", f"{rewards:.1%}"]
         rows.append((family, *cells))
     columns = [f"{name}: {what}" for name in SEPARATIONS for what in ("means", "new rewards")]

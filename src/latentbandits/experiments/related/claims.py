@@ -103,12 +103,12 @@ def played(claim: Checkable, results: BySetting) -> bool:
 
 def agreements(table: str, columns: list[Column], results: BySetting) -> list[Claim]:
     """Return claims on values and on their order for every problem with reference values."""
-    found = []
+    claims = []
     for column in columns:
         if _references(column, results[column.name]):
-            found.append(agreement(table, column, results[column.name]))
-            found.append(same_order(table, column, results[column.name]))
-    return found
+            claims.append(agreement(table, column, results[column.name]))
+            claims.append(same_order(table, column, results[column.name]))
+    return claims
 
 
 def _references(column: Column, results: Results) -> dict[str, Reference]:

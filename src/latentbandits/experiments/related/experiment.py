@@ -138,11 +138,11 @@ def _play(
 ) -> dict[str, Results]:
     jobs = [(column, row) for column in columns for row in column.rows]
     progress.start(f"related, table {table.name}", len(jobs))
-    found: dict[str, dict[str, PolicyResult]] = {column.name: {} for column in columns}
+    results: dict[str, dict[str, PolicyResult]] = {column.name: {} for column in columns}
     for (column, row), result in zip(jobs, _run(table, jobs, arguments, executor), strict=True):
-        found[column.name][row] = result
+        results[column.name][row] = result
         progress.advance(1)
-    return {name: Results(rows) for name, rows in found.items()}
+    return {name: Results(rows) for name, rows in results.items()}
 
 
 def _run(
@@ -174,7 +174,7 @@ def _tables(
         ]
         heads = [f"{column.name} ({column.runs} runs)" for column in columns]
         return [Table(f"({table.name}) {table.title}: regret", ("policy", *heads), body)]
-    found = []
+    tables = []
     for column in columns:
         body = []
         for name in column.rows:
@@ -183,8 +183,8 @@ def _tables(
             ends = [curve[len(curve) * quarter // 4 - 1] for quarter in (1, 2, 3)]
             body.append((name, *(f"{end:.0f}" for end in ends), str(result.regret)))
         title = f"({table.name}) {table.title}: {column.name}, {column.runs} runs, regret up to"
-        found.append(Table(title, ("policy", "T/4", "T/2", "3T/4", f"T={column.horizon}"), body))
-    return found
+        tables.append(Table(title, ("policy", "T/4", "T/2", "3T/4", f"T={column.horizon}"), body))
+    return tables
 
 
 def _cell(results: Results, name: str) -> str:

@@ -29,10 +29,10 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
 def _bands(rows: list[Mapping[str, Any]]) -> list[_Panels]:
     """Group problems with the same policies into one band of panels; bands are stacked."""
     bands: list[_Panels] = []
-    for setting, found in estimates(rows, "regret").items():
-        alike = bands and set(next(iter(bands[-1].values()))) == set(found)
+    for setting, by_policy in estimates(rows, "regret").items():
+        alike = bands and set(next(iter(bands[-1].values()))) == set(by_policy)
         if alike:
-            bands[-1][setting] = found
+            bands[-1][setting] = by_policy
         else:
-            bands.append({setting: found})
+            bands.append({setting: by_policy})
     return bands

@@ -95,20 +95,20 @@ OWN_SCALE: Mapping[str, tuple[tuple[float, float], tuple[float, float]]] = {
 
 def columns(quick: bool) -> list[Column]:
     runs, horizon = (6, 12) if quick else (RUNS, HORIZON)
-    found = []
+    columns = []
     for place, sigma0 in enumerate(SIGMAS):
         rows = {
             name: Row(Synthetic(sigma0), make, _reference(values[place], n))
             for name, (make, values, n) in POLICIES.items()
         }
-        found.append(Column(f"sigma0={sigma0:g}", rows, runs, horizon))
+        columns.append(Column(f"sigma0={sigma0:g}", rows, runs, horizon))
     for place, sigma0 in enumerate(SIGMAS[1:]):
         rows = {
             name: Row(Rescaled(Synthetic(sigma0)), POLICIES[name][0], _reference(pair[place], 500))
             for name, pair in OWN_SCALE.items()
         }
-        found.append(Column(f"{RESCALED}{sigma0:g}", rows, runs, horizon))
-    return found
+        columns.append(Column(f"{RESCALED}{sigma0:g}", rows, runs, horizon))
+    return columns
 
 
 def _reference(value: tuple[float, float] | None, runs: int) -> Reference | None:

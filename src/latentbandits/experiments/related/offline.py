@@ -30,7 +30,7 @@ class Offline:
     """A subspace learned from offline users, and its distance from the true one."""
 
     truth: FloatArray  # (D, RANK)
-    found: Subspace
+    learned: Subspace
     error: float
     principal_error: float  # error of the principal components of ridge estimates
     principal_trace: float
@@ -40,7 +40,7 @@ class Offline:
     @property
     def prior(self) -> LinearGaussian:
         """The empirical-Bayes prior N(0, SOLD's second moment + rest I)."""
-        return self.found.prior(NOISE, self.error)
+        return self.learned.prior(NOISE, self.error)
 
     @cached_property
     def states(self) -> LinearGaussian:
@@ -100,15 +100,15 @@ def learn_offline(truth: FloatArray, n_users: int) -> Offline:
     x = rng.standard_normal((n_users, OFFLINE_ROUNDS, D)) * SPREADS
     rewards = (x @ weights[:, :, None])[:, :, 0]
     rewards = rewards + NOISE * rng.standard_normal(rewards.shape)
-    found = learn_subspace(x, rewards, RANK, n_bootstrap=0)
+    subspace = learn_subspace(x, rewards, RANK, n_bootstrap=0)
     gram = x.swapaxes(1, 2) @ x + np.eye(D)
     ridge = np.linalg.solve(gram, x.swapaxes(1, 2) @ rewards[:, :, None])[:, :, 0]
     moment = ridge.T @ ridge / n_users
     principal = np.linalg.eigh(moment)[1][:, -RANK:]
     return Offline(
         truth,
-        found,
-        subspace_distance(found.basis, truth),
+        subspace,
+        subspace_distance(subspace.basis, truth),
         subspace_distance(principal, truth),
         float(np.trace(moment)),
         x,
@@ -132,7 +132,7 @@ class SubspaceInstances:
 def _proball(
     known: Offline, basis: str, error: float | None, scale: float, combine: Any
 ) -> ProBALL:
-    columns = {"all": np.eye(D), "found": known.found.basis, "true": known.truth}[basis]
+    columns = {"all": np.eye(D), "found": known.learned.basis, "true": known.truth}[basis]
     delta = known.error if error is None else error
     return ProBALL(columns, delta, NOISE, ROUNDS, combine, bound=BOUND, length=LENGTH, scale=scale)
 
@@ -193,7 +193,7 @@ def columns(quick: bool) -> list[Column]:
         "mmTS, 8 states": (_states, (31.3, 1.0), (18.4, 0.9)),
         "mTS, 8 states": (_certain_states, (66.9, 5.7), (49.5, 5.2)),
     }  # fmt: skip
-    found = []
+    columns = []
     sizes = ((50, None), (100, None)) if quick else ((200, 0.294), (2000, 0.112))
     for place, (n_offline, error) in enumerate(sizes):
         world = SubspaceUsers(n_offline, error)
@@ -202,8 +202,8 @@ def columns(quick: bool) -> list[Column]:
             value = pair[place]
             reference = None if value is None else Reference(*value, 60)
             rows[name] = Row(world, make, reference)
-        found.append(Column(f"N={n_offline}", rows, runs, rounds))
-    return found
+        columns.append(Column(f"N={n_offline}", rows, runs, rounds))
+    return columns
 
 
 TABLE = RelatedTable(

@@ -44,8 +44,8 @@ class SideExperiment:
     ) -> Report:
         started = time.perf_counter()
         seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-        asked = [(rows, COLUMNS) for rows in ROWS] + [(ROWS[0], USELESS)]
-        gates = [GateJob(arguments.users, rows, names, i) for rows, names in asked for i in seeds]
+        jobs = [(rows, COLUMNS) for rows in ROWS] + [(ROWS[0], USELESS)]
+        gates = [GateJob(arguments.users, rows, names, i) for rows, names in jobs for i in seeds]
         items = [ItemsJob(informative, i) for informative in (True, False) for i in seeds]
         progress.start("side", len(gates) + len(items))
         played = list(_run(play_gate, gates, executor, progress))
@@ -53,7 +53,7 @@ class SideExperiment:
         n = len(seeds)
         by_rows = {rows: played[i * n : (i + 1) * n] for i, rows in enumerate(ROWS)}
         useless = played[len(ROWS) * n :]
-        claims = [_recovered(rows, found) for rows, found in by_rows.items()]
+        claims = [_recovered(rows, rounds) for rows, rounds in by_rows.items()]
         claims += [_no_cost(useless), _reached(offered[:n]), _nothing(offered[n:])]
         return Report(
             experiment=self.name,
@@ -76,15 +76,15 @@ def _run(
         yield result
 
 
-def share_of_gain(found: Sequence[RoundOne]) -> float:
+def share_of_gain(rounds: Sequence[RoundOne]) -> float:
     """Return the summed gain of the gates divided by the summed achievable gain."""
-    without, gated, best = np.array(found).T
+    without, gated, best = np.array(rounds).T
     return float((gated - without).sum() / (best - without).sum())
 
 
-def _recovered(rows: int, found: Sequence[RoundOne]) -> Claim:
-    share = share_of_gain(found)
-    worst = min(share_of_gain([one]) for one in found)
+def _recovered(rows: int, rounds: Sequence[RoundOne]) -> Claim:
+    share = share_of_gain(rounds)
+    worst = min(share_of_gain([one]) for one in rounds)
     return Claim(
         f"gate-{rows}", f"a gate learned from {rows} rows a user has most of the achievable gain",
         "at least 90% of the achievable gain in round 1",
@@ -92,8 +92,8 @@ def _recovered(rows: int, found: Sequence[RoundOne]) -> Claim:
     )  # fmt: skip
 
 
-def _no_cost(found: Sequence[RoundOne]) -> Claim:
-    lead = Estimate.of(np.array([one.gated - one.without for one in found]))
+def _no_cost(rounds: Sequence[RoundOne]) -> Claim:
+    lead = Estimate.from_values(np.array([one.gated - one.without for one in rounds]))
     return Claim(
         "gate-useless", "an uninformative attribute costs nothing",
         "reward of round 1 with it at most one standard error below that without it",
@@ -101,9 +101,9 @@ def _no_cost(found: Sequence[RoundOne]) -> Claim:
     )  # fmt: skip
 
 
-def _reached(found: Sequence[NewItems]) -> Claim:
+def _reached(plays: Sequence[NewItems]) -> Claim:
     learned, predicted, average = (
-        float(np.mean([np.mean(getattr(one, name)) for one in found]))
+        float(np.mean([np.mean(getattr(one, name)) for one in plays]))
         for name in ("learned", "predicted", "average")
     )
     gain = (predicted - average) / (learned - average)
@@ -115,9 +115,9 @@ def _reached(found: Sequence[NewItems]) -> Claim:
     )  # fmt: skip
 
 
-def _nothing(found: Sequence[NewItems]) -> Claim:
-    lead = Estimate.of(
-        np.concatenate([one.predicted - one.average for one in found]), n_groups=len(found)
+def _nothing(plays: Sequence[NewItems]) -> Claim:
+    lead = Estimate.from_values(
+        np.concatenate([one.predicted - one.average for one in plays]), n_groups=len(plays)
     )
     return Claim(
         "items-useless", "uninformative attributes of items cost nothing",
@@ -126,26 +126,26 @@ def _nothing(found: Sequence[NewItems]) -> Claim:
     )  # fmt: skip
 
 
-def _gate_table(found: dict[int, list[RoundOne]]) -> Table:
+def _gate_table(by_rows: dict[int, list[RoundOne]]) -> Table:
     rows: list[tuple[str, ...]] = []
-    for n_rows, own in found.items():
-        without, gated, best = np.mean(np.array(own), axis=0)
+    for n_rows, rounds in by_rows.items():
+        without, gated, best = np.mean(np.array(rounds), axis=0)
         name = f"{n_rows} rows a user" if n_rows else f"{ROWS[0]} rows a user, a useless attribute"
-        share = f"{share_of_gain(own):.1%}" if n_rows else ""
+        share = f"{share_of_gain(rounds):.1%}" if n_rows else ""
         rows.append((name, f"{without:.3f}", f"{gated:.3f}", f"{best:.3f}", share))
     title = "Mean reward of new users in round 1"
     columns = ("log", "without attributes", "with the gate", "achievable", "share of the gain")
     return Table(title, columns, rows)
 
 
-def _item_table(found: dict[str, list[NewItems]]) -> Table:
+def _item_table(by_name: dict[str, list[NewItems]]) -> Table:
     rows: list[tuple[str, ...]] = []
-    for name, own in found.items():
+    for name, plays in by_name.items():
         means = [
-            Estimate.of(np.array([getattr(one, what).mean() for one in own]))
+            Estimate.from_values(np.array([getattr(one, what).mean() for one in plays]))
             for what in ("learned", "predicted", "average")
         ]
-        explained = float(np.mean([one.explained for one in own]))
+        explained = float(np.mean([one.explained for one in plays]))
         rows.append((name, *map(str, means), f"{explained:.0%}"))
     title = "Mean reward of rounds 1-20 on new items, ten offered a round"
     columns = ("attributes", "learned vectors", "predicted", "average item", "explained")

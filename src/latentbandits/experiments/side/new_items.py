@@ -72,17 +72,17 @@ def play_items(job: ItemsJob) -> NewItems:
     catalogue = Catalogue(known, features=vectors[:KNOWN])
     read = read_items(table, "id", known)
     items = Learned(model, vectors[:KNOWN], np.full(KNOWN, 200))
-    found = fit_items(items, read, np.ones(KNOWN, np.bool_))
+    regression = fit_items(items, read, np.ones(KNOWN, np.bool_))
     rows = [{"genre": g, "year": y} for g, y in zip(table["genre"], table["year"], strict=True)]
     grown = (
         (model, Catalogue(table["id"], features=vectors)),
-        add_items(with_parts(model, items=found.items), catalogue, new, rows[KNOWN:]),
+        add_items(with_parts(model, items=regression.items), catalogue, new, rows[KNOWN:]),
         add_average(model, catalogue, new),
     )
     learned, predicted, average = (
-        _earned(own, longer, new, vectors, job, model) for own, longer in grown
+        _earned(grown_model, longer, new, vectors, job, model) for grown_model, longer in grown
     )
-    return NewItems(learned, predicted, average, found.explained)
+    return NewItems(learned, predicted, average, regression.explained)
 
 
 def _earned(

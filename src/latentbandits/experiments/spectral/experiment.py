@@ -113,7 +113,7 @@ def _claims(outcomes: Sequence[Outcome]) -> list[Claim]:
             "em-allowed",
             "the error of EM is close to that of an oracle with the true labels",
             "an error of the means below 1.5 times the oracle's in every log",
-            f"{Estimate.of(allowed)} times on average, {allowed.max():.2f} at most",
+            f"{Estimate.from_values(allowed)} times on average, {allowed.max():.2f} at most",
             bool(allowed.max() < 1.5),
         )
     )
@@ -131,10 +131,10 @@ def _near(power: Estimate, expected: float) -> bool | None:
 def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, float | str]]:
     rows: list[dict[str, float | str]] = []
     for size in sorted({outcome.n_users for outcome in outcomes}):
-        own = [outcome for outcome in outcomes if outcome.n_users == size]
+        of_size = [outcome for outcome in outcomes if outcome.n_users == size]
         for i, method in enumerate(METHODS):
-            means = Estimate.of(np.array([outcome.means[i] for outcome in own]))
-            shares = Estimate.of(np.array([outcome.shares[i] for outcome in own]))
+            means = Estimate.from_values(np.array([outcome.means[i] for outcome in of_size]))
+            shares = Estimate.from_values(np.array([outcome.shares[i] for outcome in of_size]))
             rows.append(
                 {"users": size, "method": method, "means": means.mean, "shares": shares.mean,
                  "means_stderr": means.stderr, "shares_stderr": shares.stderr}
@@ -146,9 +146,11 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     rows = _rows(outcomes)
     body = []
     for size in dict.fromkeys(row["users"] for row in rows):
-        own = [row for row in rows if row["users"] == size]
-        cells = [f"{row['means']:.4f} ±{row['means_stderr']:.4f}" for row in own]
-        body.append((f"{size:,}", *cells, f"{own[0]['shares']:.4f}", f"{own[2]['shares']:.4f}"))
+        of_size = [row for row in rows if row["users"] == size]
+        cells = [f"{row['means']:.4f} ±{row['means_stderr']:.4f}" for row in of_size]
+        body.append(
+            (f"{size:,}", *cells, f"{of_size[0]['shares']:.4f}", f"{of_size[2]['shares']:.4f}")
+        )
     columns = ("users", *(f"means: {method}" for method in METHODS), "shares: moments", "em")
     return Table("Root mean square errors, 5 states, 10 actions, 30 rounds", columns, body)
 

@@ -38,10 +38,10 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     for axes, what in zip(figure.subplots(1, 2), ("means", "shares"), strict=True):
         for method, colour in _COLOURS.items():
-            own = [row for row in rows if row["method"] == method]
-            x, y = [row["users"] for row in own], [row[what] for row in own]
+            of_method = [row for row in rows if row["method"] == method]
+            x, y = [row["users"] for row in of_method], [row[what] for row in of_method]
             axes.plot(x, y, _STYLES.get(method, "o-"), color=colour, ms=5, lw=1.4, label=method)
-            error = [row[f"{what}_stderr"] for row in own]
+            error = [row[f"{what}_stderr"] for row in of_method]
             axes.errorbar(x, y, error, fmt="none", ecolor=colour)
         sizes = np.array(sorted({row["users"] for row in rows}), dtype=float)
         start = float(next(row[what] for row in rows if row["method"] == "moments"))

@@ -40,13 +40,13 @@ def measure(job: Job) -> Outcome:
     raw = decompose(moments(truth.log), n_states, seed=job.seed)
     spectral = fit_spectral(truth.log, n_states, seed=job.seed)
     em = fit_mixture(truth.log, n_states, seed=job.seed)
-    found = (
+    start = (
         (raw.means, raw.shares),
         (spectral.fitted.means, spectral.model.state_prior),
         (em.fitted.means, em.model.state_prior),
         (truth.labelled_means(), np.bincount(truth.state, minlength=n_states) / job.n_users),
     )
-    errors = [_errors(means, shares, truth) for means, shares in found]
+    errors = [_errors(means, shares, truth) for means, shares in start]
     of_means, of_shares = zip(*errors, strict=True)
     return Outcome(job.n_users, job.seed, of_means, of_shares)
 

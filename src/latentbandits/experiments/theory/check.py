@@ -84,8 +84,8 @@ def check_bounds(
     checks: list[BoundCheck] = []
     play = partial(_check_cell, seed=seed, runs=runs)
     cells = [Cell(*values) for values in grid]
-    for found in map(play, cells) if executor is None else executor.map(play, cells):
-        checks += found
+    for bounds in map(play, cells) if executor is None else executor.map(play, cells):
+        checks += bounds
         progress.advance(1)
     return checks
 

@@ -82,11 +82,11 @@ class Programme:
             counts = self.levels[t]
             chances = self.chances(counts)
             best = np.full(len(counts), -np.inf)
-            for arm in range(k):
+            for action in range(k):
                 up, down = counts.copy(), counts.copy()
-                up[:, 2 * arm] += 1
-                down[:, 2 * arm + 1] += 1
-                p = chances[:, arm]
+                up[:, 2 * action] += 1
+                down[:, 2 * action + 1] += 1
+                p = chances[:, action]
                 total = p * (1 + value[self.find(t + 1, up)])
                 total += (1 - p) * value[self.find(t + 1, down)]
                 best = np.maximum(best, total)
@@ -120,17 +120,17 @@ class Programme:
         earned, mass, place = 0.0, np.ones(1), np.zeros(1, np.int64)
         belief = policy.init(1)
         for t in range(self.problem.horizon):
-            found = policy.action_probabilities(belief, None, rng)  # type: ignore[attr-defined]
-            if found.kind not in ("exact", "quadrature"):
+            probabilities = policy.action_probabilities(belief, None, rng)  # type: ignore[attr-defined]
+            if probabilities.kind not in ("exact", "quadrature"):
                 return None
             counts = self.levels[t][place]
             chances = self.chances(counts)
-            earned += float(mass @ (found.values * chances).sum(axis=1))
+            earned += float(mass @ (probabilities.values * chances).sum(axis=1))
             if t + 1 < self.problem.horizon:
-                step = self._step(t, counts, mass, found.values, chances)
+                step = self._step(t, counts, mass, probabilities.values, chances)
                 mass, place = step.mass, step.place
                 belief = map_leaves(lambda leaf, rows=step.parent: leaf[rows], belief)
-                belief = policy.update(belief, None, Decision.logged(step.arm), step.reward)
+                belief = policy.update(belief, None, Decision.logged(step.action), step.reward)
         return self.problem.horizon * self.best_mean - earned
 
     def _step(
@@ -138,18 +138,20 @@ class Programme:
     ) -> _Step:
         """Return the reached count vectors of the next level."""
         ways = np.indices((*shares.shape, 2)).reshape(3, -1)
-        parent, arm, reward = ways
-        weight = (mass[:, None] * shares)[parent, arm]
-        weight = weight * np.where(reward == 1, chances[parent, arm], 1 - chances[parent, arm])
+        parent, action, reward = ways
+        weight = (mass[:, None] * shares)[parent, action]
+        weight = weight * np.where(
+            reward == 1, chances[parent, action], 1 - chances[parent, action]
+        )
         kept = weight > _NEGLIGIBLE
-        parent, arm, reward, weight = parent[kept], arm[kept], reward[kept], weight[kept]
+        parent, action, reward, weight = parent[kept], action[kept], reward[kept], weight[kept]
         after = counts[parent]
-        after[np.arange(len(after)), 2 * arm + (1 - reward)] += 1
+        after[np.arange(len(after)), 2 * action + (1 - reward)] += 1
         place, first, index = np.unique(
             self.find(t + 1, after), return_index=True, return_inverse=True
         )
         total = np.bincount(index.ravel(), weight).astype(np.float64)
-        return _Step(total, place, parent[first], arm[first], reward[first].astype(np.float64))
+        return _Step(total, place, parent[first], action[first], reward[first].astype(np.float64))
 
 
 class _Step(NamedTuple):
@@ -158,5 +160,5 @@ class _Step(NamedTuple):
     mass: FloatArray
     place: IntArray
     parent: IntArray
-    arm: IntArray
+    action: IntArray
     reward: FloatArray

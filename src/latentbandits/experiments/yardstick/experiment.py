@@ -79,11 +79,11 @@ def _run(
     jobs: list[tuple[Any, ...]], executor: Executor | None, progress: Progress
 ) -> list[Measured]:
     if executor is None:
-        found = []
+        rows = []
         for job in jobs:
-            found.append(measure(*job))
+            rows.append(measure(*job))
             progress.advance(1)
-        return found
+        return rows
     futures = [executor.submit(measure, *job) for job in jobs]
     for _ in as_completed(futures):
         progress.advance(1)
@@ -98,22 +98,22 @@ def summed_ratio(measured: Sequence[Measured], policy: str) -> float:
 
 def claims(measured: Sequence[Measured]) -> list[Claim]:
     """Return claims that each measured policy is within its limits."""
-    found = []
+    checked_claims = []
     for policy, (overall, each) in LIMITS.items():
         if policy not in measured[0].regrets:
             continue
         ratio = summed_ratio(measured, policy)
-        found.append(
+        checked_claims.append(
             Claim(f"Y {policy}", f"{policy} is near the optimum over all problems",
                   f"ratio of summed regrets <= {overall:.2f}", f"{ratio:.3f}", ratio <= overall)
         )  # fmt: skip
         if each is not None:
             worst = max(one.ratio(policy) for one in measured)
-            found.append(
+            checked_claims.append(
                 Claim(f"Y {policy} worst", f"{policy} is near the optimum in every problem",
                       f"ratio in any problem <= {each:.2f}", f"{worst:.3f}", worst <= each)
             )  # fmt: skip
-    return found
+    return checked_claims
 
 
 def _rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:

@@ -23,8 +23,8 @@ def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
         if row["policy"] in results["settings"]["policies"]:
             rows.setdefault(row["policy"], []).append(row)
     overall = {
-        policy: sum(row["regret"] for row in own) / sum(row["optimal_regret"] for row in own)
-        for policy, own in rows.items()
+        policy: sum(row["regret"] for row in points) / sum(row["optimal_regret"] for row in points)
+        for policy, points in rows.items()
     }
     ranked = sorted(rows, key=lambda policy: overall[policy])
     figure = Figure(figsize=(WIDTH, 1.4 + 0.29 * len(ranked)), layout="constrained")

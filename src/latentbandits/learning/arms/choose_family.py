@@ -91,22 +91,22 @@ def choose_family(
     kept: AnyLog,
     held_out: Log,
     *,
-    asked: Rewards | None = None,
+    requested: Rewards | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> FamilyChoice:
-    """Choose the family of the rewards, or compare the `asked` family with the others.
+    """Choose the family of the rewards, or compare the `requested` family with the others.
 
-    Rewards that are all 0 or 1 are Bernoulli. An `asked` family is always returned, with a warning
+    Rewards that are all 0 or 1 are Bernoulli. A requested family is always returned, with a warning
     if another family is better by more than two paired standard errors.
     """
     rewards = summary_of(kept).rewards + summary_of(held_out).rewards
-    if not rewards.outside["bernoulli"].n and asked in (None, "bernoulli"):
+    if not rewards.outside["bernoulli"].n and requested in (None, "bernoulli"):
         return FamilyChoice("bernoulli", "all rewards are 0 or 1")
-    if asked is not None:
-        make_family(asked, rewards)  # raises LogError if rewards are outside the support
+    if requested is not None:
+        make_family(requested, rewards)  # raises LogError if rewards are outside the support
     if rewards.least == rewards.most:
-        return FamilyChoice(asked or "gaussian", "constant rewards do not distinguish families")
+        return FamilyChoice(requested or "gaussian", "constant rewards do not distinguish families")
     bar = Silent() if progress is None else progress
     possible = _possible(rewards)
     transforms: list[Transform] = [t for t in TRANSFORMS if not rewards.outside[t].n]
@@ -115,30 +115,30 @@ def choose_family(
     bar.start("comparing reward families", len(possible) + len(transforms))
     few = engine_of(kept).sample(MOST_USERS, seed)
     cells = cells_of_values(rewards.values, rewards.off_lattice)
-    found: list[Contender] = []
+    contenders: list[Contender] = []
     for name in possible:
-        found.append(_contend(name, None, rewards, few, held_out, cells, seed))
+        contenders.append(_contend(name, None, rewards, few, held_out, cells, seed))
         bar.advance(1)
     for transform in transforms:
-        found.append(_contend("gaussian", transform, rewards, few, held_out, cells, seed))
+        contenders.append(_contend("gaussian", transform, rewards, few, held_out, cells, seed))
         bar.advance(1)
-    plain = [one for one in found if one.transform is None]
+    plain = [one for one in contenders if one.transform is None]
     best = max(plain, key=lambda one: one.log_probability)
-    recommended = _recommended(found, best)
+    recommended = _recommended(contenders, best)
     unit = "log probability" if cells is not None else "log density"
     others = ", ".join(f"{one.name} {one.log_probability:.4f}" for one in plain if one is not best)
     reason = f"the highest {unit} of a held-out reward: {best.name} {best.log_probability:.4f}"
     reason += f"; {others}" if others else ""
-    if asked is None:
-        return FamilyChoice(best.rewards, reason, tuple(found), recommended)
-    own = next(one for one in plain if one.rewards == asked)
+    if requested is None:
+        return FamilyChoice(best.rewards, reason, tuple(contenders), recommended)
+    wanted = next(one for one in plain if one.rewards == requested)
     warnings: tuple[str, ...] = ()
-    if _clearly_below(own, best):
+    if _clearly_below(wanted, best):
         warnings = (
-            f"held-out rewards speak against --rewards {asked}: {unit} "
-            f"{own.log_probability:.4f} of a reward, {best.name} has {best.log_probability:.4f}",
+            f"held-out rewards speak against --rewards {requested}: {unit} "
+            f"{wanted.log_probability:.4f} of a reward, {best.name} has {best.log_probability:.4f}",
         )
-    return FamilyChoice(asked, "asked for", tuple(found), recommended, warnings)
+    return FamilyChoice(requested, "asked for", tuple(contenders), recommended, warnings)
 
 
 def _possible(rewards: RewardSummary) -> list[Rewards]:
@@ -179,9 +179,9 @@ def _contend(
     )
 
 
-def _recommended(found: Sequence[Contender], best: Contender) -> Transform | None:
+def _recommended(contenders: Sequence[Contender], best: Contender) -> Transform | None:
     """Return the best transform if it is clearly better than every family without a transform."""
-    others = [one for one in found if one.transform is not None]
+    others = [one for one in contenders if one.transform is not None]
     if not others:
         return None
     top = max(others, key=lambda one: one.log_probability)

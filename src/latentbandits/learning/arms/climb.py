@@ -37,11 +37,13 @@ class Problem(NamedTuple):
     centre: FloatArray  # (A, ...): the mean of the pooled prior for every action
 
     @classmethod
-    def of(cls, family: Family, log: AnyLog, *, n_replicates: int = 0, seed: int = 0) -> Problem:
+    def from_log(
+        cls, family: Family, log: AnyLog, *, n_replicates: int = 0, seed: int = 0
+    ) -> Problem:
         """Sum the log once; with `n_replicates`, give every user that many bootstrap weights."""
         engine, prepare = engine_of(log), Prepare(family, n_replicates, seed)
-        found = engine.fold(TotalsPass(prepare), None)
-        return cls(family, engine, prepare, found, family.centre(found.statistics.mean(axis=0)))
+        sums = engine.fold(TotalsPass(prepare), None)
+        return cls(family, engine, prepare, sums, family.centre(sums.statistics.mean(axis=0)))
 
     def sums(self, mixture: Mixture) -> vb.Sums:
         return self.engine.fold(vb.MixturePass(self.prepare), vb.broadcast(self.family, mixture))
@@ -138,14 +140,14 @@ def best_of(
                 problem.family, sample, problem.totals, problem.centre, n_states, n_starts, rng
             )
         )
-    found = climb(
+    climbed = climb(
         problem, joined(*starts), tolerance=tolerance, finalists=_FINALISTS, progress=progress
     )
-    first = _best_first(found.mixture, found.elbo)[:1]
-    best = _by_share(found.mixture.take(first))
+    first = _best_first(climbed.mixture, climbed.elbo)[:1]
+    best = _by_share(climbed.mixture.take(first))
     kept = _kept(best)[0]
     if kept.all():
-        return found._replace(mixture=best, elbo=found.elbo[first])
+        return climbed._replace(mixture=best, elbo=climbed.elbo[first])
     fewer = int(kept.sum())
     best = best._replace(phi=best.phi[:, :fewer], shares=best.shares[:, :fewer])
     again = climb(problem, best, tolerance=tolerance, progress=progress)

@@ -115,9 +115,9 @@ class LossPass:
         loss = Loss(np.zeros(_shape(parameters.means, self.blocks)))
         rows = max(1, _BLOCK // size)
         for start in range(0, len(users), rows):
-            own = users[start : start + rows]
+            block = users[start : start + rows]
             part = replace(
-                partition, statistics=partition.statistics[own], keys=partition.keys[own]
+                partition, statistics=partition.statistics[block], keys=partition.keys[block]
             )
             loss = loss + summarise(part, parameters, self.blocks)
         return loss
@@ -133,10 +133,10 @@ def summarise(partition: Partition, parameters: Parameters, blocks: bool) -> Los
     weighted = taken[:, :, None] * scores
     if blocks:
         means = np.einsum("nsa,nta->ast", weighted, weighted, optimize=True)
-        own = np.einsum("nsa,nsa->as", weighted, scores)
+        products = np.einsum("nsa,nsa->as", weighted, scores)
         diagonal = np.zeros_like(means)
         index = np.arange(means.shape[1])
-        diagonal[:, index, index] = own
+        diagonal[:, index, index] = products
         return Loss(diagonal - means)
     return Loss(_covariance(taken, scores, weighted, parameters.shares))
 

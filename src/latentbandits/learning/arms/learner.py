@@ -132,21 +132,21 @@ class ArmsLearner:
         fitted = learned.fitted
         assert isinstance(fitted, FittedArms)
         family = fitted.family
-        problem = Problem.of(family, log, n_replicates=n_fits, seed=seed)
+        problem = Problem.from_log(family, log, n_replicates=n_fits, seed=seed)
         start = fitted.mixture.take(np.zeros(n_fits, np.int64))
-        found = climb(problem, start, tolerance=0.02, max_passes=300).mixture
+        mixture = climb(problem, start, tolerance=0.02, max_passes=300).mixture
         counting, _ = family.counts_and_sums
         counts = problem.totals.statistics @ counting
         for i in range(n_fits):
-            means = family.moments(found.phi[i])[0]
+            means = family.moments(mixture.phi[i])[0]
             progress.advance(1)
-            yield Replicate(means, found.state_prior()[i], counts[i].round().astype(np.int64))
+            yield Replicate(means, mixture.state_prior()[i], counts[i].round().astype(np.int64))
 
-    def widened(self, learned: Learned, found: Disagreement) -> Learned:
+    def widened(self, learned: Learned, disagreement: Disagreement) -> Learned:
         """Return the model with an estimation variance of at least that between the replicates."""
         fitted = learned.fitted
         assert isinstance(fitted, FittedArms)
-        wide = fitted.widened(found.variance())
+        wide = fitted.widened(disagreement.variance())
         return replace(learned, model=wide.model(), fitted=wide)
 
     def settings(self) -> dict[str, Any]:
@@ -162,17 +162,17 @@ class ArmsLearner:
         if self.by_action:
             assert isinstance(family, Gaussian)
             family = family.with_noise_by_action()
-        return Problem.of(family, log)
+        return Problem.from_log(family, log)
 
     def _try(
         self, problem: Problem, kept: Engine, held_out: Log, n_states: int, seed: int
     ) -> Candidate:
         try:
             check_size(kept, n_states)
-            found = self._climbed(problem, kept, n_states, seed)
+            climbed = self._climbed(problem, kept, n_states, seed)
         except LogError as error:
             return Candidate(n_states, None, reason=str(error))
-        fitted = finish(problem, found, most_users=_FEW_USERS)
+        fitted = finish(problem, climbed, most_users=_FEW_USERS)
         judged = score(fitted.model(), held_out)
         return Candidate(
             len(fitted.means),
@@ -182,8 +182,8 @@ class ArmsLearner:
             judged.by_user(),
             elbo=fitted.elbo,
             log_evidence=fitted.log_evidence,
-            asked=n_states,
-            fit=found,
+            requested=n_states,
+            fit=climbed,
         )
 
     def _climbed(
@@ -222,8 +222,8 @@ class ArmsLearner:
         best = score(fitted.model(), held_out)
         if self.by_action is None and getattr(self.family, "known", 1.0) is None:
             other = replace(self, by_action=True)
-            own = other._problem(kept)
-            again = finish(own, climb(own, chosen.fit.mixture))
+            other_problem = other._problem(kept)
+            again = finish(other_problem, climb(other_problem, chosen.fit.mixture))
             judged = score(again.model(), held_out)
             if clearly_better(judged, best):
                 learner, fitted, best = other, again, judged

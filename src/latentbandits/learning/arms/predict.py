@@ -135,8 +135,8 @@ def _earlier(log: Log, values: FloatArray) -> FloatArray:
     """Return the sums of `values` (n, K) over the earlier events of the same user and action."""
     pair = log.users * log.n_actions + log.actions
     order = np.argsort(pair, kind="stable")
-    own = values[order]
-    before = np.cumsum(own, axis=0) - own
+    ordered = values[order]
+    before = np.cumsum(ordered, axis=0) - ordered
     new = np.append(True, np.diff(pair[order]) != 0)
     first = np.maximum.accumulate(np.where(new, np.arange(len(pair)), 0))
     earlier = np.empty_like(before)
@@ -230,8 +230,8 @@ def _dirichlet(model: Any, phi: FloatArray, rewards: FloatArray, edges: Edges | 
     which: IntArray = model.values.searchsorted(rewards)
     index = np.broadcast_to(which, phi.shape[:-1])[..., None]
     up_to = np.take_along_axis(upper, index, axis=-1)[..., 0]
-    own = np.take_along_axis(probabilities, index, axis=-1)[..., 0]
-    return up_to - own, up_to, own
+    chance = np.take_along_axis(probabilities, index, axis=-1)[..., 0]
+    return up_to - chance, up_to, chance
 
 
 _DISTRIBUTIONS: Mapping[type[ConjugateArms], Callable[..., Tails]] = {

@@ -64,7 +64,7 @@ def add(one: Any, other: Any) -> Any:
     return one + other
 
 
-def tree_sum(found: Iterator[tuple[int, Sums]], n: int) -> Sums | None:
+def tree_sum(parts: Iterator[tuple[int, Sums]], n: int) -> Sums | None:
     """Add numbered sums, given in ascending order, with numbers below the power of two `n`.
 
     The tree is fixed: 0 + 1, 2 + 3, then (0 + 1) + (2 + 3), ...; numbers may be missing.
@@ -72,14 +72,14 @@ def tree_sum(found: Iterator[tuple[int, Sums]], n: int) -> Sums | None:
     >>> tree_sum(iter([(0, 1.0), (2, 2.0), (3, 3.0)]), 4)
     6.0
     """
-    ahead = [next(found, None)]
+    ahead = [next(parts, None)]
 
     def between(low: int, high: int) -> Any:
         if ahead[0] is None or ahead[0][0] >= high:
             return None
         if high - low == 1:
             _, sums = cast("tuple[int, Any]", ahead[0])
-            ahead[0] = next(found, None)
+            ahead[0] = next(parts, None)
             return sums
         middle = (low + high) // 2
         return add(between(low, middle), between(middle, high))

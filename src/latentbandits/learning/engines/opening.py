@@ -45,25 +45,27 @@ def is_spark(log: Any) -> bool:
     return kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame"
 
 
-def choose_engine(log: Any, asked: EngineName | Literal["auto"], partitions: Any) -> EngineName:
-    """Return the `asked` engine; "auto" chooses by the size of the log's files.
+def choose_engine(log: Any, requested: EngineName | Literal["auto"], partitions: Any) -> EngineName:
+    """Return the `requested` engine; "auto" chooses by the size of the log's files.
 
     Files that would take more than half of the available memory are learned out of core.
     """
-    if asked not in ("auto", *get_args(EngineName)):
+    if requested not in ("auto", *get_args(EngineName)):
         names = ", ".join(("auto", *get_args(EngineName)))
-        raise LogError(f"engine must be one of {names}; got {asked!r}")
+        raise LogError(f"engine must be one of {names}; got {requested!r}")
     if is_spark(log):
-        if asked not in ("auto", "spark"):
-            raise LogError(f"a DataFrame of Spark is learned on Spark; engine {asked} reads files")
-        return "spark"
-    if asked != "auto":
-        if asked != "memory" and not _are_paths(log):
+        if requested not in ("auto", "spark"):
             raise LogError(
-                f"the engine {asked} reads files: give their paths, a folder or a glob; got a "
+                f"a DataFrame of Spark is learned on Spark; engine {requested} reads files"
+            )
+        return "spark"
+    if requested != "auto":
+        if requested != "memory" and not _are_paths(log):
+            raise LogError(
+                f"the engine {requested} reads files: give their paths, a folder or a glob; got a "
                 f"{type(log).__name__}"
             )
-        return asked
+        return requested
     if partitions is not None:
         return "out_of_core"
     if not _are_paths(log):
@@ -120,8 +122,8 @@ def opened(
     if chosen == "spark":
         from latentbandits.learning.engines.spark import on_spark
 
-        with on_spark(log, user, action, reward, order, master, progress, more) as found:
-            yield OnEngine(found)
+        with on_spark(log, user, action, reward, order, master, progress, more) as opened_log:
+            yield OnEngine(opened_log)
         return
     names, has_decisions = find_columns(log, user, action, reward, text_format)
     if has_decisions:
@@ -154,10 +156,10 @@ def opened(
 def available_memory() -> int:
     """Return the bytes of memory that the machine and its container leave to this process."""
     try:
-        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     except OSError:
-        found = None
-    free = 1024 * int(found[1]) if found else 2**32
+        match = None
+    free = 1024 * int(match[1]) if match else 2**32
     try:
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         used = int(Path("/sys/fs/cgroup/memory.current").read_text())

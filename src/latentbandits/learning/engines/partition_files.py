@@ -143,16 +143,16 @@ def write_partitions(
         for table in _tables(path, columns):
             writer.add(table)
             progress.advance(1)
-    found = writer.finish(progress)
+    partitions = writer.finish(progress)
     manifest = {
         "format": _FORMAT,
         "log": _fingerprint(paths, columns),
-        "n_users": found.n_users,
-        "n_rows": found.n_rows,
-        "action_ids": list(found.action_ids),
+        "n_users": partitions.n_users,
+        "n_rows": partitions.n_rows,
+        "action_ids": list(partitions.action_ids),
     }
     (folder / _MANIFEST).write_text(json.dumps(manifest) + "\n")  # last: marks the folder complete
-    return found
+    return partitions
 
 
 def open_partitions(folder: Path, source: Any, columns: LogColumns) -> Partitions | None:
@@ -173,21 +173,21 @@ def open_partitions(folder: Path, source: Any, columns: LogColumns) -> Partition
         manifest = json.loads(path.read_text())
         if manifest["format"] != _FORMAT:
             raise LogError(f"{folder} holds partitions of format {manifest['format']}: remove it")
-        found = Partitions(
+        partitions = Partitions(
             folder, manifest["n_users"], manifest["n_rows"], tuple(manifest["action_ids"])
         )
         theirs = manifest["log"]
     except (json.JSONDecodeError, KeyError, TypeError):
         raise LogError(f"{path} cannot be read: remove the folder, it will be made again") from None
     ours = _fingerprint(files_of(source), columns)
-    for what, own in ours.items():
-        if theirs.get(what) != own:
+    for what, value in ours.items():
+        if theirs.get(what) != value:
             raise LogError(
                 f"{folder} holds partitions of another log: its {what} are "
-                f"{_shown(theirs.get(what))}, this log's are {_shown(own)}. Name another folder, "
+                f"{_shown(theirs.get(what))}, this log's are {_shown(value)}. Name another folder, "
                 "or remove it"
             )
-    return found
+    return partitions
 
 
 def row_count(path: Path) -> int:
@@ -256,9 +256,9 @@ class _Writer:
         check_several("user", (some,) if n_users == 1 else ("", ""), self._columns.user)
         for i in range(len(self._ends)):
             self._chunk(i).unlink()
-        found = Partitions(self._folder, n_users, n_rows, sorted_ids)
-        found.merge()
-        return found
+        partitions = Partitions(self._folder, n_users, n_rows, sorted_ids)
+        partitions.merge()
+        return partitions
 
     def _partition(self, frame: pl.DataFrame, number: int, codes: IntArray) -> pl.Series:
         """Write the rows and users of one hash; return the users."""
@@ -352,8 +352,8 @@ def _fingerprint(paths: Sequence[Path], columns: LogColumns) -> Mapping[str, Any
     """Return the files with their sizes and times, and the columns that were read."""
     files = []
     for path in paths:
-        found = path.stat()
-        files.append([os.fspath(path.resolve()), found.st_size, found.st_mtime_ns])
+        status = path.stat()
+        files.append([os.fspath(path.resolve()), status.st_size, status.st_mtime_ns])
     written = columns.text_format
     text = [written.separator, written.encoding, list(written.columns or ())]
     names = [columns.user, columns.action, columns.reward, columns.order, *columns.more]

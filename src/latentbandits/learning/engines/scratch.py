@@ -36,9 +36,11 @@ def scratch_folder(parent: str | os.PathLike[str] | None, needed: int) -> Iterat
         raise LogError(f"the folder for scratch files, {above}, does not exist: make it first")
     remove_left_overs(above)
     check_space(above, needed)
-    own = os.getpid()
+    process = os.getpid()
     try:
-        folder = tempfile.mkdtemp(prefix=f"latentbandits-scratch-{own}-{_born(own)}-", dir=above)
+        folder = tempfile.mkdtemp(
+            prefix=f"latentbandits-scratch-{process}-{_born(process)}-", dir=above
+        )
     except OSError as error:
         raise LogError(f"no scratch files can be written to {above}: {error.strerror}") from None
     try:
@@ -62,10 +64,10 @@ def remove_left_overs(above: Path) -> list[Path]:
     """Remove the scratch folders of dead processes, and return them."""
     removed = []
     for folder in above.glob("latentbandits-scratch-*"):
-        found = _NAME.match(folder.name)
-        if found is None or not folder.is_dir() or folder.is_symlink():
+        match = _NAME.match(folder.name)
+        if match is None or not folder.is_dir() or folder.is_symlink():
             continue
-        process, born = int(found[1]), int(found[2])
+        process, born = int(match[1]), int(match[2])
         if _born(process) != born:
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder)

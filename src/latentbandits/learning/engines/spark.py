@@ -79,8 +79,8 @@ class SparkEngine(Engine):
         )
         rows = _mapped(self._blocks, work, "block int, sums binary").collect()
         read: Any = CPickleSerializer()
-        found = sorted((row["block"], bytes(row["sums"])) for row in rows)
-        parts = ((block, read.loads(data)) for block, data in found)
+        blocks = sorted((row["block"], bytes(row["sums"])) for row in rows)
+        parts = ((block, read.loads(data)) for block, data in blocks)
         sums: Sums | None = tree_sum(parts, self._n_blocks)
         assert sums is not None
         return sums
@@ -206,27 +206,27 @@ def _frame(
         # Files are sorted by name, as on the other engines.
         name = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
         file, row = number[name], f.col("_metadata.row_index")
-    found = _Columns(*name_columns(frame.columns, user, action, reward), order, more)
-    wanted = [name for name in (*found[:4], *more) if name is not None]
+    names = _Columns(*name_columns(frame.columns, user, action, reward), order, more)
+    wanted = [name for name in (*names[:4], *more) if name is not None]
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
         raise LogError(
             f"the log has no column {missing[0]}; the columns there are: {', '.join(frame.columns)}"
         )
     kinds = dict(frame.dtypes)
-    texts = [_text(frame, name, kinds[name]) for name in (found.user, found.action)]
+    texts = [_text(frame, name, kinds[name]) for name in (names.user, names.action)]
     ordered = f.lit(0) if order is None else f.col(order)
     return (
         frame.select(
             texts[0].alias("user"),
             texts[1].alias("action"),
-            f.expr(f"try_cast(`{found.reward}` as double)").alias("reward"),
+            f.expr(f"try_cast(`{names.reward}` as double)").alias("reward"),
             ordered.alias("order"),
             file.alias("file"),
             row.alias("row"),
             *(f.col(f"`{name}`").alias(MORE + name) for name in more),
         ),
-        found,
+        names,
     )
 
 
@@ -311,11 +311,11 @@ def _salts(session: Any, n: int) -> list[int]:
     """Return, for each of `n` partitions, a number that Spark's hash assigns to it."""
     from pyspark.sql import functions as f
 
-    found: dict[int, int] = {}
+    salts: dict[int, int] = {}
     tried = session.range(0, 40 * n).select("id", f.pmod(f.hash("id"), f.lit(n)).alias("place"))
     for row in tried.collect():
-        found.setdefault(row["place"], row["id"])
-    return [found[place] for place in range(n)]
+        salts.setdefault(row["place"], row["id"])
+    return [salts[place] for place in range(n)]
 
 
 def _summing(
@@ -339,12 +339,12 @@ def _summing(
     def work(batches: Batches) -> Batches:
         from pyspark.serializers import CPickleSerializer
 
-        found = buckets(batches)
-        first = next(found, None)
+        numbered = buckets(batches)
+        first = next(numbered, None)
         while first is not None:
             block = first[0] // buckets_of_a_block
-            own, rest = _of_block(first, found, block, buckets_of_a_block)
-            sums = tree_sum(own, buckets_of_a_block)
+            of_block, rest = _of_block(first, numbered, block, buckets_of_a_block)
+            sums = tree_sum(of_block, buckets_of_a_block)
             write: Any = CPickleSerializer()
             data = write.dumps(sums)
             yield from batches_of(
@@ -356,17 +356,17 @@ def _summing(
 
 
 def _of_block(
-    first: tuple[int, Any], found: Iterator[tuple[int, Any]], block: int, size: int
+    first: tuple[int, Any], numbered: Iterator[tuple[int, Any]], block: int, size: int
 ) -> tuple[Iterator[tuple[int, Any]], list[tuple[int, Any]]]:
     """Return the buckets of one block, numbered from 0, and a list for the first one beyond it."""
     rest: list[tuple[int, Any]] = []
 
-    def own() -> Iterator[tuple[int, Any]]:
+    def buckets() -> Iterator[tuple[int, Any]]:
         yield first[0] - block * size, first[1]
-        for number, sums in found:
+        for number, sums in numbered:
             if number // size != block:
                 rest.append((number, sums))
                 return
             yield number - block * size, sums
 
-    return own(), rest
+    return buckets(), rest

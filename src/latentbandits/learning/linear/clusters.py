@@ -83,9 +83,9 @@ def click_model(
 ) -> LogisticLinear:
     """Return the model of clicks; an action's popularity, if there is one, is a known `offset`."""
     d = means.shape[1] - offset
-    own = covariances[:, :d, :d]
-    least = 1e-6 * np.trace(own, axis1=1, axis2=2).max() / d + 1e-12
-    return LogisticLinear(means[:, :d], own + least * np.eye(d), state_prior=prior, offset=offset)
+    plain = covariances[:, :d, :d]
+    least = 1e-6 * np.trace(plain, axis1=1, axis2=2).max() / d + 1e-12
+    return LogisticLinear(means[:, :d], plain + least * np.eye(d), state_prior=prior, offset=offset)
 
 
 def usable_covariance(
@@ -102,23 +102,23 @@ def usable_covariance(
     0.0
     """
     d = vectors.shape[1]
-    given = np.zeros((d, d))
+    covariance = np.zeros((d, d))
     varying = np.flatnonzero(np.ptp(vectors, axis=0) > 0)
     if len(varying):
         seen = np.cov(vectors[:, varying], rowvar=False).reshape(len(varying), len(varying))
-        given[np.ix_(varying, varying)] = seen
-    return usable(given, largest_condition)
+        covariance[np.ix_(varying, varying)] = seen
+    return usable(covariance, largest_condition)
 
 
 def usable(
-    given: FloatArray, largest_condition: float = LARGEST_CONDITION
+    matrix: FloatArray, largest_condition: float = LARGEST_CONDITION
 ) -> tuple[FloatArray, float]:
     """Shrink a covariance in the same way; rows and columns of known coefficients are zero."""
-    covariance = np.zeros_like(given)
-    varying = np.flatnonzero(np.diag(given) > 0)
+    covariance = np.zeros_like(matrix)
+    varying = np.flatnonzero(np.diag(matrix) > 0)
     if len(varying) == 0:
         return covariance, 0.0
-    seen = given[np.ix_(varying, varying)]
+    seen = matrix[np.ix_(varying, varying)]
     values = np.linalg.eigvalsh(seen)
     level = float(values.mean())
     missing = max(float(values[-1]) / largest_condition - float(values[0]), 0.0)

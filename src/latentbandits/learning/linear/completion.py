@@ -189,7 +189,9 @@ def complete(
     # with these and waste a core.
     with ThreadPoolExecutor(workers) as pool, threadpool_limits(1, user_api="blas"):
         by_user, by_action = pool.map(
-            lambda rows, columns, shape: Rows.of(rows, columns, centred, shape, reg, weighting, w),
+            lambda rows, columns, shape: Rows.from_entries(
+                rows, columns, centred, shape, reg, weighting, w
+            ),
             (u, a),
             (a, u),
             (shape, shape[::-1]),

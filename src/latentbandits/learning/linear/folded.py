@@ -63,12 +63,16 @@ class Ratings:
 
     @cached_property
     def by_user(self) -> Rows:
-        return Rows.of(self.users, self.actions, self.means, self.shape, 1.0, "plain", self.counts)
+        return Rows.from_entries(
+            self.users, self.actions, self.means, self.shape, 1.0, "plain", self.counts
+        )
 
     @cached_property
     def by_action(self) -> Rows:
         shape = self.shape[::-1]
-        return Rows.of(self.actions, self.users, self.means, shape, 1.0, "plain", self.counts)
+        return Rows.from_entries(
+            self.actions, self.users, self.means, shape, 1.0, "plain", self.counts
+        )
 
     @cached_property
     def totals(self) -> FloatArray:
@@ -77,8 +81,8 @@ class Ratings:
 
     def weights(self, weigh: FloatArray) -> FloatArray:
         """Return the weight of each entry `(n,)`, given users' weights `weigh`."""
-        own: FloatArray = weigh[self.users]
-        return own if self.counts is None else own * self.counts
+        user_weights: FloatArray = weigh[self.users]
+        return user_weights if self.counts is None else user_weights * self.counts
 
 
 class PrepareRatings:
@@ -151,10 +155,10 @@ class TotalsPass:
     def summarise(self, part: Ratings, parameters: None) -> Totals:
         weigh = self.settings.weigh(part.keys)
         weigh = np.ones(part.shape[0]) if weigh is None else weigh
-        own = part.weights(weigh)
+        weights = part.weights(weigh)
         return Totals(
-            np.bincount(part.actions, own, minlength=part.shape[1]).astype(np.float64),
-            float(own @ part.means),
+            np.bincount(part.actions, weights, minlength=part.shape[1]).astype(np.float64),
+            float(weights @ part.means),
             part.scatter,
             float(weigh.sum()),
         )
@@ -172,12 +176,12 @@ class SweepPass:
         settings = self.settings
         users = users_of(part, items, settings)
         weigh = settings.weigh(part.keys)
-        own = settings.ridge(part.totals)
-        own = own if weigh is None else own * weigh
-        gram = users.vectors.T @ (own[:, None] * users.vectors)
-        penalty = float(own @ np.einsum("nd,nd->n", users.vectors, users.vectors))
+        ridge = settings.ridge(part.totals)
+        ridge = ridge if weigh is None else ridge * weigh
+        gram = users.vectors.T @ (ridge[:, None] * users.vectors)
+        penalty = float(ridge @ np.einsum("nd,nd->n", users.vectors, users.vectors))
         if users.biases is not None:
-            penalty += float(own @ users.biases**2)
+            penalty += float(ridge @ users.biases**2)
         known = users if users.biases is None else users._replace(biases=users.biases + items.mean)
         bound = settings.bound
         deviance = 0.0
@@ -276,8 +280,8 @@ def complete_fold(
             penalty = float(ridge @ np.einsum("nd,nd->n", z, z))
         else:
             squares = sums.deviance
-            own = joined(current.factors)
-            penalty = float(ridge @ np.einsum("nd,nd->n", own, own))
+            factors = joined(current.factors)
+            penalty = float(ridge @ np.einsum("nd,nd->n", factors, factors))
         objective = squares + penalty + sums.penalty
         rmse = math.sqrt(max(squares, 0.0) / total)
         history.append(Sweep(len(history) + 1, rmse, objective))

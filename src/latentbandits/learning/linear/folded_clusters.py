@@ -56,14 +56,14 @@ class ClusterPass:
         sums, outer = np.zeros((n_states, d)), np.zeros((n_states, d, d))
         moved = part.vectors - self.shift
         for s in range(n_states):
-            own = np.flatnonzero(state == s)
-            weights = part.weights[own]
+            members = np.flatnonzero(state == s)
+            weights = part.weights[members]
             counts[s] = weights.sum()
-            tastes[s] = weights @ part.tastes[own]
-            sums[s] = weights @ moved[own]
-            outer[s] = moved[own].T @ (weights[:, None] * moved[own])
+            tastes[s] = weights @ part.tastes[members]
+            sums[s] = weights @ moved[members]
+            outer[s] = moved[members].T @ (weights[:, None] * moved[members])
             if part.covariances is not None:  # users' vectors have posterior covariances
-                outer[s] += np.tensordot(weights, part.covariances[own], axes=1)
+                outer[s] += np.tensordot(weights, part.covariances[members], axes=1)
         return Found(counts, tastes, sums, outer)
 
 
@@ -95,7 +95,7 @@ class SamplePass:
         if self.keys is None:
             return _Sampled((part,))
         chosen = np.isin(part.keys, self.keys)
-        return _Sampled((part.of(chosen),))
+        return _Sampled((part.select(chosen),))
 
 
 class FoldedClusters(NamedTuple):
@@ -131,26 +131,26 @@ def cluster_fold(
     centres = centres_of(sample.tastes, n_states, restarts, seed, sample.weights)
     shift = sample.vectors.mean(axis=0)
     fold = ClusterPass(prepare, shift)
-    found = engine.fold(fold, centres)
+    sums = engine.fold(fold, centres)
     if not whole and n_states > 1:
         still = _STILL * float(sample.tastes.var(axis=0).mean())
         for _ in range(_PASSES):
-            before, centres = centres, _centres(found, centres)
-            found = engine.fold(fold, centres)
+            before, centres = centres, _centres(sums, centres)
+            sums = engine.fold(fold, centres)
             if float(((centres - before) ** 2).sum()) <= still:
                 break
-    if found.counts.min() < smallest:
-        total = int(found.counts.sum())
+    if sums.counts.min() < smallest:
+        total = int(sums.counts.sum())
         raise ValueError(
-            too_many_states(sample.tastes, n_states, found.counts, smallest, restarts, seed, total)
+            too_many_states(sample.tastes, n_states, sums.counts, smallest, restarts, seed, total)
         )
-    offsets = found.vectors / found.counts[:, None]
+    offsets = sums.vectors / sums.counts[:, None]
     shrunk = [
         usable(_covariance(n, total, outer))
-        for n, total, outer in zip(found.counts, found.vectors, found.outer, strict=True)
+        for n, total, outer in zip(sums.counts, sums.vectors, sums.outer, strict=True)
     ]
     means, covariances = shift + offsets, np.stack([one for one, _ in shrunk])
-    prior = found.counts / found.counts.sum()
+    prior = sums.counts / sums.counts.sum()
     model: LinearGaussian | LogisticLinear
     if folded.settings.link == "logit":
         model = click_model(means, covariances, prior, offset=folded.settings.biases)
@@ -158,7 +158,7 @@ def cluster_fold(
         deviation = folded.noise if noise is None else positive_number("noise", noise)
         model = LinearGaussian(means, deviation, covariances, prior)
     shrinkage = np.array([amount for _, amount in shrunk])
-    return FoldedClusters(model, found.counts, shrinkage)
+    return FoldedClusters(model, sums.counts, shrinkage)
 
 
 def nearest(points: FloatArray, centres: FloatArray) -> IntArray:
@@ -168,10 +168,10 @@ def nearest(points: FloatArray, centres: FloatArray) -> IntArray:
     return state
 
 
-def _centres(found: Found, centres: FloatArray) -> FloatArray:
+def _centres(sums: Found, centres: FloatArray) -> FloatArray:
     """Return the mean taste vector of each cluster; an empty cluster keeps its centre."""
-    counts = found.counts[:, None]
-    moved: FloatArray = np.where(counts > 0, found.tastes / np.maximum(counts, 1e-12), centres)
+    counts = sums.counts[:, None]
+    moved: FloatArray = np.where(counts > 0, sums.tastes / np.maximum(counts, 1e-12), centres)
     return moved
 
 

@@ -158,8 +158,12 @@ class LinearLearner:
             if clearly_below(evidence.by_user(), judged(other).by_user(), _CLEAR):
                 best = other
         warnings: tuple[str, ...] = ()
-        own = [reg for weighting, reg in grid if weighting == best.weighting]
-        if best.reg is not None and len(own) > 1 and best.reg in (own[0], own[-1]):
+        regularisations = [reg for weighting, reg in grid if weighting == best.weighting]
+        if (
+            best.reg is not None
+            and len(regularisations) > 1
+            and best.reg in (regularisations[0], regularisations[-1])
+        ):
             warnings = (
                 f"the chosen regularisation, {best.reg:.3g}, is at the end of the range that "
                 "was tried: a better value may lie beyond it (--reg)",
@@ -197,26 +201,26 @@ class LinearLearner:
         fitted = learned.fitted
         done = 0
         for i in range(n_fits + _ATTEMPTS):
-            own = replace(fitted.settings, replicate=i)
+            settings = replace(fitted.settings, replicate=i)
             if fitted.uncertain is not None:
-                again = factorise(log, own, start=fitted.uncertain)
+                again = factorise(log, settings, start=fitted.uncertain)
             else:
                 again = complete_fold(
-                    log, own, sweeps=self.sweeps, tolerance=_SETTLED, start=fitted.start
+                    log, settings, sweeps=self.sweeps, tolerance=_SETTLED, start=fitted.start
                 )
             try:
-                found = self.clustered(again, chosen.n_states, seed + i, smallest=2)
+                clustering = self.clustered(again, chosen.n_states, seed + i, smallest=2)
             except ValueError:
                 if i + 1 == n_fits + _ATTEMPTS and done == 0:
                     raise
                 continue
             progress.advance(1)
-            yield Replicate(found.rewards(), found.model.state_prior, found.counts)
+            yield Replicate(clustering.rewards(), clustering.model.state_prior, clustering.counts)
             done += 1
             if done == n_fits:
                 return
 
-    def widened(self, learned: Learned, found: Disagreement) -> Learned:
+    def widened(self, learned: Learned, disagreement: Disagreement) -> Learned:
         """Add the variance of each state's mean to the covariance of users within the state.
 
         The covariance of users alone does not include the error of the estimated mean.
@@ -224,7 +228,7 @@ class LinearLearner:
         model = learned.model
         if isinstance(model, LogisticLinear):
             return learned  # differences of probabilities are not differences of weights
-        weights = found.in_features(learned)
+        weights = disagreement.in_features(learned)
         moved = np.einsum("bsi,bsj->sij", weights, weights) / len(weights)
         if self.intercepts:  # the coefficient of an action's popularity is known
             moved[:, -1, :] = moved[:, :, -1] = 0.0
@@ -274,20 +278,20 @@ class LinearLearner:
             learned = self.clustered(prepared, n_states, seed)
         except ValueError as error:
             return Candidate(n_states, rank, reason=str(error))
-        found = judge(learned, held_out)
-        return Candidate(n_states, rank, found.evidence, found.rmse, found.by_user())
+        scores = judge(learned, held_out)
+        return Candidate(n_states, rank, scores.evidence, scores.rmse, scores.by_user())
 
 
-def _preferred(found: Sequence[tuple[LinearLearner, HeldOut]]) -> tuple[LinearLearner, HeldOut]:
+def _preferred(tried: Sequence[tuple[LinearLearner, HeldOut]]) -> tuple[LinearLearner, HeldOut]:
     """Return the best of the first weighting, unless the best of another is clearly better.
 
     Penalties weighted by counts (Zhou et al. 2008) come first, because users and actions with few
     rewards are shrunk less by them.
     """
     best: dict[Weighting | None, tuple[LinearLearner, HeldOut]] = {}
-    for learner, judged in found:
-        own = best.get(learner.weighting)
-        if own is None or judged.evidence > own[1].evidence:
+    for learner, judged in tried:
+        known = best.get(learner.weighting)
+        if known is None or judged.evidence > known[1].evidence:
             best[learner.weighting] = learner, judged
     chosen, *others = best.values()
     for other in others:

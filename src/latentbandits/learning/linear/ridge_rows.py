@@ -104,7 +104,7 @@ class Rows:
     ridge: FloatArray  # (n_rows,): reg times the weight of each row
 
     @classmethod
-    def of(
+    def from_entries(
         cls,
         rows: IntArray,
         columns: IntArray,
@@ -118,8 +118,8 @@ class Rows:
         total = counts if weights is None else np.bincount(rows, weights, minlength=shape[0])
         penalties = np.ones(shape[0]) if weighting == "plain" else total.astype(np.float64)
         order = _by_row(rows, shape[0])
-        own = None if weights is None else weights[order]
-        blocks = tuple(_pad(counts, columns[order], ratings[order], own, shape[1]))
+        ordered = None if weights is None else weights[order]
+        blocks = tuple(_pad(counts, columns[order], ratings[order], ordered, shape[1]))
         starts = range(0, len(blocks), _BLOCKS_PER_TASK)
         tasks = tuple(blocks[start : start + _BLOCKS_PER_TASK] for start in starts)
         return cls(tasks, total.round().astype(np.int64), reg * penalties)
@@ -153,15 +153,15 @@ class Rows:
 
     def freedom(self, others: Factors, each: Each = map) -> FloatArray:
         """Return the degrees of freedom of every row `(n_rows,)`; zero without ratings."""
-        found = np.zeros(len(self.ridge))
+        freedom = np.zeros(len(self.ridge))
 
         def work(equations: _Equations) -> float:
             ridge = self.ridge[equations.rows]
-            found[equations.rows] = degrees_of_freedom(equations.gram, ridge)
+            freedom[equations.rows] = degrees_of_freedom(equations.gram, ridge)
             return 0.0
 
         sum(self._map(others, work, each))
-        return found
+        return freedom
 
     def equations(
         self,
@@ -209,7 +209,7 @@ class Rows:
         if others.biases is not None:
             features[:n, rank] = 1.0  # the coefficient of this column is the row's bias
             offsets = np.append(others.biases, 0.0)
-        own = None if current is None else joined(current)
+        factors = None if current is None else joined(current)
         often = None if column_weights is None else np.append(column_weights, 0.0)
 
         def equations(block: _Block) -> _Equations:
@@ -219,10 +219,10 @@ class Rows:
                 counted = often.take(block.columns)
                 weights = counted if weights is None else counted * weights
             if likelihood is not None:
-                assert own is not None
+                assert factors is not None
                 if weights is None:
                     weights = (block.columns < n).astype(np.float64)
-                predicted = (x @ own[block.rows][:, :, None])[:, :, 0]
+                predicted = (x @ factors[block.rows][:, :, None])[:, :, 0]
                 if offsets is not None:
                     predicted += offsets.take(block.columns)
                 y, weights = likelihood(y, weights, predicted)
@@ -324,14 +324,14 @@ def _pad(
         rows = by_count[first : first + max(1, _BLOCK_ENTRIES // length)]
         entry = np.arange(length)
         where = starts[rows, None] + entry  # positions past the end are clipped, and emptied below
-        own, rated = columns.take(where, mode="clip"), ratings.take(where, mode="clip")
+        column, rated = columns.take(where, mode="clip"), ratings.take(where, mode="clip")
         weighed = None if weights is None else weights.take(where, mode="clip")
         if counts[rows[-1]] < length:
             beyond = entry >= counts[rows, None]
-            own[beyond] = zero
+            column[beyond] = zero
             rated[beyond] = 0.0
             if weighed is not None:
                 weighed[beyond] = 0.0
         factor = rated if weighed is None else rated * weighed
-        yield _Block(rows, own, rated, float(np.einsum("nl,nl->", factor, rated)), weighed)
+        yield _Block(rows, column, rated, float(np.einsum("nl,nl->", factor, rated)), weighed)
         first += len(rows)

@@ -24,7 +24,7 @@ class Vectors(NamedTuple):
     keys: Keys
     covariances: FloatArray | None = None  # (n, d, d): posterior covariances
 
-    def of(self, chosen: BoolArray) -> Vectors:
+    def select(self, chosen: BoolArray) -> Vectors:
         """Return the vectors of the users marked in `chosen`."""
         covariances = None if self.covariances is None else self.covariances[chosen]
         vectors, tastes = self.vectors[chosen], self.tastes[chosen]

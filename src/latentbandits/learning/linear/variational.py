@@ -99,11 +99,11 @@ class MomentsPass:
     prepare: PrepareRatings
 
     def summarise(self, part: Ratings, parameters: None) -> Moments:
-        own = entry_weights(part, self.settings)
+        weights = entry_weights(part, self.settings)
         return Moments(
-            np.bincount(part.actions, own, minlength=part.shape[1]).astype(np.float64),
-            float(own @ part.means),
-            float(own @ part.means**2),
+            np.bincount(part.actions, weights, minlength=part.shape[1]).astype(np.float64),
+            float(weights @ part.means),
+            float(weights @ part.means**2),
             part.scatter,
         )
 
@@ -123,15 +123,17 @@ class VariationalPass:
         if weigh is not None:
             rated = rated * weigh
         weights, weighted = _matrices(part, entry_weights(part, self.settings))
-        own, mean = users.means, current.items.mean
+        user_means, mean = users.means, current.items.mean
         biases = current.items.biases is not None
         sums = Equations(
             weights.T @ expected_products(users, mean, biases),
-            weighted.T @ _features(own, mean, biases),
+            weighted.T @ _features(user_means, mean, biases),
         )
-        outer = own.T @ (rated[:, None] * own) + np.tensordot(rated, users.covariances, axes=1)
+        outer = user_means.T @ (rated[:, None] * user_means) + np.tensordot(
+            rated, users.covariances, axes=1
+        )
         volumes = np.linalg.slogdet(users.covariances)[1]
-        return UserSums(sums, float(rated.sum()), rated @ own, outer, float(rated @ volumes))
+        return UserSums(sums, float(rated.sum()), rated @ user_means, outer, float(rated @ volumes))
 
 
 def factorise(
@@ -191,14 +193,14 @@ def step(sums: UserSums, current: Uncertain, totals: Moments) -> tuple[Uncertain
         squares += float((sums.items.products[:, -1] - 2 * sums.items.targets[:, -1]).sum())
     variance = max(squares / n, least)
     items = Items(z[:, :-1] if biases else z, z[:, -1] if biases else None, current.items.mean)
-    found = Uncertain(items, spread, mean, covariance, variance)
+    posterior = Uncertain(items, spread, mean, covariance, variance)
     # The bound at the current q, with the m, C, Q and noise that maximise it.
-    own = np.maximum((z**2 + np.einsum("nii->ni", spread))[rated].mean(axis=0), least)
+    second_moments = np.maximum((z**2 + np.einsum("nii->ni", spread))[rated].mean(axis=0), least)
     bound = -0.5 * n * (math.log(2 * math.pi * variance) + 1)
     bound -= 0.5 * (sums.n_users * float(np.linalg.slogdet(covariance)[1]) - sums.log_volume)
     volumes = float(np.linalg.slogdet(spread[rated])[1].sum())
-    bound -= 0.5 * (int(rated.sum()) * float(np.log(own).sum()) - volumes)
-    return found, bound
+    bound -= 0.5 * (int(rated.sum()) * float(np.log(second_moments).sum()) - volumes)
+    return posterior, bound
 
 
 def posterior_of_users(part: Ratings, current: Uncertain) -> Posterior:
@@ -226,14 +228,16 @@ def expected_products(rows: Posterior, mean: float, biases: bool) -> FloatArray:
         plain: FloatArray = x[:, above[0]] * x[:, above[1]] + spread[:, above[0], above[1]]
         return plain
     rank = x.shape[1] - 1
-    own, offset = _with_one(x[:, :rank]), x[:, rank:] + mean
+    with_one, offset = _with_one(x[:, :rank]), x[:, rank:] + mean
     row, column = np.triu_indices(rank + 1)
-    found = np.concatenate([own[:, row] * own[:, column], own * offset, offset**2], axis=1)
+    products = np.concatenate(
+        [with_one[:, row] * with_one[:, column], with_one * offset, offset**2], axis=1
+    )
     inner = (row < rank) & (column < rank)
-    found[:, np.flatnonzero(inner)] += spread[:, row[inner], column[inner]]
-    found[:, len(row) : len(row) + rank] += spread[:, :rank, rank]
-    found[:, -1] += spread[:, rank, rank]
-    return found
+    products[:, np.flatnonzero(inner)] += spread[:, row[inner], column[inner]]
+    products[:, len(row) : len(row) + rank] += spread[:, :rank, rank]
+    products[:, -1] += spread[:, rank, rank]
+    return products
 
 
 def whitened(current: Uncertain) -> Uncertain:

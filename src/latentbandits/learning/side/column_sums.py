@@ -37,7 +37,7 @@ class NumberSums:
     n_infinite: int
 
     @classmethod
-    def of(cls, values: pl.Series) -> NumberSums:
+    def from_values(cls, values: pl.Series) -> NumberSums:
         numbers = values.cast(pl.Float64).to_numpy()
         numbers = numbers[~np.isnan(numbers)]
         finite = numbers[np.isfinite(numbers)]
@@ -82,7 +82,7 @@ class CategorySums:
     too_many: bool = False
 
     @classmethod
-    def of(cls, values: pl.Series) -> CategorySums:
+    def from_values(cls, values: pl.Series) -> CategorySums:
         counts: dict[str, int] = {}
         for value, count in values.drop_nulls().value_counts().iter_rows():
             text = text_of(value)
@@ -132,7 +132,7 @@ class VectorSums:
     n_bad: int
 
     @classmethod
-    def of(cls, values: pl.Series) -> VectorSums:
+    def from_values(cls, values: pl.Series) -> VectorSums:
         lists = values.cast(pl.List(values.dtype.inner)) if _is_array(values.dtype) else values  # type: ignore[attr-defined]
         there = lists.drop_nulls()
         lengths = frozenset(int(n) for n in there.list.len().unique())
@@ -173,8 +173,12 @@ ColumnSums: TypeAlias = NumberSums | CategorySums | VectorSums
 def sum_column(values: pl.Series) -> ColumnSums:
     """Return the sums of a column: of numbers, of lists of numbers, or of anything else."""
     if isinstance(values.dtype, pl.List) or _is_array(values.dtype):
-        return VectorSums.of(values)
-    return NumberSums.of(values) if values.dtype.is_numeric() else CategorySums.of(values)
+        return VectorSums.from_values(values)
+    return (
+        NumberSums.from_values(values)
+        if values.dtype.is_numeric()
+        else CategorySums.from_values(values)
+    )
 
 
 def learn_column(values: pl.Series, name: str) -> Column:

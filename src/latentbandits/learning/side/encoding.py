@@ -89,17 +89,19 @@ class SumColumns:
         )
 
 
-def learn_attributes(log: Engine, found: Found) -> UserAttributes:
+def learn_attributes(log: Engine, column_sums: Found) -> UserAttributes:
     """Return the encoding of users' attributes, with the attributes of a sample of users."""
-    for name, sums in found.users.items():
+    for name, sums in column_sums.users.items():
         if isinstance(sums, VectorSums):
             raise LogError(f"--user-features {name}: a user's attribute is a number or a text")
-    encoder = Encoder(tuple(sums.column(name) for name, sums in found.users.items()))
+    encoder = Encoder(tuple(sums.column(name) for name, sums in column_sums.users.items()))
     some = first_values(log.sample(SAMPLE, 0), encoder.names).frame
-    return UserAttributes(encoder, tuple(some.to_dicts()), found.n_changed, found.n_missing)
+    return UserAttributes(
+        encoder, tuple(some.to_dicts()), column_sums.n_changed, column_sums.n_missing
+    )
 
 
-def learn_features(found: Found, terms: Sequence[str]) -> Encoder:
+def learn_features(sums: Found, terms: Sequence[str]) -> Encoder:
     """Return the encoder of row features; `a*b` is an interaction, with `a` and `b` themselves.
 
     If all columns are vectors, they are used unchanged. Otherwise an intercept is added.
@@ -110,14 +112,14 @@ def learn_features(found: Found, terms: Sequence[str]) -> Encoder:
         parts = columns_of_term(term)
         for part in parts:
             if part not in columns:
-                columns[part] = found.rows[part].column(part)
+                columns[part] = sums.rows[part].column(part)
         if len(parts) == 2:
             first, second = (columns[part] for part in parts)
             if isinstance(first, (Vector, Product)) or isinstance(second, (Vector, Product)):
                 raise LogError(f"--features {term}: a column of lists has no interactions")
             products[f"{parts[0]}*{parts[1]}"] = Product(first, second)
-    own = (*columns.values(), *products.values())
-    return Encoder(own, intercept=not all(isinstance(column, Vector) for column in own))
+    encoded = (*columns.values(), *products.values())
+    return Encoder(encoded, intercept=not all(isinstance(column, Vector) for column in encoded))
 
 
 def columns_of_term(term: str) -> list[str]:

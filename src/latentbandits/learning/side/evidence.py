@@ -95,10 +95,10 @@ def user_blocks(log: Log, d: int) -> list[slice]:
 def _linear(
     model: LinearGaussian, log: Log, features: FloatArray, rewards: FloatArray
 ) -> FloatArray:
-    found = np.zeros((log.n_users, model.n_states))
+    evidence = np.zeros((log.n_users, model.n_states))
     for block in user_blocks(log, model.n_features):
-        found[block] = condition_on_sums(model, user_sums(log, features, rewards, block))[0]
-    return found
+        evidence[block] = condition_on_sums(model, user_sums(log, features, rewards, block))[0]
+    return evidence
 
 
 def _rounds(model: Any, log: Log, features: FloatArray, rewards: FloatArray) -> FloatArray:
@@ -107,7 +107,7 @@ def _rounds(model: Any, log: Log, features: FloatArray, rewards: FloatArray) -> 
     order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
     is_clicks = isinstance(model, LogisticLinear)
     belief: Any = (clicks if is_clicks else joint).prior(model, log.n_users)
-    found = np.zeros((log.n_users, model.n_states))
+    evidence = np.zeros((log.n_users, model.n_states))
     d = model.weights.shape[1] if is_clicks else features.shape[1]
     for t in range(int(lengths.max(initial=0))):
         n = int((lengths > t).sum())
@@ -120,5 +120,5 @@ def _rounds(model: Any, log: Log, features: FloatArray, rewards: FloatArray) -> 
         else:
             nobody = np.zeros(n, np.int64)
             belief = joint.condition(model, belief, x[:, None], nobody, reward)
-        found[order[:n]] = belief.log_weights - model.log_state_prior
-    return found
+        evidence[order[:n]] = belief.log_weights - model.log_state_prior
+    return evidence

@@ -185,5 +185,5 @@ def user_evidence(part: GatePartition, weights: FloatArray) -> FloatArray:
     """Return the log evidence of every user's rewards with a gate, `(n_users,)`."""
     scores = log_softmax(part.attributes @ weights.T) + part.log_evidence
     top = scores.max(axis=1)
-    found: FloatArray = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
-    return found
+    evidence: FloatArray = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
+    return evidence

@@ -98,7 +98,7 @@ def refine(
     """
     fitted = learned.fitted
     assert isinstance(fitted, FittedArms)
-    problem = Problem.of(fitted.family, log)
+    problem = Problem.from_log(fitted.family, log)
     work, learner = GatedPass(PrepareGated(problem.prepare)), GateLearner(None, ridge)  # type: ignore[arg-type]
     mixture, gate, before = fitted.mixture, GateParameters(weights), -np.inf
     for _ in range(_MAX_PASSES):

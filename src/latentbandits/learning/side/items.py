@@ -144,12 +144,12 @@ def fit_items(learned: Learned, table: ItemTable, rows: Any) -> ItemFit:
         w = precision @ (f * weight[:, None]).T @ v
         leverage = weight * np.einsum("ni,ij,nj->n", f, precision, f)
         left = (v - f @ w) / np.maximum(1 - leverage, 1e-6)[:, None]
-        found = float(weight @ np.einsum("ni,ij,nj->n", left, metric, left))
-        if found < error:
-            error = found
+        squares = float(weight @ np.einsum("ni,ij,nj->n", left, metric, left))
+        if squares < error:
+            error = squares
             covariance = (left * weight[:, None]).T @ left / weight.sum()
             items = Items(table.encoder, w, covariance, precision)
-            best = ItemFit(items, ridge, 1 - found / total if total > 0 else 0.0)
+            best = ItemFit(items, ridge, 1 - squares / total if total > 0 else 0.0)
     assert best is not None
     return best
 
@@ -163,17 +163,17 @@ def learn_items(
     users.
     """
     everything = np.ones(len(table.known), np.bool_)
-    found = fit_items(learned, table, everything)
+    regression = fit_items(learned, table, everything)
     report = {
         "columns": list(table.encoder.names),
         "left_out_columns": table.left_out,
         "items": int(table.known.sum()),
         "items_without_attributes": int((~table.known).sum()),
-        "ridge": None if found.ridge == np.inf else found.ridge,
-        "explained": found.explained,
+        "ridge": None if regression.ridge == np.inf else regression.ridge,
+        "explained": regression.explained,
         "replay": reward_of_new(selected, table, held_out, seed),
     }
-    return replace(learned, model=with_parts(learned.model, items=found.items)), report
+    return replace(learned, model=with_parts(learned.model, items=regression.items)), report
 
 
 def reward_of_new(
@@ -212,18 +212,18 @@ def reward_of_new(
     average = add_average(learned.model, catalogue, names)
     variants["average"] = (average, _as(log, moved, average[1]))
     rewards = {}
-    for name, ((model, own), seen) in variants.items():
-        player = PolicyPlayer(mmGreedy(model), len(own), own.features)
+    for name, ((model, grown_catalogue), seen) in variants.items():
+        player = PolicyPlayer(mmGreedy(model), len(grown_catalogue), grown_catalogue.features)
         played = replay({"mmGreedy": player}, seen, most_rounds=ROUNDS, seed=seed)
         rewards[name] = np.nanmean(played.rewards["mmGreedy"], axis=1)
     rows = []
-    for name, found in rewards.items():
-        lead = Estimate.of(found - rewards["learned"])
-        whole = Estimate.of(found)
+    for name, values in rewards.items():
+        lead = Estimate.from_values(values - rewards["learned"])
+        whole = Estimate.from_values(values)
         rows.append(
             {
                 "vectors": name, "reward": whole.mean, "stderr": whole.stderr,
-                "over_learned": lead.mean, "over_learned_stderr": lead.stderr, "users": len(found),
+                "over_learned": lead.mean, "over_learned_stderr": lead.stderr, "users": len(values),
             }
         )  # fmt: skip
     return rows

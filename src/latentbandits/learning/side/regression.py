@@ -118,23 +118,25 @@ class RegressionMixture:
     def weighed(self, partition: Users, mixture: Mixture, weights: FloatArray) -> Sums:
         """Return the sums with user u counted `weights[u]` times."""
         rows = partition.rows
-        found = posterior(rows, mixture, self.prepare.is_clicks)
-        scores = found.log_evidence + np.log(mixture.shares)
+        conditional = posterior(rows, mixture, self.prepare.is_clicks)
+        scores = conditional.log_evidence + np.log(mixture.shares)
         top = scores.max(axis=1, keepdims=True)
         taken = np.exp(scores - top)
         total = taken.sum(axis=1, keepdims=True)
         taken *= weights[:, None] / total
-        outer = np.einsum("nsi,nsj->nsij", found.mean, found.mean) + found.covariance
+        outer = (
+            np.einsum("nsi,nsj->nsij", conditional.mean, conditional.mean) + conditional.covariance
+        )
         residual, n_rows = np.zeros(1), np.zeros(1)
         if isinstance(rows, UserSums):
             fit = np.einsum("nsij,nij->ns", outer, rows.gram)
-            fit -= 2 * np.einsum("nsi,ni->ns", found.mean, rows.products)
+            fit -= 2 * np.einsum("nsi,ni->ns", conditional.mean, rows.products)
             fit += rows.squares[:, None]
             residual = np.array([(taken * fit).sum()])
             n_rows = np.array([weights @ rows.counts])
         return Sums(
             taken.sum(axis=0),
-            np.einsum("ns,nsi->si", taken, found.mean),
+            np.einsum("ns,nsi->si", taken, conditional.mean),
             np.einsum("ns,nsij->sij", taken, outer),
             residual,
             n_rows,
@@ -182,7 +184,9 @@ class Bootstraps:
 
     def summarise(self, partition: Users, mixtures: Replicated) -> dict[int, Sums]:
         weights = bootstrap_weights(partition.keys, self.n_replicates, self.seed)
-        return {i: self.learner.weighed(partition, own, weights[:, i]) for i, own in mixtures}
+        return {
+            i: self.learner.weighed(partition, mixture, weights[:, i]) for i, mixture in mixtures
+        }
 
 
 def fit_bootstraps(
@@ -196,12 +200,12 @@ def fit_bootstraps(
     for _ in range(_MAX_PASSES):
         if not moving:
             break
-        found = log.fold(boots, tuple((i, mixtures[i]) for i in moving))
+        sums = log.fold(boots, tuple((i, mixtures[i]) for i in moving))
         still = []
         for i in moving:
-            now = learner.objective(found[i], mixtures[i])
-            if now - before[i] >= _TOLERANCE * float(found[i].shares.sum()):
-                mixtures[i], before[i] = learner.step(found[i], mixtures[i]), now
+            now = learner.objective(sums[i], mixtures[i])
+            if now - before[i] >= _TOLERANCE * float(sums[i].shares.sum()):
+                mixtures[i], before[i] = learner.step(sums[i], mixtures[i]), now
                 still.append(i)
         moving = still
     return list(mixtures.values())
@@ -211,8 +215,8 @@ def posterior(partition: Any, mixture: Mixture, is_clicks: bool) -> Posterior:
     """Return the posterior of every user of a partition in every state."""
     if not is_clicks:
         model = LinearGaussian(mixture.weights, mixture.noise, mixture.covariances)
-        evidence, found = condition_on_sums(model, partition)
-        return Posterior(evidence, found.mean, found.covariance)
+        evidence, conditional = condition_on_sums(model, partition)
+        return Posterior(evidence, conditional.mean, conditional.covariance)
     log: Log = partition
     model_ = LogisticLinear(mixture.weights, mixture.covariances)
     d = mixture.weights.shape[1]
@@ -272,11 +276,11 @@ def fit_mixture(
     sample = log.sample(_SAMPLE, seed)
     points = posterior(learner.prepare(sample).rows, alone, is_clicks).mean[:, 0]
     rng = np.random.default_rng(seed)
-    found = []
+    fits = []
     for _ in range(_STARTS):
         start = _grouped(points, n_states, alone, rng)
-        found.append(climb(learner, log, start, _BURN_IN))
-    best = max(found, key=lambda one: one[1])[0]
+        fits.append(climb(learner, log, start, _BURN_IN))
+    best = max(fits, key=lambda one: one[1])[0]
     best, height = climb(learner, log, best)
     order = np.argsort(-best.shares, kind="stable")
     return Mixture(

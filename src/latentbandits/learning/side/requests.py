@@ -81,11 +81,11 @@ def learn_side(
     """
     if not user_features and not features:
         return Side(log)
-    found = log.fold(SumColumns(tuple(columns_of(features)), tuple(user_features)), None)
-    users = learn_attributes(log, found) if user_features else None
+    sums = log.fold(SumColumns(tuple(columns_of(features)), tuple(user_features)), None)
+    users = learn_attributes(log, sums) if user_features else None
     rows = None
     if features:
-        rows = learn_features(found, features)
+        rows = learn_features(sums, features)
         name = action or "action"
         rows = replace(rows, action=name if name in rows.names else None)
     change = Encoded(rows, None if users is None else users.encoder)

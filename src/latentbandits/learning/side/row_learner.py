@@ -77,12 +77,12 @@ class RowLearner:
         models: dict[int, Learned] = {}
         for n_states in wanted:
             learned = self._learn(kept, n_states, seed)
-            found = judge(learned, held_out)
-            rows.append(Candidate(n_states, None, found.evidence, found.rmse, found.by_user()))
+            scores = judge(learned, held_out)
+            rows.append(Candidate(n_states, None, scores.evidence, scores.rmse, scores.by_user()))
             models[n_states] = learned
             progress.advance(1)
-            since = 0 if found.evidence > best else since + 1
-            best = max(best, found.evidence)
+            since = 0 if scores.evidence > best else since + 1
+            best = max(best, scores.evidence)
             if since >= _PATIENCE:
                 break
         chosen = self.choose(rows)
@@ -99,9 +99,9 @@ class RowLearner:
         engine = engine_of(log)
         scale = self._scale(engine)
         mixture, _ = fit_mixture(engine, n_states, len(self.encoder), scale, self.is_clicks, seed)
-        found = engine.fold(SumActionRows(engine.n_actions), None)
-        means = found.features / np.maximum(found.counts, 1)[:, None]
-        return Learned(self._model(mixture), means, found.counts, fitted=mixture)
+        sums = engine.fold(SumActionRows(engine.n_actions), None)
+        means = sums.features / np.maximum(sums.counts, 1)[:, None]
+        return Learned(self._model(mixture), means, sums.counts, fitted=mixture)
 
     def _scale(self, log: AnyLog) -> float:
         return 1.0 if self.is_clicks else max(summary_of(log).rewards.deviation, 1e-6)
@@ -128,15 +128,17 @@ class RowLearner:
             rewards = replace(learned, model=self._model(again)).rewards()
             yield Replicate(rewards, again.shares, learned.counts, again.weights - mixture.weights)
 
-    def widened(self, learned: Learned, found: Disagreement) -> Learned:
+    def widened(self, learned: Learned, disagreement: Disagreement) -> Learned:
         """Add the bootstrap variance of each state's mean weights to the state's covariance.
 
         The covariance describes users within their state only, not the error of the mean.
         """
         mixture = learned.fitted
         assert isinstance(mixture, Mixture)
-        assert found.weights is not None
-        moved = np.einsum("bsi,bsj->sij", found.weights, found.weights) / len(found.weights)
+        assert disagreement.weights is not None
+        moved = np.einsum("bsi,bsj->sij", disagreement.weights, disagreement.weights) / len(
+            disagreement.weights
+        )
         wide = mixture._replace(covariances=mixture.covariances + moved)
         return replace(learned, model=self._model(wide), fitted=wide)
 

@@ -19,7 +19,7 @@ def side_tables(report: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
-def _items(found: Mapping[str, Any]) -> Table:
+def _items(items: Mapping[str, Any]) -> Table:
     rows: list[tuple[str, ...]] = [
         (
             row["vectors"],
@@ -28,10 +28,10 @@ def _items(found: Mapping[str, Any]) -> Table:
             if row["vectors"] == "learned"
             else _estimate(row["over_learned"], row["over_learned_stderr"]),
         )
-        for row in found["replay"]
+        for row in items["replay"]
     ]
     title = (
-        f"New items by {', '.join(found['columns'])}: {found['explained']:.0%} of what expected "
+        f"New items by {', '.join(items['columns'])}: {items['explained']:.0%} of what expected "
         "rewards differ by is predicted; held-out users on items as if new, rounds 1-20"
     )
     return Table(title, ("vectors", "reward", "over learned"), rows)
@@ -40,16 +40,16 @@ def _items(found: Mapping[str, Any]) -> Table:
 def side_notes(report: Mapping[str, Any]) -> list[str]:
     """Return warnings about side information, one sentence each."""
     notes = []
-    found = report.get("user_features")
-    if found and found["users_whose_attributes_change"]:
+    users = report.get("user_features")
+    if users and users["users_whose_attributes_change"]:
         notes.append(
-            f"the attributes of {found['users_whose_attributes_change']:,} users change between "
+            f"the attributes of {users['users_whose_attributes_change']:,} users change between "
             "their rows: the first value by time is taken"
         )
     return notes
 
 
-def _worth(found: Mapping[str, Any]) -> Table:
+def _worth(worth: Mapping[str, Any]) -> Table:
     rows: list[tuple[str, ...]] = [
         (
             str(row["round"]),
@@ -58,10 +58,10 @@ def _worth(found: Mapping[str, Any]) -> Table:
             _estimate(row["reward"], row["reward_stderr"]),
             f"{row['players']:,}",
         )
-        for row in found["worth"]
+        for row in worth["worth"]
     ]
-    names = ", ".join(found["columns"])
-    title = f"What {names} are worth on held-out users (with less without; {found['policy']})"
+    names = ", ".join(worth["columns"])
+    title = f"What {names} are worth on held-out users (with less without; {worth['policy']})"
     return Table(title, ("round", "nats a reward", "users", "reward", "users played"), rows)
 
 

@@ -54,9 +54,9 @@ class AttributedPlayer(PolicyPlayer):
         weights = getattr(self._belief, "log_weights", None)
         if self.log_prior is None or weights is None:
             return
-        own = np.array(weights)
-        own[:, : self.log_prior.shape[1]] = self.log_prior[self._users]
-        self._belief = self._belief._replace(log_weights=own)
+        start_weights = np.array(weights)
+        start_weights[:, : self.log_prior.shape[1]] = self.log_prior[self._users]
+        self._belief = self._belief._replace(log_weights=start_weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,14 +97,14 @@ def learn_gate(
     of_all = learn_weights(learned, log, n, ridge)
     together = False
     if can_refine(learned) and ridge < np.inf:
-        refined, own = refine(selected, kept, weights, ridge)
+        refined, refined_weights = refine(selected, kept, weights, ridge)
         before, after = (
             user_evidence(PrepareGate(model)(held_out), gate).mean()
-            for model, gate in ((selected, weights), (refined, own))
+            for model, gate in ((selected, weights), (refined, refined_weights))
         )
         together = bool(after > before)
         if together:
-            selected, weights = refined, own
+            selected, weights = refined, refined_weights
             learned, of_all = refine(learned, log, of_all, ridge)
     gate = Gate(attributes.encoder, of_all, attributes.sample)
     report = {
@@ -152,15 +152,15 @@ def _nats(learned: Learned, weights: FloatArray, log: Log) -> dict[int, dict[str
         part = GatePartition(z, state_evidence(learned, _first_rows(log, n_rows)))
         return user_evidence(part, weights) - user_evidence(part, average)
 
-    found: dict[int, dict[str, Any]] = {}
+    nats: dict[int, dict[str, Any]] = {}
     for t in ROUNDS:
         there = lengths >= t
         if not there.any():
-            found[t] = {"nats": None, "nats_stderr": None, "users": 0}
+            nats[t] = {"nats": None, "nats_stderr": None, "users": 0}
             continue
-        lead = Estimate.of((gain(t) - gain(t - 1))[there])
-        found[t] = {"nats": lead.mean, "nats_stderr": lead.stderr, "users": int(there.sum())}
-    return found
+        lead = Estimate.from_values((gain(t) - gain(t - 1))[there])
+        nats[t] = {"nats": lead.mean, "nats_stderr": lead.stderr, "users": int(there.sum())}
+    return nats
 
 
 def _rewards(
@@ -184,20 +184,20 @@ def _rewards(
         for player in (AttributedPlayer(*options, log_prior=scores), PolicyPlayer(*options))
     )
     lead = told - untold
-    found = {}
+    rewards = {}
     for t in ROUNDS:
-        own = lead[:, t - 1] if t <= lead.shape[1] else np.zeros(0)
-        own = own[~np.isnan(own)]
-        if len(own) < 2:
-            found[t] = nothing
+        leads = lead[:, t - 1] if t <= lead.shape[1] else np.zeros(0)
+        leads = leads[~np.isnan(leads)]
+        if len(leads) < 2:
+            rewards[t] = nothing
             continue
-        estimate = Estimate.of(own)
-        found[t] = {
+        estimate = Estimate.from_values(leads)
+        rewards[t] = {
             "reward": estimate.mean,
             "reward_stderr": estimate.stderr,
-            "players": len(own),
+            "players": len(leads),
         }
-    return found
+    return rewards
 
 
 def _is_slow(learned: Learned) -> bool:

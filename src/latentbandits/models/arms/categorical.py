@@ -52,16 +52,16 @@ class CategoricalArms(ConjugateArms):
     def __init__(
         self, concentration: ArrayLike, values: ArrayLike, state_prior: ArrayLike | None = None
     ) -> None:
-        own = checks.finite_array("concentration", concentration, (3, 4))
-        checks.above("concentration", own, 0, "as a Dirichlet prior must be")
+        counts = checks.finite_array("concentration", concentration, (3, 4))
+        checks.above("concentration", counts, 0, "as a Dirichlet prior must be")
         categories = checks.finite_array("values", values, (1,))
-        if len(categories) != own.shape[-1] or (np.diff(categories) <= 0).any():
+        if len(categories) != counts.shape[-1] or (np.diff(categories) <= 0).any():
             raise ValueError(
-                f"values must be {own.shape[-1]} numbers in increasing order, one for every "
+                f"values must be {counts.shape[-1]} numbers in increasing order, one for every "
                 f"category of concentration; got {categories.tolist()}"
             )
-        prior = checks.state_prior(state_prior, own[..., 0])
-        checks.set_fields(self, concentration=own, values=categories, state_prior=prior)
+        prior = checks.state_prior(state_prior, counts[..., 0])
+        checks.set_fields(self, concentration=counts, values=categories, state_prior=prior)
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:
@@ -97,8 +97,8 @@ class CategoricalArms(ConjugateArms):
             mean = shares @ offsets
             variance = np.maximum(shares @ offsets**2 - mean**2, 1e-6)
             tilt = tilt + np.clip((wanted - mean) / variance, -2.0, 2.0)
-        own = variance * np.ptp(self.values) ** 2
-        strength = np.maximum(own / np.maximum(variances, 1e-12) - 1, 1.0)
+        scaled = variance * np.ptp(self.values) ** 2
+        strength = np.maximum(scaled / np.maximum(variances, 1e-12) - 1, 1.0)
         return {"concentration": np.maximum(strength[..., None] * shares, 1e-6)}
 
     def statistic(self, reward: FloatArray) -> FloatArray:

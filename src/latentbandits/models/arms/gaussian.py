@@ -82,13 +82,13 @@ class GaussianArms(StationaryModel):
         spread: ArrayLike = 0.0,
         state_prior: ArrayLike | None = None,
     ) -> None:
-        own = checks.finite_array("means", means, (2, 3))
+        centre = checks.finite_array("means", means, (2, 3))
         checks.set_fields(
             self,
-            means=own,
+            means=centre,
             noise=checks.positive_number("noise", noise),
-            spread=checks.non_negative_array("spread", spread, own.shape),
-            state_prior=checks.state_prior(state_prior, own),
+            spread=checks.non_negative_array("spread", spread, centre.shape),
+            state_prior=checks.state_prior(state_prior, centre),
         )
 
     @classmethod

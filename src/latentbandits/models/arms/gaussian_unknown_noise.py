@@ -73,17 +73,17 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         noise_count: ArrayLike,
         state_prior: ArrayLike | None = None,
     ) -> None:
-        own = checks.finite_array("means", means, (2, 3))
+        centre = checks.finite_array("means", means, (2, 3))
         arrays = checks.positive_arrays(
-            noise_scale=np.broadcast_to(noise_scale, own.shape),
+            noise_scale=np.broadcast_to(noise_scale, centre.shape),
             mean_count=mean_count,
             noise_count=noise_count,
         )
         checks.above(
             "noise_count", arrays["noise_count"], 2, "so that the mean reward has a variance"
         )
-        prior = checks.state_prior(state_prior, own)
-        checks.set_fields(self, means=own, **arrays, state_prior=prior)
+        prior = checks.state_prior(state_prior, centre)
+        checks.set_fields(self, means=centre, **arrays, state_prior=prior)
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:
@@ -98,8 +98,10 @@ class GaussianArmsUnknownNoise(ConjugateArms):
             return np.broadcast_to(values.mean(axis=1, keepdims=True), means.shape)
 
         scale, count = average(self.noise_scale), average(self.noise_count)
-        own = scale**2 * count / (count - 2)  # E[sigma^2]; a mean's variance is own / mean_count
-        mean_count = own / np.maximum(variances, 1e-12)
+        variance = (
+            scale**2 * count / (count - 2)
+        )  # E[sigma^2]; a mean's variance is own / mean_count
+        mean_count = variance / np.maximum(variances, 1e-12)
         return {"means": means, "noise_scale": scale, "mean_count": mean_count,
                 "noise_count": count}  # fmt: skip
 

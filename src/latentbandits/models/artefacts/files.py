@@ -194,14 +194,14 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 def _model(path: Any, manifest: Mapping[str, Any], arrays: Mapping[str, Any]) -> Model:
     beside = (CATALOGUE, *(f"{part}." for part in PARTS))
-    own = {name: array for name, array in arrays.items() if not name.startswith(beside)}
+    fields = {name: array for name, array in arrays.items() if not name.startswith(beside)}
     try:
         parts = {
-            part: part_class(part).from_arrays(found)
+            part: part_class(part).from_arrays(part_arrays)
             for part in PARTS
-            if (found := _named(arrays, f"{part}."))
+            if (part_arrays := _named(arrays, f"{part}."))
         }
-        model = from_arrays(manifest["kind"], own)
+        model = from_arrays(manifest["kind"], fields)
         return with_parts(model, **parts) if parts else model
     except (TypeError, ValueError, KeyError) as error:
         raise ArtefactError(f"{path} does not hold a {manifest['kind']}: {error}") from None
@@ -213,9 +213,9 @@ def _named(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _catalogue(path: Any, arrays: Mapping[str, Any]) -> Catalogue | None:
-    own = _named(arrays, CATALOGUE)
+    fields = _named(arrays, CATALOGUE)
     try:
-        return Catalogue.from_arrays(own) if own else None
+        return Catalogue.from_arrays(fields) if fields else None
     except (KeyError, TypeError, ValueError) as error:
         raise ArtefactError(f"{path} does not hold a catalogue: {error}") from None
 

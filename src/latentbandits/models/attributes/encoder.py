@@ -39,17 +39,17 @@ class Encoder:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The name of every number of an encoded row."""
-        own = tuple(label for column in self.columns for label in column.labels)
-        return (INTERCEPT, *own) if self.intercept else own
+        labels = tuple(label for column in self.columns for label in column.labels)
+        return (INTERCEPT, *labels) if self.intercept else labels
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names that a row may have."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for column in self.columns:
             parts = (column.first, column.second) if isinstance(column, Product) else (column,)
-            found |= {part.name: None for part in parts}
-        return tuple(found)
+            names |= {part.name: None for part in parts}
+        return tuple(names)
 
     def __len__(self) -> int:
         return len(self.labels)

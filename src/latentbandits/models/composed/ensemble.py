@@ -150,10 +150,10 @@ class Ensemble(StationaryModel):
         return float(np.sqrt(within**2 + between.max()))
 
     def check_context(self, context: ArrayLike | None, n_sessions: int) -> Context:
-        checked: Context = None
+        valid: Context = None
         for member in self.models:
-            checked = member.check_context(context, n_sessions)
-        return checked
+            valid = member.check_context(context, n_sessions)
+        return valid
 
     def check_reward(self, reward: FloatArray) -> None:
         for member in self.models:

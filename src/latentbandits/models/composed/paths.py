@@ -63,7 +63,7 @@ class PathFilter:
         s, h = len(self._log_transition), self._n_paths
         log_weights = np.full((n, s, h), -np.inf)
         log_weights[:, :, 0] = self._log_state_prior
-        priors = [self._given(state, np.arange(n)).parameters(n) for state in range(s)]
+        priors = [self._state_model(state, np.arange(n)).parameters(n) for state in range(s)]
 
         def repeated(*leaves: FloatArray) -> FloatArray:
             leaf = np.stack(leaves, axis=1)[:, None, None]
@@ -80,7 +80,7 @@ class PathFilter:
             played, features = np.zeros(n, np.int64), checks.played(context, action)[:, None]
         wide = None if features is None else np.repeat(features, h, axis=0)
         outcomes = [
-            self._given(state, np.repeat(np.arange(n), h)).condition(
+            self._state_model(state, np.repeat(np.arange(n), h)).condition(
                 _flat(parameters.learned, state), wide, np.repeat(played, h), np.repeat(reward, h)
             )
             for state in range(s)
@@ -106,7 +106,7 @@ class PathFilter:
         n, s, h = parameters.log_weights.shape
         wide = None if context is None else np.repeat(context, h, axis=0)
         moments = [
-            self._given(state, np.repeat(np.arange(n), h)).posterior_rewards(
+            self._state_model(state, np.repeat(np.arange(n), h)).posterior_rewards(
                 _flat(parameters.learned, state), wide
             )
             for state in range(s)
@@ -122,15 +122,15 @@ class PathFilter:
         n, s, h = parameters.log_weights.shape
         wide = None if context is None else np.repeat(context, h, axis=0)
         session = np.repeat(np.arange(n), h)
-        given = [
-            reward_laws(self._given(state, session), _flat(parameters.learned, state), wide)
+        by_state = [
+            reward_laws(self._state_model(state, session), _flat(parameters.learned, state), wide)
             for state in range(s)
         ]
         path_shares = np.exp(self._log_shares(parameters))
         components = []
         for path in range(h):
             rows = np.arange(path, n * h, h)
-            for parts in zip(*given, strict=True):
+            for parts in zip(*by_state, strict=True):
                 shares = [1.0 if part.share is None else part.share for part in parts]
                 share = [np.broadcast_to(one, (n * h, 1))[rows] for one in shares]
                 components.append(
@@ -155,7 +155,7 @@ class PathFilter:
         for current in np.unique(state):
             chosen = state == current
             rows = session[chosen]
-            draws = self._given(int(current), rows).sample_rewards(
+            draws = self._state_model(int(current), rows).sample_rewards(
                 map_leaves(lambda leaf, chosen=chosen: leaf[chosen], taught),
                 None if context is None else context[rows],
                 np.zeros((len(rows), 1), np.int64),
@@ -177,7 +177,7 @@ class PathFilter:
         """Return None: a mixture over paths has no formula, so draws are counted."""
         return
 
-    def _given(self, state: int, session: IntArray) -> Model:
+    def _state_model(self, state: int, session: IntArray) -> Model:
         """Return the model of one state whose i-th instance is that of `session[i]`."""
         if self._shared:
             return self._shared[state]

@@ -51,17 +51,17 @@ class TransformedRewards(Wrapping, ABC):
                 "give a model whose state does not move, and wrap the result in Markov"
             )
         c = self._normal_smearing(model.noise) if smearing is None else smearing
-        own = checks.finite_array("smearing", c, (0, 1))
-        if own.ndim == 1 and own.shape != (model.n_actions,):
+        factors = checks.finite_array("smearing", c, (0, 1))
+        if factors.ndim == 1 and factors.shape != (model.n_actions,):
             raise ValueError(
                 f"smearing must be one number, or one for each of the model's {model.n_actions} "
-                f"actions; got {len(own)}"
+                f"actions; got {len(factors)}"
             )
         if level is None:
             centre = 0.0 if model.n_actions is None else model.expected_rewards(None).mean()
             level = float(centre)
         object.__setattr__(self, "model", model)
-        checks.set_fields(self, smearing=own, level=float(level))
+        checks.set_fields(self, smearing=factors, level=float(level))
 
     # Methods that each transform implements.
 

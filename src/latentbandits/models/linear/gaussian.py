@@ -74,13 +74,15 @@ class LinearGaussian(StationaryModel):
         covariances: ArrayLike | None = None,
         state_prior: ArrayLike | None = None,
     ) -> None:
-        own = checks.finite_array("weights", weights, (2, 3))
+        centre = checks.finite_array("weights", weights, (2, 3))
         checks.set_fields(
             self,
-            weights=own,
+            weights=centre,
             noise=checks.positive_number("noise", noise),
-            covariances=checks.covariances("covariances", covariances, (*own.shape, own.shape[-1])),
-            state_prior=checks.state_prior(state_prior, own),
+            covariances=checks.covariances(
+                "covariances", covariances, (*centre.shape, centre.shape[-1])
+            ),
+            state_prior=checks.state_prior(state_prior, centre),
         )
 
     @classmethod
@@ -302,9 +304,9 @@ def _many_rewards(
     factor = factor.swapaxes(1, 2)
     values = np.empty((n, m, n_actions if few_actions else d))
     for g, (i, start, stop) in enumerate(zip(session.tolist(), starts, stops, strict=True)):
-        given = draws[i, start:stop] @ factor[g]
-        given += mean[g]
-        values[i, order[i, start:stop]] = given
+        deviations = draws[i, start:stop] @ factor[g]
+        deviations += mean[g]
+        values[i, order[i, start:stop]] = deviations
     return values if few_actions else values @ features.swapaxes(1, 2)
 
 

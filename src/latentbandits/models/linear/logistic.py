@@ -68,8 +68,8 @@ class LogisticLinear(ParticleModel):
         state_prior: ArrayLike | None = None,
         offset: bool = False,
     ) -> None:
-        own = checks.finite_array("weights", weights, (2,))
-        prior = LinearGaussian(own, 1.0, covariances, state_prior)
+        centre = checks.finite_array("weights", weights, (2,))
+        prior = LinearGaussian(centre, 1.0, covariances, state_prior)
         if np.linalg.eigvalsh(prior.covariances).min() <= 0:
             raise ValueError("covariances must be positive definite: moves need a prior density")
         checks.set_fields(

@@ -155,8 +155,8 @@ class CLUB(ScoredPopulation[ClubBelief]):
         """Return the neighbours of user i whose weights now differ too much, and their edges."""
         _, neighbour, edge = self._graph.edges(np.array([i]))
         if len(neighbour) == self.n_users - 1 and len(neighbour) > 0:  # faster than indexing
-            counts, own = belief.counts[b], belief.weights[b]
-            offset, width = own - own[i], confidence(counts)
+            counts, weights = belief.counts[b], belief.weights[b]
+            offset, width = weights - weights[i], confidence(counts)
             far = (offset * offset).sum(axis=1) > (self.alpha2 * (width + width[i])) ** 2
             suspect = np.flatnonzero(far)
             place = suspect - (suspect > i)

@@ -99,8 +99,8 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
         )
 
     def init(self, n_sessions: int = 1) -> CofibaBelief:
-        own = len(self._items)
-        n = checks.session_count(n_sessions, own if own > 1 else None)
+        n_populations = len(self._items)
+        n = checks.session_count(n_sessions, n_populations if n_populations > 1 else None)
         (_, n_items, d), m = self._items.shape, self.n_users
         return CofibaBelief(
             np.zeros(n),

@@ -114,7 +114,7 @@ class DynUCB(ScoredPopulation[DynBelief]):
         population = np.arange(len(action))
         x = context.features[population, action]
         member = chunks.take(belief.users, context.user)
-        own = add_to_sums(Sums(member.gram, member.products), x, reward)
+        sums = add_to_sums(Sums(member.gram, member.products), x, reward)
         gram, products = belief.gram.copy(), belief.products.copy()
         inverse, cluster_weights = belief.inverse.copy(), belief.weights.copy()
 
@@ -124,15 +124,15 @@ class DynUCB(ScoredPopulation[DynBelief]):
         inverse[here], products[here] = ridge
         cluster_weights[here] = (ridge.inverse @ ridge.products[:, :, None])[:, :, 0]
 
-        offset = cluster_weights - weights(own)[:, None]
+        offset = cluster_weights - weights(sums)[:, None]
         nearest = (offset * offset).sum(axis=2).argmin(axis=1)
         movers = np.flatnonzero(nearest != member.cluster)
         if len(movers):
             for sign, cluster in ((-1, member.cluster), (1, nearest)):
                 place = movers, cluster[movers]
-                gram[place] += sign * own.gram[movers]
-                products[place] += sign * own.products[movers]
+                gram[place] += sign * sums.gram[movers]
+                products[place] += sign * sums.products[movers]
                 inverse[place] = invert(np.eye(self.n_features) + gram[place])
                 cluster_weights[place] = (inverse[place] @ products[place][:, :, None])[:, :, 0]
-        users = chunks.put(belief.users, context.user, Member(*own, nearest))
+        users = chunks.put(belief.users, context.user, Member(*sums, nearest))
         return DynBelief(belief.rounds + 1, users, gram, products, inverse, cluster_weights)

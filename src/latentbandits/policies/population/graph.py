@@ -152,12 +152,12 @@ def components_after_cut(
     if len(outside) == 0:
         return []
     parts = [_reach(graph, flags, population, node)]
-    found = np.zeros(graph.n_nodes, np.bool_)
-    found[parts[0]] = True
+    settled = np.zeros(graph.n_nodes, np.bool_)
+    settled[parts[0]] = True
     for other in lost.tolist():
-        if not found[other]:
+        if not settled[other]:
             parts.append(_reach(graph, flags, population, other))
-            found[parts[-1]] = True
+            settled[parts[-1]] = True
     return parts if len(parts) > 1 else []
 
 

@@ -85,10 +85,10 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
 
     def user_posterior(self, belief: HierBelief, user: IntArray) -> Normal:
         """Return the posterior of theta_i of one user in each population, m integrated out."""
-        given, common = self._given_mean(belief, user), self.mean_posterior(belief)
-        gain = given.covariance / self.prior_spread**2
-        mean = given.mean + (gain @ common.mean[:, :, None])[:, :, 0]
-        return Normal(mean, given.covariance + gain @ common.covariance @ gain.swapaxes(1, 2))
+        conditional, common = self._given_mean(belief, user), self.mean_posterior(belief)
+        gain = conditional.covariance / self.prior_spread**2
+        mean = conditional.mean + (gain @ common.mean[:, :, None])[:, :, 0]
+        return Normal(mean, conditional.covariance + gain @ common.covariance @ gain.swapaxes(1, 2))
 
     def _given_mean(self, belief: HierBelief, user: IntArray) -> Normal:
         """Return theta_i | m ~ N(mean + covariance P0 m, covariance): the part without m."""

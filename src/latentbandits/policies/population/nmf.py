@@ -173,12 +173,12 @@ class NMFBandit(PopulationPolicy[NMFBelief]):
         rng: np.random.Generator,
         propensity: bool,
     ) -> Choice:
-        found = self._probabilities(belief, context, eligible, rng).values
-        action = choice.draw(found, rng)
+        chance = self._probabilities(belief, context, eligible, rng).values
+        action = choice.draw(chance, rng)
         state = np.zeros(len(action), np.int64)
         if not propensity:
             return Choice(action, state, None, "none")
-        return Choice(action, state, choice.at(found, action), "exact")
+        return Choice(action, state, choice.at(chance, action), "exact")
 
     def _learn(
         self,

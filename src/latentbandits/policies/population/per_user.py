@@ -84,8 +84,8 @@ class PerUser(PopulationPolicy[PerUserBelief]):
         rng: np.random.Generator,
         propensity: bool,
     ) -> Choice:
-        own = self._user(belief, context.user)
-        return self.policy._choose(own, context.features, eligible, rng, propensity)
+        user_belief = self._user(belief, context.user)
+        return self.policy._choose(user_belief, context.features, eligible, rng, propensity)
 
     def _learn(
         self,
@@ -95,8 +95,8 @@ class PerUser(PopulationPolicy[PerUserBelief]):
         action: IntArray,
         reward: FloatArray,
     ) -> PerUserBelief:
-        own = self._user(belief, context.user)
-        after = self.policy._learn(own, context.features, decision, action, reward)
+        user_belief = self._user(belief, context.user)
+        after = self.policy._learn(user_belief, context.features, decision, action, reward)
         users = chunks.put(belief.users, context.user, tuple(leaves(after)))
         return PerUserBelief(belief.rounds + 1, users)
 
@@ -107,5 +107,5 @@ class PerUser(PopulationPolicy[PerUserBelief]):
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> ActionProbabilities:
-        own = self._user(belief, context.user)
-        return self.policy._probabilities(own, context.features, eligible, rng)
+        user_belief = self._user(belief, context.user)
+        return self.policy._probabilities(user_belief, context.features, eligible, rng)

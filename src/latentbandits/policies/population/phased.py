@@ -123,8 +123,8 @@ class Phased(PopulationPolicy[PhasedBelief]):
         propensity: bool,
     ) -> Choice:
         policy = self._policy(belief)
-        own = self._user_belief(policy, belief, context.user)
-        return policy._choose(own, context.features, eligible, rng, propensity)
+        user_belief = self._user_belief(policy, belief, context.user)
+        return policy._choose(user_belief, context.features, eligible, rng, propensity)
 
     def _probabilities(
         self,
@@ -134,8 +134,8 @@ class Phased(PopulationPolicy[PhasedBelief]):
         rng: np.random.Generator,
     ) -> ActionProbabilities:
         policy = self._policy(belief)
-        own = self._user_belief(policy, belief, context.user)
-        return policy._probabilities(own, context.features, eligible, rng)
+        user_belief = self._user_belief(policy, belief, context.user)
+        return policy._probabilities(user_belief, context.features, eligible, rng)
 
     def _learn(
         self,
@@ -156,8 +156,8 @@ class Phased(PopulationPolicy[PhasedBelief]):
         kept = belief.kept
         if kept and belief.weights.shape[1] > 0:
             policy = self._policy(belief)
-            own = chunks.take(kept, context.user)
-            learned = policy._learn(own, context.features, decision, action, reward)
+            user_belief = chunks.take(kept, context.user)
+            learned = policy._learn(user_belief, context.features, decision, action, reward)
             kept = chunks.put(kept, context.user, learned)
         users = chunks.put(belief.users, context.user, after)
         learned_belief = belief._replace(rounds=belief.rounds + 1, users=users, kept=kept)

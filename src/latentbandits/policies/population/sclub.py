@@ -124,18 +124,18 @@ class SCLUB(ScoredPopulation[SclubBelief]):
         assert context.features is not None
         population, user = np.arange(len(action)), context.user
         x = context.features[population, action]
-        own = add_to_sums(chunks.take(belief.users, user), x, reward)
+        user_sums = add_to_sums(chunks.take(belief.users, user), x, reward)
         mine = belief.set_of[population, user]
         ridge = add_to_ridge(chunks.take(belief.set_ridges, mine), x, reward)
         sums = add_to_sums(chunks.take(belief.set_sums, mine), x, reward)
         after = _Draft(belief)
-        after.users = chunks.put(belief.users, user, own)
+        after.users = chunks.put(belief.users, user, user_sums)
         after.set_sums = chunks.put(belief.set_sums, mine, sums)
         after.set_ridges = chunks.put(belief.set_ridges, mine, ridge)
         after.counts[population, user] += 1
         after.set_counts[population, mine] += 1
         after.set_weights[population, mine] = (ridge.inverse @ ridge.products[:, :, None])[..., 0]
-        own_weights = weights(own)
+        own_weights = weights(user_sums)
         rounds = belief.rounds + 1
         for b in population.tolist():
             i, j, t = int(user[b]), int(mine[b]), float(rounds[b])
@@ -144,7 +144,7 @@ class SCLUB(ScoredPopulation[SclubBelief]):
                 after.set_checked[b, j] += 1
             changed = [j]
             if after.set_sizes[b, j] > 1 and self._leaves(after, b, i, j, own_weights[b], t):
-                changed = [after.split(b, i, j, Sums(own.gram[b], own.products[b])), j]
+                changed = [after.split(b, i, j, Sums(user_sums.gram[b], user_sums.products[b])), j]
             for one in changed:
                 self._merge(after, b, one, t)
             if _phase_ends(rounds[b]):
@@ -201,7 +201,7 @@ class _Draft:
         self.start_weights, self.start_counts = belief.start_weights, belief.start_counts
         self._fresh = False
 
-    def split(self, b: int, i: int, j: int, own: Sums) -> int:
+    def split(self, b: int, i: int, j: int, sums: Sums) -> int:
         """Move user i from set j to an empty set, and return it."""
         new = int(self.set_sizes[b].argmin())
         self._own_structure()
@@ -212,8 +212,8 @@ class _Draft:
         self.set_counts[b, j] -= self.counts[b, i]
         self.set_counts[b, new] = self.counts[b, i]
         rest = self._sums(b, j)
-        self._put(b, j, Sums(rest.gram - own.gram, rest.products - own.products))
-        self._put(b, new, own)
+        self._put(b, j, Sums(rest.gram - sums.gram, rest.products - sums.products))
+        self._put(b, new, sums)
         self.start_weights[b, new] = self.set_weights[b, new]
         self.start_counts[b, new] = self.set_counts[b, new]
         return new

@@ -61,8 +61,8 @@ class UnknownAction(Invalid):
     code = "unknown_action"
 
 
-class Asked(NamedTuple):
-    """A request as the policy takes it."""
+class PolicyInputs(NamedTuple):
+    """A request in the form that the policy takes."""
 
     context: FloatArray | None  # (1, n_actions, n_features)
     eligible: BoolArray | None  # (1, n_actions)
@@ -73,7 +73,7 @@ class Asked(NamedTuple):
     visitor: int | None = None  # the user's row, if the policy learns across users
 
     def answer(self, action: int) -> tuple[str, int]:
-        """Return the id of the policy's action, and where it stands among those asked about."""
+        """Return the id of the policy's action, and its index in the request."""
         index = action if self.places is None else self.places.index(action)
         return (str(index) if self.names is None else self.names[index]), index
 
@@ -117,7 +117,7 @@ class ActionSpace(Protocol):
         actions: Sequence[str] | None,
         features: Brought | None,
         exclude: Sequence[str] | None = None,
-    ) -> Asked:
+    ) -> PolicyInputs:
         """Return the request as the policy takes it; Invalid if the model cannot answer it."""
 
     def recall(self, row: DecisionRow) -> Recalled | None:
@@ -153,16 +153,16 @@ class FixedActions:
         actions: Sequence[str] | None,
         features: Brought | None,
         exclude: Sequence[str] | None = None,
-    ) -> Asked:
+    ) -> PolicyInputs:
         if features is not None:
             raise Invalid("the actions of this model have no features: leave `features` out")
         if exclude is not None:
             _check_exclusion(actions, features)
             mask = _all_but(self._places, exclude, self._mask)
-            return Asked(None, mask, len(self.names), self.names, None)
+            return PolicyInputs(None, mask, len(self.names), self.names, None)
         if actions is None:
-            return Asked(None, self._mask, len(self.names), self.names, None)
-        return Asked(None, *self._restrict(actions))
+            return PolicyInputs(None, self._mask, len(self.names), self.names, None)
+        return PolicyInputs(None, *self._restrict(actions))
 
     def _restrict(
         self, actions: Sequence[str], *, past: bool = False
@@ -231,7 +231,7 @@ class FeaturedActions:
         actions: Sequence[str] | None,
         features: Brought | None,
         exclude: Sequence[str] | None = None,
-    ) -> Asked:
+    ) -> PolicyInputs:
         if exclude is not None:
             _check_exclusion(actions, features)
         if features is not None:
@@ -245,9 +245,9 @@ class FeaturedActions:
             mask = self._mask
             if exclude is not None:
                 mask = _all_but(self._places, exclude, mask)
-            return Asked(self._rows[None], mask, len(self.names), self.names, None)
+            return PolicyInputs(self._rows[None], mask, len(self.names), self.names, None)
         rows = self._rows[_find(self._places, actions, self.retired)]
-        return Asked(rows[None], None, len(actions), actions, None)
+        return PolicyInputs(rows[None], None, len(actions), actions, None)
 
     def _by_name(self, actions: Sequence[str] | None, features: Brought) -> Any:
         """Return rows of numbers for features that may be given by name."""
@@ -265,17 +265,17 @@ class FeaturedActions:
             if not isinstance(row, Mapping):
                 encoded.append(row)
                 continue
-            own = dict(row)
+            named = dict(row)
             if encoder.action is not None and actions is not None:
-                own.setdefault(encoder.action, actions[i])
+                named.setdefault(encoder.action, actions[i])
             try:
-                encoder.check(own, f"features[{i}]")
+                encoder.check(named, f"features[{i}]")
             except ValueError as error:
                 raise Invalid(str(error)) from None
-            encoded.append(encoder.encode([own])[0].tolist())
+            encoded.append(encoder.encode([named])[0].tolist())
         return encoded
 
-    def _brought(self, actions: Sequence[str] | None, features: Brought) -> Asked:
+    def _brought(self, actions: Sequence[str] | None, features: Brought) -> PolicyInputs:
         if isinstance(features, Mapping):
             if actions is None:
                 raise Invalid(
@@ -297,7 +297,7 @@ class FeaturedActions:
             i, wrong = next((i, len(row)) for i, row in enumerate(features) if len(row) != n)
             raise Invalid(f"features[{i}] has {wrong} numbers; this model takes {n}") from None
         context = np.frombuffer(numbers).reshape(1, len(features), self._n_features)
-        return Asked(self._widened(context), None, len(features), actions, None, numbers)
+        return PolicyInputs(self._widened(context), None, len(features), actions, None, numbers)
 
     def _widened(self, context: FloatArray) -> FloatArray:
         return np.insert(context, self._offsets, 0.0, axis=-1) if self._offsets else context
@@ -377,20 +377,20 @@ def _all_but(
 
 def _find(places: Mapping[str, int], actions: Sequence[str], retired: Collection[str]) -> list[int]:
     try:
-        found = [places[name] for name in actions]
+        indices = [places[name] for name in actions]
     except KeyError as error:
         raise UnknownAction(
             f"the model has no action {error.args[0]!r}: name actions that it has, or send a "
             "`default` to fall back on"
         ) from None
-    if len(set(found)) != len(found):
+    if len(set(indices)) != len(indices):
         raise Invalid(_twice(actions))
     gone = [name for name in actions if name in retired]
     if gone:
         raise UnknownAction(
             f"the action {gone[0]!r} was retired: leave it out, or send a `default` to fall back on"
         )
-    return found
+    return indices
 
 
 def _twice(actions: Sequence[str]) -> str:

@@ -15,7 +15,13 @@ import numpy as np
 
 from latentbandits.models.trees import concatenate
 from latentbandits.policies import Decision
-from latentbandits.serving.engine.actions import LARGE, Asked, Named, UnknownAction, encode_names
+from latentbandits.serving.engine.actions import (
+    LARGE,
+    Named,
+    PolicyInputs,
+    UnknownAction,
+    encode_names,
+)
 from latentbandits.serving.engine.ids import OrderSequence, decision_id, new_token
 from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.live import Live, as_bytes, floats
@@ -46,13 +52,13 @@ class Chosen(msgspec.Struct, frozen=True, gc=False):
 class Waiting:
     """A decision that was asked for; `answer` is there once the decisions are settled."""
 
-    __slots__ = ("answer", "asked", "fingerprint", "live", "now", "order", "request", "token")
+    __slots__ = ("answer", "fingerprint", "inputs", "live", "now", "order", "request", "token")
 
     def __init__(
         self,
         live: Live,
         request: DecisionRequest,
-        asked: Asked | None,
+        inputs: PolicyInputs | None,
         order: int,
         token: int,
         now: int,
@@ -60,7 +66,7 @@ class Waiting:
     ) -> None:
         self.live = live
         self.request = request
-        self.asked = asked  # None: the request's default is played
+        self.inputs = inputs  # None: the request's default is played
         self.order = order
         self.token = token
         self.now = now
@@ -124,18 +130,18 @@ class Decisions:
             live = self._sessions.open(request.session, request.user_features)
         if request.default is not None:
             _check_default(request)
-        live, asked = self._fitted(live, request)
-        asked = self._of_user(live, request, asked)
+        live, inputs = self._fitted(live, request)
+        inputs = self._of_user(live, request, inputs)
         order = self._orders.next(live.row.last_order)
-        waiting = Waiting(live, request, asked, order, new_token(), self._clock(), fingerprint)
+        waiting = Waiting(live, request, inputs, order, new_token(), self._clock(), fingerprint)
         self._waiting.append(waiting)
         self._claimed.update((request.session, live.row.key))
         if request.request_id is not None:
             self._claimed.add(request.request_id)
         return waiting
 
-    def _fitted(self, live: Live, request: DecisionRequest) -> tuple[Live, Asked | None]:
-        """Return the session on the model that answers a request, and what its policy is asked.
+    def _fitted(self, live: Live, request: DecisionRequest) -> tuple[Live, PolicyInputs | None]:
+        """Return the session on the model that answers a request, and the inputs of its policy.
 
         That is the session's own model, unless the request names an action that it lacks, or the
         session has learned from one: then it is that model grown by such actions.
@@ -143,11 +149,11 @@ class Decisions:
         model = live.row.model
         served = self._library.grown(model) if live.played_new else self._library.served(model)
         try:
-            asked: Asked | None = _ask(served, request)
+            inputs: PolicyInputs | None = _ask(served, request)
         except UnknownAction:
             served = self._library.grown(model)
-            asked = _ask_or_default(served, request)
-        return self._sessions.on(live, served), asked
+            inputs = _ask_or_default(served, request)
+        return self._sessions.on(live, served), inputs
 
     def settle(self) -> None:
         """Choose and log all decisions that wait."""
@@ -166,26 +172,28 @@ class Decisions:
         chosen: list[Chosen | None] = [None] * len(waiting)
         alike: dict[Any, list[int]] = {}
         for i, one in enumerate(waiting):
-            if one.asked is not None:
-                alike.setdefault(_kind(i, one.live, one.asked), []).append(i)
+            if one.inputs is not None:
+                alike.setdefault(_kind(i, one.live, one.inputs), []).append(i)
         for places in alike.values():
             some = [waiting[i] for i in places]
-            found = self._one(some[0]) if len(some) == 1 else self._together(some)
-            for i, choice in zip(places, found, strict=True):
+            choices = self._one(some[0]) if len(some) == 1 else self._together(some)
+            for i, choice in zip(places, choices, strict=True):
                 chosen[i] = choice
         return chosen
 
-    def _of_user(self, live: Live, request: DecisionRequest, asked: Asked | None) -> Asked | None:
+    def _of_user(
+        self, live: Live, request: DecisionRequest, inputs: PolicyInputs | None
+    ) -> PolicyInputs | None:
         """Add the row of the user who asks, where the policy learns across users."""
         if request.user is not None and not live.served.has_population:
             raise Invalid(
                 f"{live.group.text} does not learn across users: leave `user` out, and give every "
                 "user a session"
             )
-        if asked is None or live.group.n_users is None:
-            return asked
+        if inputs is None or live.group.n_users is None:
+            return inputs
         session, n_users = live.row, live.group.n_users
-        return asked._replace(
+        return inputs._replace(
             visitor=self._visitors.row(session.key, session.name, request.user, n_users)
         )
 
@@ -193,27 +201,27 @@ class Decisions:
         self, live: Live, request: DecisionRequest, order: int, token: int, now: int
     ) -> DecisionRow:
         """Return the decision that this session, order and token gave, and log nothing."""
-        asked = self._of_user(live, request, _ask_or_default(live.served, request))
-        one = Waiting(live, request, asked, order, token, now)
+        inputs = self._of_user(live, request, _ask_or_default(live.served, request))
+        one = Waiting(live, request, inputs, order, token, now)
         return decision_row(one, self.choose([one])[0])
 
     def _one(self, one: Waiting) -> list[Chosen]:
-        asked = one.asked
-        assert asked is not None
+        inputs = one.inputs
+        assert inputs is not None
         rng = self._streams.one(one.order, one.token)
-        live, context = one.live, asked.context
-        if asked.visitor is not None:
-            context = visit(asked.visitor, context)
+        live, context = one.live, inputs.context
+        if inputs.visitor is not None:
+            context = visit(inputs.visitor, context)
         return _split(
-            self._propensities.decide(live.policy, live.belief, context, asked.eligible, rng)
+            self._propensities.decide(live.policy, live.belief, context, inputs.eligible, rng)
         )
 
     def _together(self, some: Sequence[Waiting]) -> list[Chosen]:
         """Choose for several sessions of one policy, with actions of one shape."""
-        asked = [cast(Asked, one.asked) for one in some]
+        inputs = [cast(PolicyInputs, one.inputs) for one in some]
         belief = concatenate([one.live.belief for one in some])
-        context = None if asked[0].context is None else joined([one.context for one in asked])
-        eligible = None if asked[0].eligible is None else joined([one.eligible for one in asked])
+        context = None if inputs[0].context is None else joined([one.context for one in inputs])
+        eligible = None if inputs[0].eligible is None else joined([one.eligible for one in inputs])
         rows = self._streams.rows([(one.order, one.token) for one in some])
         rng = cast(np.random.Generator, rows)
         policy = some[0].live.policy
@@ -249,14 +257,16 @@ class Decisions:
         self._rates.count(decisions=1)
 
 
-def _kind(place: int, live: Live, asked: Asked) -> Any:
+def _kind(place: int, live: Live, inputs: PolicyInputs) -> Any:
     """Return the key by which decisions are batched; `place` if one must be made alone."""
     if not getattr(live.policy, "row_wise", False):
         return place
-    if asked.context is not None and asked.context.size > LARGE:  # avoids copying a large catalogue
+    if (
+        inputs.context is not None and inputs.context.size > LARGE
+    ):  # avoids copying a large catalogue
         return place
-    shape = None if asked.context is None else asked.context.shape
-    mask = None if asked.eligible is None else asked.eligible.shape
+    shape = None if inputs.context is None else inputs.context.shape
+    mask = None if inputs.eligible is None else inputs.eligible.shape
     return id(live.policy), shape, mask
 
 
@@ -272,12 +282,12 @@ def _split(decision: Decision) -> list[Chosen]:
     ]
 
 
-def _ask(served: ServedModel, request: DecisionRequest) -> Asked:
+def _ask(served: ServedModel, request: DecisionRequest) -> PolicyInputs:
     return served.space.ask(request.actions, request.features, request.exclude)
 
 
-def _ask_or_default(served: ServedModel, request: DecisionRequest) -> Asked | None:
-    """Return what the policy is asked; None where no model ever had one of the actions, and a
+def _ask_or_default(served: ServedModel, request: DecisionRequest) -> PolicyInputs | None:
+    """Return the inputs of the policy; None where no model ever had one of the actions, and a
     default is played.
     """
     try:
@@ -299,11 +309,11 @@ def decision_row(one: Waiting, chosen: Chosen | None) -> DecisionRow:
         n_actions, name = len(request.actions), FALLBACK
         chosen = Chosen(index, 0, 1.0, "exact")
     else:
-        asked = one.asked
-        assert asked is not None
-        action, index = asked.answer(chosen.action)
-        n_actions, name, visitor = asked.n_actions, live.group.text, asked.visitor
-        features = asked.brought
+        inputs = one.inputs
+        assert inputs is not None
+        action, index = inputs.answer(chosen.action)
+        n_actions, name, visitor = inputs.n_actions, live.group.text, inputs.visitor
+        features = inputs.brought
     return DecisionRow(
         order=one.order,
         token=one.token,

@@ -211,10 +211,10 @@ class Engine:
         """
         self.settle()
         row = self.library.changed(lambda model, catalogue: extended(model, catalogue, actions))
-        found = self.activate(row, "extended", force=True, who=who)
+        served = self.activate(row, "extended", force=True, who=who)
         self._keep_tuned(row.id)
         self.audit(who, "add actions", ", ".join(action.id for action in actions))
-        return found
+        return served
 
     def retire_action(self, action: str, who: str = "") -> ServedModel:
         """Never choose an action of the active model again; NotFound if there is none."""
@@ -223,10 +223,10 @@ class Engine:
         if space.names is None or action not in space.names or action in space.retired:
             raise NotFound("action", action)
         row = self.library.changed(lambda model, catalogue: (model, retire(catalogue, [action])))
-        found = self.activate(row, "extended", force=True, who=who)
+        served = self.activate(row, "extended", force=True, who=who)
         self._keep_tuned(row.id)
         self.audit(who, "retire action", action)
-        return found
+        return served
 
     def _keep_tuned(self, model_id: str) -> None:
         """Give a model with another catalogue the policy that was tuned for the one before it."""
@@ -322,7 +322,7 @@ class Engine:
     def session(self, name: str) -> SessionDetails:
         """Return a session with its belief and its latest decisions."""
         self.settle()
-        live = self._found(name)
+        live = self._existing(name)
         rows = self.store.history(live.row.key, _HISTORY, merged=live.row.members > 0)
         new = [self.library.is_new_action(row.decision) for row in rows]
         return SessionDetails(live, rows, new)
@@ -354,8 +354,8 @@ class Engine:
         """Merge two sessions of one user: from now on `other` is another name of `into`."""
         self.settle()
         names = sorted((into, other))  # all processes take locks in the same order
-        found = {name: self._found(name) for name in names}
-        kept, merged = found[into], found[other]
+        members = {name: self._existing(name) for name in names}
+        kept, merged = members[into], members[other]
         a, b = kept.row, merged.row
         if a.key == b.key:
             return
@@ -403,7 +403,7 @@ class Engine:
                 self.sessions.snapshot(together)
         self.audit(who, "merge", f"a session of {b.rounds} rounds into one of {a.rounds}")
 
-    def _found(self, name: str) -> Live:
+    def _existing(self, name: str) -> Live:
         live = self.sessions.find(name)
         if live is None:
             raise NotFound("session", name)

@@ -139,14 +139,14 @@ class Library:
 
     def served(self, model_id: str) -> ServedModel:
         """Return a model ready to serve; the models that were used last are kept."""
-        found = self._served.get(model_id)
-        if found is None:
-            found = self.check(self.row(model_id))
-            self._served[model_id] = found
+        served = self._served.get(model_id)
+        if served is None:
+            served = self.check(self.row(model_id))
+            self._served[model_id] = served
             while len(self._served) > _MOST_LOADED:
                 self._served.popitem(last=False)
         self._served.move_to_end(model_id)
-        return found
+        return served
 
     def row(self, model_id: str) -> ModelRow:
         """Return the row of a model; NotFound if the store has none."""
@@ -168,8 +168,8 @@ class Library:
 
     def tuned(self, model_id: str) -> str | None:
         """Return the policy that was tuned for a model, if any."""
-        found = self._store.note(_TUNED + model_id)
-        return None if found is None else found.decode()
+        note = self._store.note(_TUNED + model_id)
+        return None if note is None else note.decode()
 
     def keep_tuned(self, model_id: str, text: str) -> None:
         """Keep a tuned policy in the store, so that restarts and other processes use the same."""
@@ -198,20 +198,20 @@ class Library:
         new = self._lacking(base, before)
         if not new:
             return base
-        found = self._grown.get((model_id, new))
-        if found is None:
+        grown = self._grown.get((model_id, new))
+        if grown is None:
             try:
                 model, catalogue = add_average(base.model, named(base), new)
             except ValueError:  # this kind of model does not support new actions
                 return base
             policies = self._policies(self.row(model_id), model, catalogue.features)
             space = action_space(model, catalogue, len(new))
-            found = replace(base, model=model, space=space, policies=policies)
-            self._grown[model_id, new] = found
+            grown = replace(base, model=model, space=space, policies=policies)
+            self._grown[model_id, new] = grown
             while len(self._grown) > _MOST_LOADED:
                 self._grown.popitem(last=False)
         self._grown.move_to_end((model_id, new))
-        return found
+        return grown
 
     def _lacking(self, base: ServedModel, before: int) -> tuple[str, ...]:
         if base.space.names is None:  # requests send the features of each action
@@ -219,8 +219,8 @@ class Library:
         models = tuple(dict.fromkeys(a.model for a in self.activations if a.order < before))
         models_then, new = self._lacked.get(base.id, ((), ()))
         if models != models_then:
-            found = {name: None for one in models for name in self._names.of(one) or ()}
-            new = tuple(name for name in found if not base.space.has(name))
+            names = {name: None for one in models for name in self._names.find(one) or ()}
+            new = tuple(name for name in names if not base.space.has(name))
             self._lacked[base.id] = models, new
         return new
 
@@ -325,8 +325,8 @@ def read_artefact(path: Path, name: str | None = None) -> ModelRow:
 def notes(row: ModelRow) -> dict[str, Any]:
     """Return the notes of a row's manifest, such as the recommended policy."""
     files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
-    found: dict[str, Any] = msgspec.json.decode(files[MANIFEST_FILE]).get("notes", {})
-    return found
+    notes: dict[str, Any] = msgspec.json.decode(files[MANIFEST_FILE]).get("notes", {})
+    return notes
 
 
 def unpack(row: ModelRow) -> tuple[Any, Catalogue | None]:
@@ -353,7 +353,7 @@ class ActionNames:
         self._known: dict[str, dict[str, None] | None] = {}
         self._retired: dict[str, Collection[str]] = {}
 
-    def of(self, model_id: str) -> Mapping[str, None] | None:
+    def find(self, model_id: str) -> Mapping[str, None] | None:
         """Return the ids in order; None where actions come with each request."""
         if model_id not in self._known:
             row = self._find(model_id)
@@ -365,7 +365,7 @@ class ActionNames:
 
     def offered(self, model_id: str) -> Sequence[str] | None:
         """Return the ids that were not retired, in order; None as in `of`."""
-        known = self.of(model_id)
+        known = self.find(model_id)
         if known is None:
             return None
         retired = self._retired[model_id]
@@ -375,7 +375,7 @@ class ActionNames:
         """Return whether a decision's action is one that its model was not learned for."""
         if row.features is not None or row.policy == FALLBACK:
             return False
-        known = self.of(row.model)
+        known = self.find(row.model)
         return known is not None and row.action not in known
 
 

@@ -18,20 +18,20 @@ _SLOTS = 4096  # answers that are kept: a new one replaces the one with the same
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
     request_id: str
-    asked: str
+    operation: str
     answer: bytes
 
 
 def once(
     store: Store,
     request_id: str | None,
-    asked: str,
+    operation: str,
     act: Callable[[], Answer],
     kind: type[Answer],
 ) -> Answer:
     """Return the answer of `act`, or the one that the same request id had before.
 
-    `asked` says what was asked for; Conflict if the id was used for something else. The answer is
+    `operation` describes the request; Conflict if the id was used for another one. The answer is
     kept in the transaction that acts, and processes that share a store wait for each other.
     """
     if request_id is None:
@@ -43,10 +43,10 @@ def once(
     if note is not None:
         kept = msgspec.msgpack.decode(note, type=_Kept)
         if kept.request_id == request_id:
-            if kept.asked != asked:
-                raise Conflict(f"request_id {request_id!r} was used to {kept.asked}")
+            if kept.operation != operation:
+                raise Conflict(f"request_id {request_id!r} was used to {kept.operation}")
             return msgspec.msgpack.decode(kept.answer, type=kind)
     answer = act()
-    kept = _Kept(request_id, asked, msgspec.msgpack.encode(answer))
+    kept = _Kept(request_id, operation, msgspec.msgpack.encode(answer))
     store.put_note(slot, msgspec.msgpack.encode(kept))
     return answer

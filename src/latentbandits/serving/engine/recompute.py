@@ -38,8 +38,8 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     if row.features is not None:
         features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
     named = decode_names(row.actions)
-    asked = (named.actions or ()) if features is None else ()
-    if any(served.lacks(one.decision) for one in known) or not all(map(served.space.has, asked)):
+    actions = (named.actions or ()) if features is None else ()
+    if any(served.lacks(one.decision) for one in known) or not all(map(served.space.has, actions)):
         served = engine.library.grown(row.model, before=order)
         group = served.of_group(row.group)
     start = first_belief(group.policy, session)

@@ -25,8 +25,8 @@ def teaches(group: GroupPolicy, model_id: str, row: DecisionRow) -> bool:
     """
     if row.policy == FALLBACK:
         return False
-    own = (group.text, policy_name(group.policy))
-    return learns_from_any(group.policy) or (row.policy in own and row.model == model_id)
+    names = (group.text, policy_name(group.policy))
+    return learns_from_any(group.policy) or (row.policy in names and row.model == model_id)
 
 
 def recall(

@@ -39,9 +39,9 @@ def reward_range(model: Any, notes: Mapping[str, Any]) -> RewardRange:
         return RewardRange(*map(float, bounds))
     if support is not REALS:
         return RewardRange(float(getattr(support, "low", 0.0)))
-    found = notes.get("reward_range")
-    if found is None:
+    noted_range = notes.get("reward_range")
+    if noted_range is None:
         return UNLIMITED
-    low, high = map(float, found)
+    low, high = map(float, noted_range)
     room = max(high - low, _NOISES * float(model.noise))
     return RewardRange(low - room, high + room)

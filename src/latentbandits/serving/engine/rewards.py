@@ -221,8 +221,10 @@ class Rewards:
                 for pair in some:
                     self._learn_alike([pair])
             return
-        for one, own, probabilities in zip(told, separate(learned, len(some)), states, strict=True):
-            self._keep(one, own, probabilities)
+        for one, belief, probabilities in zip(
+            told, separate(learned, len(some)), states, strict=True
+        ):
+            self._keep(one, belief, probabilities)
 
     def _keep(self, told: Told, belief: Any, probabilities: list[float]) -> None:
         """Log a reward that was learned, and save its session."""

@@ -104,11 +104,11 @@ class Sessions:
 
         Conflict if it began with other attributes of the `user`.
         """
-        found = self.find(name)
-        if found is not None:
+        live = self.find(name)
+        if live is not None:
             if user is not None:
-                _check_same(found.row, user)
-            return found
+                _check_same(live.row, user)
+            return live
         activation = self._library.active
         group = group_of(name, self._salt, self._groups)
         key = self._orders.next()
@@ -155,10 +155,10 @@ class Sessions:
             if row is None:
                 return None
             key = row.key
-        found = self.get(key)
-        if found is not None:
-            self._cache.name(name, found.row.key)
-        return found
+        live = self.get(key)
+        if live is not None:
+            self._cache.name(name, live.row.key)
+        return live
 
     def get(self, key: int) -> Live | None:
         """Return the open session of this key, or of the one it was merged into; None if it
@@ -239,9 +239,9 @@ class Sessions:
 
     def _nearest(self, row: SessionRow) -> Live:
         """Return the belief from which the least is to be replayed."""
-        for found in (self._partial.get(row.key), self._cache.get(row.key)):
-            if found is not None and found.fits(row) and found.learned <= row.rewards:
-                return found
+        for candidate in (self._partial.get(row.key), self._cache.get(row.key)):
+            if candidate is not None and candidate.fits(row) and candidate.learned <= row.rewards:
+                return candidate
         fresh = self._fresh(row)
         if row.rewards == 0 or not fresh.group.can_snapshot:
             return fresh

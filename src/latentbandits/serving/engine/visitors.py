@@ -55,9 +55,9 @@ class Visitors:
         place = f"{VISITORS}{population}/"
         # Only the log holds the id itself; the hash here has a fixed length.
         mine = place + hashlib.blake2b(user.encode(), digest_size=16).hexdigest()
-        found = self._store.note(mine)
-        if found is not None:
-            return int(found)
+        note = self._store.note(mine)
+        if note is not None:
+            return int(note)
         taken = int(self._store.note(place) or 0)
         if taken >= n_users:
             raise Invalid(

@@ -77,25 +77,25 @@ class Handler:
         data = b""
         caller: Caller | None = None
         body: Any = None
-        given: dict[str, str] = {}
+        captured: dict[str, str] = {}
         answer: Any
         try:
             headers: RawHeaders = dict(scope["headers"])
             caller = self._admitted(headers)
-            given = _parameters(endpoint, scope) if endpoint.parameters else {}
+            captured = _parameters(endpoint, scope) if endpoint.parameters else {}
             if self._decoder is not None:
                 check_head(service, headers)
                 data = await read(service, receive)
                 body = decode(self._decoder, data)
             caller.spend(work_of(body))
-            answer = await endpoint.handle(Call(service, body, given, caller))
+            answer = await endpoint.handle(Call(service, body, captured, caller))
         except (Refused, NotAdmitted) as refusal:
             answer = refusal
         finally:
             service.body_bytes -= len(data)
         answered = self._answered(answer, start)
         if endpoint.scope == "admin" and caller is not None:
-            details = {**given, **_details(body)}
+            details = {**captured, **_details(body)}
             service.audit.note(caller.name, endpoint.handle.__name__, details, answered[0])
         return answered
 
@@ -189,15 +189,15 @@ def _parameters(endpoint: Endpoint, scope: Scope) -> dict[str, str]:
     A parameter that the endpoint does not have is refused, for it is likely a slip.
     """
     known = [one.name for one in endpoint.parameters if one.place == "query"]
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in QueryParams(scope["query_string"]).multi_items():
         if name not in known:
             taken = " and ".join(f"`{one}`" for one in known) or "none"
             raise Invalid(f"there is no parameter {name[:50]!r} here; this request takes {taken}")
-        if name in given:
+        if name in values:
             raise Invalid(f"the parameter `{name}` is given more than once: give it once")
-        given[name] = value
-    return {**given, **scope.get("path_params", {})}
+        values[name] = value
+    return {**values, **scope.get("path_params", {})}
 
 
 def problem_answer(status: int, problem: Problem, retry_after: float = 1.0) -> Answered:

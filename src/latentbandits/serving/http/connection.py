@@ -101,9 +101,9 @@ class Connection(asyncio.Protocol):
         sent = transport.get_extra_info("socket")
         if sent is not None:  # bound what the kernel buffers for a client that does not read
             sent.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        peer, sockname = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self._peer = tuple(peer[:2]) if isinstance(peer, tuple) else None
-        self._own = tuple(own[:2]) if isinstance(own, tuple) else None
+        self._local_address = tuple(sockname[:2]) if isinstance(sockname, tuple) else None
         self._read_by = time.monotonic() + self.settings.header_timeout
         if len(self._server.connections) > self.settings.max_connections:
             self.refuse(503, "busy", "too many connections: try again shortly")
@@ -274,7 +274,7 @@ class Connection(asyncio.Protocol):
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": head.version,
-            "server": self._own,
+            "server": self._local_address,
             "client": self._peer,
             "scheme": "http",
             "method": head.method,

@@ -69,7 +69,7 @@ class Call(NamedTuple):
 
     service: Service
     body: Any
-    given: dict[str, str]
+    parameters: dict[str, str]
     caller: Caller
 
 
@@ -112,8 +112,8 @@ def deciding(call: Call) -> Operation[Any]:
     def one(engine: Engine, request: DecideRequest) -> Any:
         if caller.sessions:
             _check_owner(caller, request.session)
-            own = _own_id(caller, request.request_id)
-            request = msgspec.structs.replace(request, request_id=own)
+            request_id = _own_id(caller, request.request_id)
+            request = msgspec.structs.replace(request, request_id=request_id)
         return engine.ask(request)
 
     return lambda engine: each(partial(one, engine), body)
@@ -126,8 +126,8 @@ def rewarding(call: Call) -> Operation[Any]:
     def one(engine: Engine, request: RewardRequest) -> Any:
         if caller.sessions:
             _check_decision(engine, caller, request.decision_id)
-            own = _own_id(caller, request.event_id)
-            request = msgspec.structs.replace(request, event_id=own)
+            event_id = _own_id(caller, request.event_id)
+            request = msgspec.structs.replace(request, event_id=event_id)
         return engine.tell(request, caller.name)
 
     return lambda engine: each(partial(one, engine), body)
@@ -189,11 +189,11 @@ async def delete_session(call: Call) -> Forgotten:
 
     def forget(engine: Engine) -> Forgotten:
         digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
-        asked = f"forget the session of the hash {digest}"  # the name itself must not be kept
+        operation = f"forget the session of the hash {digest}"  # the name itself must not be kept
         return once(
             engine.store,
             request_id,
-            asked,
+            operation,
             lambda: engine.delete(name, call.caller.name),
             Forgotten,
         )
@@ -202,7 +202,7 @@ async def delete_session(call: Call) -> Forgotten:
 
 
 def _request_id(call: Call) -> str | None:
-    text = call.given.get("request_id")
+    text = call.parameters.get("request_id")
     try:
         return None if text is None else _own_id(call.caller, _check_id(text))
     except msgspec.ValidationError as error:
@@ -243,7 +243,7 @@ async def add_actions(call: Call) -> CatalogueChange:
 
 async def retire_action(call: Call) -> CatalogueChange:
     """Retire an action of the active catalogue."""
-    action = call.given["action"]
+    action = call.parameters["action"]
     return await _change(
         call,
         f"retire the action {action!r}",
@@ -253,7 +253,7 @@ async def retire_action(call: Call) -> CatalogueChange:
 
 
 async def _change(
-    call: Call, asked: str, actions: list[str], act: Callable[[Engine], ServedModel]
+    call: Call, operation: str, actions: list[str], act: Callable[[Engine], ServedModel]
 ) -> CatalogueChange:
     """Change the active catalogue, once for each request id."""
     request_id = _request_id(call)
@@ -264,7 +264,7 @@ async def _change(
             n_actions = len(served.space.names or ()) - len(served.space.retired)
             return CatalogueChange(served.id, actions, n_actions)
 
-        return once(engine.store, request_id, asked, once_only, CatalogueChange)
+        return once(engine.store, request_id, operation, once_only, CatalogueChange)
 
     return await call.service.writer.run(change)
 
@@ -287,19 +287,19 @@ async def activate(call: Call) -> Models:
         tuned = await tune_apart(row, _TUNING_SHARE * service.settings.request_timeout)
 
     def swap(engine: Engine) -> Models:
-        found = row if row is not None else engine.store.model(body.model or "")
-        if found is None:
+        model = row if row is not None else engine.store.model(body.model or "")
+        if model is None:
             raise NotFound("model", body.model or "")
 
         def activate() -> str:
-            if tuned is not None and lacks_policy(engine, found):
-                engine.library.keep_tuned(found.id, tuned)
-            new = engine.activate(found, body.mode, force=body.force, who=call.caller.name)
+            if tuned is not None and lacks_policy(engine, model):
+                engine.library.keep_tuned(model.id, tuned)
+            new = engine.activate(model, body.mode, force=body.force, who=call.caller.name)
             _log.info("active model %s (%s): policy %s", new.id, new.name, new.of_group(MAIN).text)
             return new.id
 
-        asked = f"activate {found.id} as {body.mode}, force {body.force}"
-        once(engine.store, body.request_id, asked, activate, str)
+        operation = f"activate {model.id} as {body.mode}, force {body.force}"
+        once(engine.store, body.request_id, operation, activate, str)
         return models(engine)
 
     return await service.writer.run(swap)
@@ -317,21 +317,21 @@ def _below(folder: Path | None, path: str) -> Path:
 
 async def read_log(call: Call) -> Log:
     """Return a page of the log, without the sessions of other keys."""
-    since = call.given.get("since", "")
-    limit = call.given.get("limit", "100")
+    since = call.parameters.get("since", "")
+    limit = call.parameters.get("limit", "100")
     if re.fullmatch("[1-9][0-9]{0,3}", limit) is None or int(limit) > MAX_PAGE:
         raise Invalid(f"limit must be a whole number from 1 to {MAX_PAGE}; got {limit[:20]!r}")
     for _ in range(_MOST_PAGES):  # pages may hold no session that a limited key may read
         page = await call.service.read_log(since, int(limit))
-        own = Log(
+        log = Log(
             [entry for entry in page.decisions if call.caller.owns(entry.session)],
             [entry for entry in page.rewards if call.caller.owns(entry.session)],
             page.next,
         )
-        if own.decisions or own.rewards or page.next == since:
+        if log.decisions or log.rewards or page.next == since:
             break
         since = page.next
-    return own
+    return log
 
 
 async def find_forgotten(call: Call) -> ForgottenDecisions:
@@ -347,7 +347,7 @@ async def show_overview(call: Call) -> Overview:
 
 
 def _session(call: Call) -> str:
-    text = call.given["session"]
+    text = call.parameters["session"]
     try:
         name: str = _check_id(text)
     except msgspec.ValidationError:

@@ -67,10 +67,12 @@ def statistics(engine: Engine) -> Statistics:
     """Return the totals of this process, and of those that share its store."""
     if not engine.store.shared:
         return engine.statistics
-    own = f"{STATISTICS}{engine.store.node}"
+    this_process = f"{STATISTICS}{engine.store.node}"
     kept = engine.store.notes(STATISTICS)
     others = [
-        msgspec.json.decode(value, type=Statistics) for name, value in kept.items() if name != own
+        msgspec.json.decode(value, type=Statistics)
+        for name, value in kept.items()
+        if name != this_process
     ]
     return combined([engine.statistics, *others])
 
@@ -97,7 +99,7 @@ def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
     others = [name for name in groups if name != MAIN and totals.group(name).mean() is not None]
     if ours is None:
         return []
-    found = []
+    rows = []
     for name in others:
         other = totals.group(name)
         theirs = other.mean()
@@ -105,8 +107,8 @@ def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
         error = math.hypot(ours[1], theirs[1])
         level = 1 - _ALPHA / len(others)
         both = band(ours[0] - theirs[0], error, main.sessions + other.sessions, level)
-        found.append(DifferenceView(name, MAIN, both.mean, both.low, both.high))
-    return found
+        rows.append(DifferenceView(name, MAIN, both.mean, both.low, both.high))
+    return rows
 
 
 def counts(totals: Statistics) -> dict[str, int]:
@@ -159,8 +161,8 @@ def state_name(names: str, state: int) -> str:
     >>> state_name("", 0), state_name("families, students", 1)
     ('State 1', 'students')
     """
-    given = [name.strip() for name in names.split(",")] if names else []
-    return given[state] if state < len(given) and given[state] else f"State {state + 1}"
+    split = [name.strip() for name in names.split(",")] if names else []
+    return split[state] if state < len(split) and split[state] else f"State {state + 1}"
 
 
 def models(engine: Engine) -> Models:

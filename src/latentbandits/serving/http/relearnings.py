@@ -19,7 +19,7 @@ def relearnings(work: str | None) -> list[Relearning]:
     """
     if work is None:
         return []
-    found = []
+    runs = []
     try:
         paths = sorted(Path(work, "runs").glob("*.json"))[-_LAST:]
     except OSError:
@@ -27,7 +27,7 @@ def relearnings(work: str | None) -> list[Relearning]:
     for path in reversed(paths):
         try:
             if path.stat().st_size <= _MOST_BYTES:
-                found.append(msgspec.json.decode(path.read_bytes(), type=Relearning))
+                runs.append(msgspec.json.decode(path.read_bytes(), type=Relearning))
         except (OSError, msgspec.MsgspecError):
             continue
-    return found
+    return runs

@@ -135,8 +135,8 @@ class MemoryStore:
         return [self._sessions[key] for key in self._names.get(name, ())]
 
     def members(self, key: int) -> list[SessionRow]:
-        found = (self._sessions.get(member) for member in self._members.get(key, ()))
-        return [row for row in found if row is not None]
+        rows = (self._sessions.get(member) for member in self._members.get(key, ()))
+        return [row for row in rows if row is not None]
 
     def open_since(self, limit: int) -> list[SessionRow]:
         rows = [row for row in self._sessions.values() if row.open]
@@ -214,7 +214,7 @@ class MemoryStore:
         before: int = LAST,
         limit: int = LAST,
     ) -> list[RewardedDecision]:
-        found = []
+        rows = []
         for decision in self._rows(self._tree(key, before) if merged else [key]):
             rewards = [
                 self._rewards[order]
@@ -222,8 +222,8 @@ class MemoryStore:
                 if order < before and self._rewards[order].status == "applied"
             ]
             if rewards and rewards[-1].applies_at > after:
-                found.append((rewards[-1].applies_at, RewardedDecision(decision, rewards[-1])))
-        return [row for _, row in sorted(found, key=lambda pair: pair[0])][:limit]
+                rows.append((rewards[-1].applies_at, RewardedDecision(decision, rewards[-1])))
+        return [row for _, row in sorted(rows, key=lambda pair: pair[0])][:limit]
 
     def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
         rows = self._rows(self._tree(key, LAST) if merged else [key])
@@ -240,15 +240,15 @@ class MemoryStore:
         return [self._decisions[o] for key in sessions for o in self._of_session.get(key, ())]
 
     def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
-        found: list[DecisionRow] = []
+        rows: list[DecisionRow] = []
         for order in islice(self._stream, max(after, 0), max(after, 0) + limit):
             row = self._decisions.get(order)
             if row is not None and row.time >= before_ms:
                 break
             after = self._places[order]
             if row is not None and not self._of_decision.get(order):
-                found.append(row)
-        return found, after
+                rows.append(row)
+        return rows, after
 
     # snapshots
 

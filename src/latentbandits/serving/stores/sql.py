@@ -187,8 +187,8 @@ class SqlQueries(ABC):
         """Return the largest order of any row."""
         columns = (("sessions", "key"), ("sessions", "last_order"), ("decisions", "id"),
                    ("rewards", "id"), ("activations", "id"), ("audit", "id"))  # fmt: skip
-        found = (self._run(f"SELECT max({c}) FROM {t}")[0][0] for t, c in columns)
-        return max((int(order) for order in found if order is not None), default=0)
+        largest = (self._run(f"SELECT max({c}) FROM {t}")[0][0] for t, c in columns)
+        return max((int(order) for order in largest if order is not None), default=0)
 
     def _one(self, statement: str, values: Sequence[Any]) -> Row | None:
         rows = self._run(statement, values)
@@ -207,8 +207,8 @@ class SqlQueries(ABC):
         return None if values is None else SESSIONS.row(values)
 
     def root(self, key: int) -> int:
-        found = self._one(_ROOT, (key,))
-        return key if found is None else int(found[0])
+        row = self._one(_ROOT, (key,))
+        return key if row is None else int(row[0])
 
     def add_session(self, row: SessionRow) -> None:
         self._run(SESSIONS.insert, SESSIONS.values(row))
@@ -307,11 +307,11 @@ class SqlQueries(ABC):
         return [_rewarded(values) for values in rows]
 
     def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
-        of = (key, LAST) if merged else (key,)
-        sizes = self._run(_SIZES_TREE if merged else _SIZES_ONE, (*of, limit))
+        parameters = (key, LAST) if merged else (key,)
+        sizes = self._run(_SIZES_TREE if merged else _SIZES_ONE, (*parameters, limit))
         total = accumulate(size for (size,) in sizes)
         fitting = sum(1 for bytes_ in total if bytes_ <= _HISTORY_BYTES)
-        rows = self._run(_HISTORY_TREE if merged else _HISTORY_ONE, (*of, max(fitting, 1)))
+        rows = self._run(_HISTORY_TREE if merged else _HISTORY_ONE, (*parameters, max(fitting, 1)))
         return [_rewarded(values) for values in reversed(rows)]
 
     def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
@@ -321,15 +321,15 @@ class SqlQueries(ABC):
             "WHERE s.position > ? ORDER BY s.position LIMIT ?",
             (after, limit),
         )
-        found: list[DecisionRow] = []
+        decisions: list[DecisionRow] = []
         for position, rewarded, *values in rows:
             row = DECISIONS.row(values)
             if row.time >= before_ms:
                 break
             after = position
             if not rewarded:
-                found.append(row)
-        return found, after
+                decisions.append(row)
+        return decisions, after
 
     # snapshots
 

@@ -274,12 +274,12 @@ class SqliteStore(SqlStore):
             self._recent[row.decision] = (self._recent[row.decision][0], row)
 
     def decision(self, order: int) -> DecisionRow | None:
-        found = self._recent.get(order)
-        return super().decision(order) if found is None else found[0]
+        recent = self._recent.get(order)
+        return super().decision(order) if recent is None else recent[0]
 
     def reward_of(self, decision: int) -> RewardRow | None:
-        found = self._recent.get(decision)
-        return super().reward_of(decision) if found is None else found[1]
+        recent = self._recent.get(decision)
+        return super().reward_of(decision) if recent is None else recent[1]
 
     def delete_sessions(self, keys: Sequence[int]) -> None:
         self._recent.clear()
@@ -330,8 +330,8 @@ class SqliteLog:
             raise StoreUnavailable(f"the store cannot be read: {describe(error)}") from error
 
     def store_id(self) -> bytes | None:
-        found = self._connection.execute("SELECT value FROM notes WHERE name = 'store_id'").get
-        return None if found is None else bytes(found)
+        value = self._connection.execute("SELECT value FROM notes WHERE name = 'store_id'").get
+        return None if value is None else bytes(value)
 
     def model(self, model_id: str) -> ModelRow | None:
         values = self._connection.execute(f"{MODELS.select} WHERE id = ?", (model_id,)).fetchone()

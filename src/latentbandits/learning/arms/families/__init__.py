@@ -58,11 +58,11 @@ def make_family(
     Gaussian rewards.
     """
     if isinstance(rewards, np.ndarray):
-        family = _MAKERS[name].of(rewards)
+        family = _MAKERS[name].for_rewards(rewards)
     elif name == "gaussian":
         family = Gaussian(shift=rewards.mean, scale=rewards.deviation or 1.0)
     else:
-        family = _MAKERS[name].of(rewards.values)
+        family = _MAKERS[name].for_rewards(rewards.values)
     if noise is None:
         return family
     if not isinstance(family, Gaussian):

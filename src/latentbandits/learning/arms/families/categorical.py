@@ -32,7 +32,7 @@ class Categorical(Family):
         return np.zeros(rewards.shape, np.bool_)
 
     @classmethod
-    def of(cls, rewards: FloatArray) -> Self:
+    def for_rewards(cls, rewards: FloatArray) -> Self:
         values = np.unique(rewards)
         if len(values) > MOST_VALUES:
             raise LogError(
@@ -83,8 +83,8 @@ class Categorical(Family):
         self, phi: FloatArray, variance: FloatArray, shares: FloatArray, noise: FloatArray
     ) -> CategoricalArms:
         probabilities = phi / phi.sum(axis=-1, keepdims=True)
-        own = np.maximum(self._of_a_reward(phi)[1], 1e-300)
-        strength = np.maximum(own / variance - 1, 1.0)
+        reward_variance = np.maximum(self._of_a_reward(phi)[1], 1e-300)
+        strength = np.maximum(reward_variance / variance - 1, 1.0)
         return CategoricalArms(strength[..., None] * probabilities, self.values, shares)
 
     def _of_a_reward(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -27,7 +27,7 @@ class Exponential(Family):
     n_statistics: int = 2
 
     @classmethod
-    def of(cls, rewards: FloatArray) -> Self:
+    def for_rewards(cls, rewards: FloatArray) -> Self:
         cls._refuse_outside(rewards)
         if not (rewards > 0).any():
             raise LogError("--rewards exponential needs rewards above 0; all of them are 0")

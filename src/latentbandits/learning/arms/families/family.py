@@ -39,7 +39,7 @@ class Family(ABC):
 
     @classmethod
     @abstractmethod
-    def of(cls, rewards: FloatArray) -> Self:
+    def for_rewards(cls, rewards: FloatArray) -> Self:
         """Return the family for a log's rewards; raise LogError if some are outside its support."""
 
     @classmethod

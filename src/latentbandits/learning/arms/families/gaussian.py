@@ -40,7 +40,7 @@ class Gaussian(Family):
         return np.zeros(rewards.shape, np.bool_)
 
     @classmethod
-    def of(cls, rewards: FloatArray) -> Self:
+    def for_rewards(cls, rewards: FloatArray) -> Self:
         return cls(shift=float(rewards.mean()), scale=float(rewards.std()) or 1.0)
 
     def with_noise(self, known: float | None) -> Gaussian:
@@ -148,11 +148,11 @@ class Gaussian(Family):
     def model(
         self, phi: FloatArray, variance: FloatArray, shares: FloatArray, noise: FloatArray
     ) -> ArmsModel:
-        means, own = self.moments(phi)[0], self.reward_variance(phi, noise)
+        means, reward_variance = self.moments(phi)[0], self.reward_variance(phi, noise)
         if self.noise_by_action:
             # The prior variance of a mean is E[sigma^2] / mean_count.
-            mean_variance = own * _SURE_OF_NOISE / (_SURE_OF_NOISE - 2)
+            mean_variance = reward_variance * _SURE_OF_NOISE / (_SURE_OF_NOISE - 2)
             return GaussianArmsUnknownNoise(
-                means, np.sqrt(own), mean_variance / variance, _SURE_OF_NOISE, shares
+                means, np.sqrt(reward_variance), mean_variance / variance, _SURE_OF_NOISE, shares
             )
-        return GaussianArms(means, float(np.sqrt(own[0, 0])), np.sqrt(variance), shares)
+        return GaussianArms(means, float(np.sqrt(reward_variance[0, 0])), np.sqrt(variance), shares)

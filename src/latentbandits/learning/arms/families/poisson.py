@@ -23,7 +23,7 @@ class Poisson(Family):
     n_statistics: int = 2
 
     @classmethod
-    def of(cls, rewards: FloatArray) -> Self:
+    def for_rewards(cls, rewards: FloatArray) -> Self:
         cls._refuse_outside(rewards)
         return cls()
 
