@@ -42,8 +42,8 @@ def look_ahead(
     values[s, v].
 
     >>> means = np.array([[[1.0, 0.5], [0.0, 0.5]]])  # the second one is uninformative
-    >>> found = look_ahead(np.array([[0.5, 0.5]]), means, means, noise=0.1)
-    >>> (found.best - 0.5).round(3), found.entropy.round(3)
+    >>> after = look_ahead(np.array([[0.5, 0.5]]), means, means, noise=0.1)
+    >>> (after.best - 0.5).round(3), after.entropy.round(3)
     (array([[0.25, 0.  ]]), array([[0.   , 0.693]]))
     """
     n, n_states = weights.shape

@@ -1,4 +1,4 @@
-"""`latentbandits inspect MODEL`: what a model holds, and what its fit found."""
+"""`latentbandits inspect MODEL`: show a model, and the report of its fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`latentbandits COMMAND`: parse, run, and turn what went wrong into one line."""
+"""`latentbandits COMMAND`: parse, run, and report an error in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`latentbandits relearn --service URL`: learn again from the log, and activate what is better."""
+"""`latentbandits relearn --service URL`: learn again from the log, and activate a better model."""
 
 from __future__ import annotations
 

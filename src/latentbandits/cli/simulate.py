@@ -166,7 +166,7 @@ def policy_texts(requested: Sequence[str] | None, path: str, model: Any, items: 
 
 
 def _users(arguments: argparse.Namespace, model: Any, catalogue: Any) -> tuple[Any, list[str]]:
-    """Return the environment that is played, and what to know about it."""
+    """Return the environment that is played, and warnings about it."""
     import numpy as np
 
     from latentbandits.environments import UsersOfModel

@@ -1,4 +1,4 @@
-"""Users drawn from a model's own prior, for any model: where the model is right about itself."""
+"""Users drawn from a model's own prior, for any model: the problem for which the model is true."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Evaluation:
         rounds: rows of policy, estimator, round, value, stderr, low, high, ess, reached.
         differences: rows of policy, against, estimator, horizon, value, stderr, low, high.
         horizon: the rounds that the estimates sum over.
-        horizon_reason: why the horizon is what it is.
+        horizon_reason: how the horizon was chosen.
         warnings: sentences about what may be wrong with the log or the estimates.
         influences: per (policy, estimator), the influence values `(n_sessions,)` at the horizon.
     """

@@ -19,7 +19,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class ReadLog:
-    """A log, and what reading it found."""
+    """A log, and facts about its rows."""
 
     log: DecisionLog
     warnings: list[str]

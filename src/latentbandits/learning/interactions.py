@@ -92,8 +92,8 @@ def read_interactions(
 
     >>> table = {"decision_id": ["a", "b", "c"], "session": ["x", "x", "y"], "action": [0, 1, 1],
     ...          "reward": [1.0, None, 0.0]}
-    >>> found = read_interactions(table)
-    >>> found.log.n_events, found.n_unrewarded
+    >>> interactions = read_interactions(table)
+    >>> interactions.log.n_events, interactions.n_unrewarded
     (2, 1)
     """
     parts = source if isinstance(source, (list, tuple)) else [source]

@@ -358,7 +358,7 @@ def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:
 
     >>> won = Candidate("mIDS", Estimate(1.8, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
     >>> out = Candidate("mmTS", Estimate(1.7, 0.11), Estimate(0.3, 0.08), users=160, stages=1)
-    >>> {name: round(found.mean, 3) for name, found in paired_regrets([won, out]).items()}
+    >>> {name: round(regret.mean, 3) for name, regret in paired_regrets([won, out]).items()}
     {'mIDS': 1.8, 'mmTS': 2.1}
     """
     best = table[0].regret

@@ -1,4 +1,4 @@
-"""From the service's log to what a fit and the gate need."""
+"""Prepare the service's log for a fit and for the gate."""
 
 from __future__ import annotations
 

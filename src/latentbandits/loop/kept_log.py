@@ -36,7 +36,7 @@ class KeptLog:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def update(self, source: Source) -> Logged:
-        """Read what is new, drop what was forgotten, and keep the result.
+        """Read new rows, drop forgotten sessions, and keep the result.
 
         Raises:
             ValueError: the kept log is of another store, or its file cannot be read.

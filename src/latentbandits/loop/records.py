@@ -77,7 +77,7 @@ class Records:
         return next((r for r in reversed(self.all()) if r.number == run.number), run)
 
     def finish(self, run: Run, **changes: Any) -> Run:
-        """Record what became of a run."""
+        """Record the outcome of a run."""
         done = replace(run, **changes)
         self.write(done)
         return done

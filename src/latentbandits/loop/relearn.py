@@ -92,7 +92,7 @@ class Model:
 
 
 Learn = Callable[[Sequence[str], Settings, Progress | None], Fit]
-"""From paths of logs to a fit; tests plant broken ones."""
+"""A function from paths of logs to a fit; tests plant broken ones."""
 
 
 def learn(paths: Sequence[str], settings: Settings, progress: Progress | None) -> Fit:

@@ -5,13 +5,14 @@ Under that prior the Bayes regret of any policy can be simulated. Successive hal
 All candidates of a stage see the same users, contexts and noise, so that differences are paired;
 of fixed arms, the k-th reward of an action is the same for all of them (`simulate`, `by_pull`).
 
-Does the prior say how users of a state differ, or how wrong its means may be? Where they are
-estimates, true means vary less than they do (`environments.from_model.regress`), and exploration
-pays less. A model of Gaussian arms does not tell, so half of its users are drawn in each way.
+The prior can mean that users of a state differ, or that the means are estimates with errors. Where
+they are estimates, the true means vary less (`environments.from_model.regress`), and exploration
+pays less. A model of Gaussian arms does not tell which holds, so half of its users are drawn in
+each way.
 
 Greedy and the quantiles differ in one thing: how much they explore. Their regrets are often alike
 over a range of quantiles. Of those that are within `FLAT` of the best, the one that explores least
-wins: users who leave before the horizon make exploration look better than it is.
+wins, because exploration pays less for users who leave before the horizon.
 """
 
 from __future__ import annotations
@@ -180,8 +181,8 @@ def tune(
 
     >>> from latentbandits import GaussianArms
     >>> model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1)
-    >>> found = tune(model, 20, candidates=["mmGreedy", "uniform"], effort=0.1)
-    >>> found.winner, found.margin.mean > 0
+    >>> tuning = tune(model, 20, candidates=["mmGreedy", "uniform"], effort=0.1)
+    >>> tuning.winner, tuning.margin.mean > 0
     ('mmGreedy', True)
     """
     positive_count("horizon", horizon)

@@ -1,4 +1,4 @@
-"""`check_environment`: what simulation relies on, for any environment."""
+"""`check_environment`: check the properties that simulation relies on, for any environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HORIZON = 8
 
 
 def check_environment(environment: Environment) -> None:
-    """AssertionError, saying which promise was broken, unless `environment` keeps them all.
+    """Raise AssertionError, which names the broken promise, unless `environment` keeps them all.
 
     >>> from latentbandits.environments import Synthetic
     >>> check_environment(Synthetic(model_noise=0.1))

@@ -1,4 +1,4 @@
-"""`check_learner` and `check_engine`: what any engine requires of a learner, and of an engine."""
+"""`check_learner` and `check_engine`: check a learner against any engine, and an engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PARTS = (2, 5)  # into how many partitions the users are split
 def check_learner(
     learner: FoldLearner[Any, Any], parameters: Any, log: Log, *, rows_ordered: bool = False
 ) -> None:
-    """Check that a learner of one's own can be folded over the users of a log by any engine.
+    """Check that any engine can fold a user's own learner over the users of a log.
 
     Args:
         learner: `summarise(partition, parameters)` returns sums over the users of a partition, a

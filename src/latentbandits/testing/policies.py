@@ -39,7 +39,7 @@ class _Case:
         return np.random.default_rng([17, seed])
 
     def play(self, n_sessions: int, n_rounds: int) -> tuple[Any, list[tuple[Any, Decision, Any]]]:
-        """Some rounds from the start: the belief after them, and the rounds."""
+        """Play some rounds from the start; return the belief after them, and the rounds."""
         rng = self.rng()
         belief = self.policy.init(n_sessions)
         history = []
@@ -59,7 +59,7 @@ def check_policy(
     reward: Draw | None = None,
     order_free: bool | None = None,
 ) -> None:
-    """AssertionError, saying which promise was broken, unless `policy` keeps them all.
+    """Raise AssertionError, which names the broken promise, unless `policy` keeps them all.
 
     `context(n_sessions, rng)` and `reward(n_sessions, rng)` draw inputs that the policy takes; by
     default no context, and standard normal rewards. The context of a population policy is a

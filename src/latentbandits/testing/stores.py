@@ -1,4 +1,4 @@
-"""`check_store`: what the decision service relies on, for any store."""
+"""`check_store`: check the properties that the decision service relies on, for any store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Opener = Callable[[], Store]
 
 
 def check_store(open_store: Opener) -> None:
-    """AssertionError, saying which promise was broken, unless the store keeps them all.
+    """Raise AssertionError, which names the broken promise, unless the store keeps them all.
 
     `open_store` opens the same, at first empty, store every time it is called.
 
