@@ -1,5 +1,7 @@
 """`fit` on two million rewards, by processor time and memory; a mixture beside StepMix.
 
+A sweep of completion as a fold over users (`fit`) is timed beside `complete`, in one piece.
+
 StepMix (latent class models with missing values) is the peer: the same starts, the same tolerance,
 its own task, 20,000 users x 100 yes-or-no answers of which a third are missing.
 """
@@ -12,18 +14,24 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.report import Report, Table, Target
+from latentbandits.learning.engines.memory import MemoryEngine
+from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.generate_arms import generate_family
+from latentbandits.learning.linear.folded import Settings, complete_fold
 from latentbandits.learning.logs import Log
 from latentbandits.learning.mixture import fit_mixture
 
 USERS, ROUNDS, ACTIONS, STATES = 20_000, 100, 100, 5
 STARTS = 3
+RANKS = (5, 10, 20)
+TURNS = 5
 TOLERANCE = 1e-5  # nats of a user: a pass that gains less ends the climb
 
 
@@ -39,14 +47,27 @@ def main() -> Report:
         (f"StepMix, binary_nan, {STARTS} starts", theirs, None),
     )
     ratio = None if theirs is None else theirs / ours
+    sweeps = [_sweeps(rank) for rank in RANKS]
+    folds = tuple((rank, fold, piece) for rank, (fold, piece) in zip(RANKS, sweeps, strict=True))
     return Report(
         "Learning",
-        (Table("2,000,000 rewards", ("", "processor s", "peak GiB"), rows),),
+        (
+            Table("2,000,000 rewards", ("", "processor s", "peak GiB"), rows),
+            Table(
+                "a sweep over 1,000,000 ratings, processor s",
+                ("rank", "fold over users", "one piece"),
+                folds,
+            ),
+        ),
         (
             Target("2M rewards, 5 states, no bootstrap", plain, at_most=30, unit="s"),
             Target("  peak memory", plain_peak, at_most=1, unit="GiB"),
             Target("2M rewards, --states auto --bootstrap 20", whole, at_most=300, unit="s"),
             Target("20,000 x 100 answers: StepMix / ours", ratio, at_least=1),
+            *(
+                Target(f"sweep of rank {rank}: fold / one piece", fold / piece, at_most=1.1)
+                for rank, fold, piece in folds
+            ),
         ),
         tuple(notes),
     )
@@ -72,6 +93,41 @@ def _fit(options: list[str]) -> tuple[float, float]:
         if process.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
         return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
+
+
+def _sweeps(rank: int) -> tuple[float, float]:
+    """Return the processor seconds of a sweep as a fold and in one piece, least of several turns.
+
+    Both are differences of seven sweeps and two, so that preparation is left out.
+    """
+    made = generate_ratings(6040, 3706, 8, density=0.046, n_features=10, seed=0)
+    users, actions = (
+        tuple(map(str, range(n))) for n in (len(made.state), len(made.action_vectors))
+    )
+    engine = MemoryEngine(Log(made.users, made.actions, made.rewards, users, actions))
+    settings = Settings(rank, 0.1, "counts", True, "identity", 0)
+
+    def fold(sweeps: int) -> None:
+        complete_fold(engine, settings, sweeps=sweeps)
+
+    def piece(sweeps: int) -> None:
+        made.complete(rank=rank, reg=0.1, weighting="counts", biases=True, sweeps=sweeps)
+
+    def sweep(work: Callable[[int], None]) -> float:
+        return (_processor_seconds(work, 7) - _processor_seconds(work, 2)) / 5
+
+    work = (fold, piece)
+    for one in work:
+        one(1)
+    turns = [[sweep(one) for one in work] for _ in range(TURNS)]
+    folded, whole = (min(turn[i] for turn in turns) for i in range(2))
+    return folded, whole
+
+
+def _processor_seconds(work: Callable[[int], None], sweeps: int) -> float:
+    start = time.process_time()
+    work(sweeps)
+    return time.process_time() - start
 
 
 def _beside_stepmix(notes: list[str]) -> tuple[float, float | None]:

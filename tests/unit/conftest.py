@@ -1,4 +1,4 @@
-"""An engine for the tests that drive one, on each store that needs no server."""
+"""Fixtures: an engine on each store that needs no server, and small summation buckets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from latentbandits.learning import user_hash
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, Driver
@@ -17,3 +18,9 @@ def arms(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "s.sqlite")
     yield Driver(ARMS, store)
     store.close()
+
+
+@pytest.fixture
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put 512 users into a summation bucket, so that small logs have several buckets."""
+    monkeypatch.setattr(user_hash, "USERS_OF_A_BUCKET", 512)

@@ -21,6 +21,8 @@ from latentbandits.learning.logs import read_log
 from latentbandits.learning.progress import Silent
 from latentbandits.testing import check_engine
 
+pytestmark = pytest.mark.usefixtures("small_buckets")
+
 COLUMNS = LogColumns("user", "item", "rating", "time", DETECTED)
 
 

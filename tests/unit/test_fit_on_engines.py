@@ -26,6 +26,8 @@ from latentbandits.learning.logs import read_log
 from latentbandits.models.artefacts.files import load, save
 from latentbandits.testing import check_learner
 
+pytestmark = pytest.mark.usefixtures("small_buckets")
+
 NAMED = {"user": "user", "action": "action", "reward": "reward"}
 
 

@@ -113,6 +113,7 @@ def test_a_step_is_that_of_the_textbook():
     assert problem.elbo(mixture, sums)[0] == pytest.approx(bound, rel=1e-10)
 
 
+@pytest.mark.usefixtures("small_buckets")
 def test_sums_of_partitions_add_whatever_the_order_of_users():
     log = generate_arms(n_users=2100, n_rounds=5, n_states=2, n_actions=3, seed=1).log
     family = make_family("gaussian", log.rewards)

@@ -23,6 +23,8 @@ from latentbandits.learning.side.regression import (
 )
 from latentbandits.learning.user_hash import bootstrap_weights
 
+pytestmark = pytest.mark.usefixtures("small_buckets")
+
 WEIGHTS = np.array([[0.0, 1.0, 0.5], [0.5, -1.0, 0.0]])
 
 

@@ -28,6 +28,9 @@ from tests.unit.test_fit_on_engines import (
 )
 
 
+pytestmark = pytest.mark.usefixtures("small_buckets")
+
+
 @pytest.fixture(scope="module")
 def session():
     pytest.importorskip("pyspark", reason="NO SPARK: pip install 'latentbandits[spark]'")

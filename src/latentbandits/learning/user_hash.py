@@ -17,7 +17,7 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 Keys = NDArray[np.uint64]
 
 MOST_BUCKETS = 256
-_USERS_OF_A_BUCKET = 512
+USERS_OF_A_BUCKET = 2048  # fewer make sums by action dear, more leave threads idle
 
 HOLD_OUT, BUCKET, BOOTSTRAP, SAMPLE = 1, 2, 3, 4
 """Purposes of hashes: hashes for different purposes are independent."""
@@ -55,10 +55,10 @@ def sample(keys: Keys, size: int, seed: int) -> IntArray:
 def bucket_count(n_users: int) -> int:
     """Return the number of summation buckets for the users of a log: a power of two up to 256.
 
-    >>> bucket_count(100), bucket_count(5_000), bucket_count(10_000_000)
+    >>> bucket_count(100), bucket_count(20_000), bucket_count(10_000_000)
     (1, 8, 256)
     """
-    wanted = max(1, n_users // _USERS_OF_A_BUCKET)
+    wanted = max(1, n_users // USERS_OF_A_BUCKET)
     return min(MOST_BUCKETS, 1 << (wanted.bit_length() - 1))
 
 
