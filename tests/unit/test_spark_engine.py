@@ -27,7 +27,6 @@ from tests.unit.test_fit_on_engines import (
     table_of,
 )
 
-
 pytestmark = pytest.mark.usefixtures("small_buckets")
 
 
