@@ -17,6 +17,7 @@ from latentbandits import (
     GaussianArmsUnknownNoise,
     LinearGaussian,
     LinearGaussianUnknownNoise,
+    Log1pRewards,
     LogisticLinear,
     Markov,
     Particles,
@@ -151,6 +152,35 @@ def test_a_planted_bug_is_caught(bug):
     model, context = MODELS[name]
     with pytest.raises(AssertionError):
         check_model(change(model, method, mutate), K, context)
+
+
+GAUSSIAN_BUGS = {
+    "density of another noise": (
+        "log_likelihood",
+        lambda r, self, *rest: GaussianArms(self.means, 1.03 * self.noise).log_likelihood(*rest)),
+    "predictive at the posterior mean": (
+        "condition", lambda r, self, p, x, a, reward: (self.log_likelihood(x, a, reward), r[1])),
+    "wide draws of mean rewards": (
+        "sample_rewards",
+        lambda r, self, p, x, state, rng: r + 0.06 * rng.standard_normal(r.shape)),
+    "shifted draws of rewards": ("draw_rewards", shifted(0.03)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", GAUSSIAN_BUGS)
+@pytest.mark.parametrize(
+    "compose",
+    [
+        lambda model: Markov(model, [[0.8, 0.2], [0.3, 0.7]]),
+        lambda model: Ensemble([model, MODELS["GaussianArms"][0]]),
+        Log1pRewards,
+    ],
+    ids=["Markov", "Ensemble", "Log1pRewards"],
+)
+def test_a_bug_of_a_model_inside_another_is_caught(compose, bug):
+    method, mutate = GAUSSIAN_BUGS[bug]
+    with pytest.raises(AssertionError):
+        check_model(compose(change(MODELS["GaussianArms"][0], method, mutate)), K)
 
 
 def test_a_wrong_mean_of_an_ensemble_is_caught():

@@ -19,11 +19,12 @@ from latentbandits.models.support import REALS, Counts, Interval, OneOf, Support
 from latentbandits.models.trees import map_leaves
 
 TOLERANCE = 1e-3  # of an integral over rewards
-N_DRAWS = 4000
+N_DRAWS = 20_000
 KOLMOGOROV = 3.0  # sqrt(n) times the largest difference: exceeded with probability 3e-8
 ERRORS = 6.0  # standard errors: exceeded with probability 2e-9
 N_PRIOR_DRAWS = 20_000
 N_EVIDENCE_ROUNDS = 3
+HEAVY = 30.0  # kurtosis above which the error of a variance is not normal
 FEWEST_EFFECTIVE = 100  # prior draws that an average must effectively rest on
 
 _N_POINTS = 801
@@ -82,7 +83,20 @@ class Density:
         )
 
     def check_draws(self, draws: FloatArray, what: str) -> None:
-        """Assert by the test of Kolmogorov and Smirnov that `draws` come from the density."""
+        """Assert that `draws` have the mean and variance of the density, and its distribution.
+
+        The distribution is compared by the test of Kolmogorov and Smirnov. A variance is compared
+        where the density has a fourth moment.
+        """
+        mean = self.masses @ self.points
+        variance, fourth = (self.masses @ (self.points - mean) ** power for power in (2, 4))
+        error = np.sqrt(variance / len(draws)) + 1e-9
+        off = abs(draws.mean() - mean) / error
+        assert off < ERRORS, f"{what}: their mean is {off:.1f} standard errors off"
+        if fourth < HEAVY * variance**2:
+            error = np.sqrt((fourth - variance**2) / len(draws)) + 1e-9
+            off = abs(((draws - mean) ** 2).mean() - variance) / error
+            assert off < ERRORS, f"{what}: their variance is {off:.1f} standard errors off"
         below = self.masses.cumsum()
         if not self.discrete:
             below -= self.masses / 2  # half of a trapezoid lies on either side of its point

@@ -15,7 +15,6 @@ from latentbandits.testing.trees import assert_same, rows, snapshot
 
 N_SESSIONS = 4
 N_ROUNDS = 5
-N_DRAWS = 4000
 
 Draw = Callable[[int, np.random.Generator], Any]
 
@@ -35,7 +34,8 @@ def check_model(
     `posterior_rewards`. Draws have the moments of the posterior. Conditioning is pure, the same
     for a session alone and in a batch, and if `order_free` independent of the order of rewards. If
     users can be drawn from the model (`Generative`), their rewards follow the density, and the
-    predictive density is the average of the likelihood under the posterior.
+    predictive density is the average of the likelihood under the posterior. The models inside a
+    composed one (`Markov`, `Ensemble`, transformed rewards) are checked too.
 
     Args:
         model: any model that all sessions share (`n_sessions` is None).
@@ -80,6 +80,16 @@ def check_model(
         likelihoods.check_evidence(uncertain, model, history, draws_rewards)
         if draws_rewards:
             likelihoods.check_users(uncertain, model, contexts[0], stated)
+    for inner in _inner_models(model):
+        same = likelihoods.support_of(inner, None) == stated  # a transform changes the rewards
+        check_model(inner, n_actions, context, reward if same else None)
+
+
+def _inner_models(model: KnownModel) -> list[KnownModel]:
+    """Return the models that a composed model is made of, each once."""
+    several = getattr(model, "models", None) or [getattr(model, "model", None)]
+    different = {id(inner): inner for inner in several if hasattr(inner, "log_likelihood")}
+    return list(different.values())
 
 
 def _rewards(
@@ -153,9 +163,9 @@ def _check_sampler(model: Model, n_actions: int, history: list[Any]) -> None:
     mean, variance = model.posterior_rewards(parameters, context)
     rng = np.random.default_rng(31)
     for s in range(model.n_states):
-        state = np.full((N_SESSIONS, N_DRAWS), s)
+        state = np.full((N_SESSIONS, likelihoods.N_DRAWS), s)
         draws = model.sample_rewards(parameters, context, state, rng)
-        assert draws.shape == (N_SESSIONS, N_DRAWS, n_actions), f"draws: {draws.shape}"
+        assert draws.shape == (*state.shape, n_actions), f"draws: {draws.shape}"
         for i in range(N_SESSIONS):
             what = f"draws of mean rewards in state {s} of session {i}"
             likelihoods.check_moments(draws[i], mean[i, s], variance[i, s], what)
