@@ -16,7 +16,17 @@ def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     available = list(known)
     if name in available:
         return name
-    lower = {one.lower(): one for one in available}
-    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.4)
-    hint = f": did you mean {lower[near[0]]!r}?" if near else "."
+    near = nearest(name, available)
+    hint = "." if near is None else f": did you mean {near!r}?"
     raise ValueError(f"unknown {kind} {name!r}{hint} There are {', '.join(available)}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like `name`, or None if none is like it.
+
+    >>> nearest("Clik", ["user", "click"])
+    'click'
+    """
+    lower = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.4)
+    return lower[near[0]] if near else None

@@ -82,7 +82,10 @@ def test_a_file_without_a_header(tmp_path: pathlib.Path) -> None:
     log = read(path, columns=("who", "what", "paid", "when"))
     assert log.action_ids == ("661", "1193")
     assert log.rewards.tolist() == [5, 3, 4]
-    with pytest.raises(LogError, match=r"first line holds numbers only.*--columns"):
+    with pytest.raises(LogError, match=r"first line holds numbers.*--columns"):
+        read(path)
+    path.write_text("ann::1193::5::1\nbob::661::4::2\n")
+    with pytest.raises(LogError, match=r"first line holds numbers.*--columns"):
         read(path)
     with pytest.raises(LogError, match=r"4 fields in its first line, but 3 columns were named"):
         read(path, columns=("who", "what", "paid"), separator="::")
@@ -184,3 +187,12 @@ def test_damaged_json_and_compression(tmp_path: pathlib.Path) -> None:
 def test_text_formats_that_cannot_be(options: dict[str, object], message: str) -> None:
     with pytest.raises(LogError, match=message):
         TextFormat(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_suggested(tmp_path: pathlib.Path, encoding: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes("who,what,paid\na,x,1\nb,y,0\n".encode(encoding))
+    with pytest.raises(LogError, match=f"try --encoding {encoding}$"):
+        read(path)
+    assert read(path, encoding=encoding).rewards.tolist() == [1.0, 0.0]

@@ -114,10 +114,11 @@ def test_names() -> None:
     ("table", "message"),
     [
         ({k: v for k, v in TABLE.items() if k != "paid"}, r"no column paid; .* who, what, when"),
+        ({"who": [1], "what": [1], "Payd": [1]}, r"no column paid \(did you mean Payd\?\)"),
         ({**TABLE, "paid": [1, "x", 2, "y", 3]}, r"paid .* 2 of 5 rows; the first is row 2: 'x'"),
         ({**TABLE, "paid": [1, 2, float("nan"), 3, 4]}, r"in 1 of 5 rows; the first is row 3: nan"),
         ({**TABLE, "paid": [1, 2, 3, float("inf"), 4]}, r"row 4: inf"),
-        ({**TABLE, "paid": [1, None, 3, 3, 4]}, r"row 2: None"),
+        ({**TABLE, "paid": [1, None, 3, 3, 4]}, r"row 2: an empty field"),
         ({**TABLE, "paid": [[1]] * 5}, r"paid"),
         ({**TABLE, "who": ["a", None, "b", "b", "c"]}, r"who has no value in 1 of 5 rows"),
         ({**TABLE, "who": [1] * 5}, r"one user only \('1'\).*'who'"),

@@ -10,6 +10,7 @@ from latentbandits.learning.generate_arms import generate_arms
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.replay import Replay
 from latentbandits.learning.verdict import (
+    CANDIDATES,
     Judgement,
     Simulated,
     judge_policies,
@@ -150,7 +151,11 @@ def test_a_right_model_helps_and_a_wrong_one_harms(truth):
 def test_too_few_rows_to_replay(truth):
     first = truth.log.of_events(np.diff(truth.log.users, prepend=-1) != 0)
     assert judge_policies(learned_of(truth, truth.means), first, first) is None
-    assert set(unjudged()) == set(judged(replayed(one=0.1), one=1.0).report())
+    one = truth.log.of_users(np.array([0]))
+    assert judge_policies(learned_of(truth, truth.means), truth.log, one) is None
+    found = unjudged(learned_of(truth, truth.means))
+    assert set(found) == set(judged(replayed(one=0.1), one=1.0).report())
+    assert found["recommended_policy"] in CANDIDATES["arms"]
 
 
 def test_value_of_state_by_hand(truth):

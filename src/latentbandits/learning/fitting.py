@@ -239,7 +239,10 @@ def _fit(opened_log: OnEngine, options: Options, bar: Progress) -> Fit:
             )
         learned = selection.learner.widened(learned, disagreement)
     judgement = judge_policies(selection.learned, kept, held_out, seed=seed, progress=bar)
-    judged = unjudged() if judgement is None else judgement.report()
+    if judgement is None:
+        judged = unjudged(selection.learned, seed=seed, progress=bar)
+    else:
+        judged = judgement.report()
     gate_report = None
     if attributes is not None:
         bar.start("learning what users' attributes say", 1)

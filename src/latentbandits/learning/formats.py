@@ -238,10 +238,10 @@ def _read_delimited(
     repeated = [name for name in wanted if names.count(name) > 1]
     if repeated:
         raise LogError(f"{path} has two columns {repeated[0]!r}: which one is meant?")
-    if text.columns is None and not set(wanted) <= set(names) and all(map(_is_number, first)):
+    if text.columns is None and not set(wanted) <= set(names) and any(map(_is_number, first)):
         raise LogError(
             f"{path} has no column {next(n for n in wanted if n not in names)}: its first line "
-            f"holds numbers only ({', '.join(first)}). If the file has no header, name its "
+            f"holds numbers ({', '.join(first)}). If the file has no header, name its "
             "columns: --columns a,b,c"
         )
     frame = _parse(path, data, separator, names, text.columns is None)
@@ -372,9 +372,13 @@ def _binary(path: Path, data: bytes, position: int) -> str:
     start = data.rfind(b"\n", 0, position) + 1
     end = data.find(b"\n", position)
     line = data[start : end if end >= 0 else None]
+    remedy = "Mend or drop that line"
+    for encoding, high in (("utf-16-le", data[1:_HEAD:2]), ("utf-16-be", data[:_HEAD:2])):
+        if high.count(0) > len(high) / 2:  # the high bytes of Latin letters are zero
+            remedy = f"If the file is UTF-16 without a byte order mark, try --encoding {encoding}"
     return (
         f"{path}, line {_line(data, position)} holds bytes that are no text (the first is "
-        f"0x{data[position]:02x}): {line[:40]!r}. Mend or drop that line"
+        f"0x{data[position]:02x}): {line[:40]!r}. {remedy}"
     )
 
 

@@ -13,7 +13,13 @@ from latentbandits.learning.engines.engine import Engine
 from latentbandits.learning.engines.further_columns import MORE
 from latentbandits.learning.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.logs import Log, read_log_with
-from latentbandits.learning.tables import TableSource, as_text, column_names, read_table
+from latentbandits.learning.tables import (
+    TableSource,
+    as_text,
+    check_columns,
+    column_names,
+    read_table,
+)
 
 DECISION = "decision_id"
 """The column of decision ids, by which an export of the service is recognised."""
@@ -188,11 +194,8 @@ def _frame(
     packed = len(beside) < len(more) and USER_FEATURES in names
     beside += [USER_FEATURES] if packed else []
     beside += ["index"] if "features" in beside and "index" in names else []
-    missing = [name for name in more if name not in names]
-    if missing and not packed:
-        raise LogError(
-            f"the log has no column {', '.join(missing)}; its columns are {', '.join(names)}"
-        )
+    if not packed:
+        check_columns(more, names, "the log")
     wanted = list(dict.fromkeys([*wanted, *beside]))
     text = [own_user, own_action] + ([DECISION] if DECISION in wanted else [])
     table = read_table(source, wanted, text=text, text_format=text_format).frame

@@ -307,9 +307,11 @@ def refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
     marked = bad.fill_null(True)
     if marked.any():
         row = int(marked.arg_max() or 0)
+        value = table.frame[column][row]
+        shown = "an empty field" if value is None else repr(value)
         raise LogError(
             f"{column} {what} in {marked.sum():,} of {len(marked):,} rows; the first is "
-            f"{table.where(row)}: {table.frame[column][row]!r}. Mend or drop those rows"
+            f"{table.where(row)}: {shown}. Mend or drop those rows"
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from latentbandits.learning.formats import DETECTED, SUFFIXES, LogError, TextFormat, read_file
+from latentbandits.names import nearest
 
 __all__ = ["LogError", "Table", "TableSource", "TextFormat", "read_table"]
 
@@ -186,8 +187,11 @@ def check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
     missing = [column for column in wanted if column not in there]
     if missing:
         noun = "column" if len(missing) == 1 else "columns"
+        near = nearest(missing[0], there)
+        hint = "" if near is None else f" (did you mean {near}?)"
         raise LogError(
-            f"{where} has no {noun} {', '.join(missing)}; the columns there are: {', '.join(there)}"
+            f"{where} has no {noun} {', '.join(missing)}{hint}; the columns there are: "
+            f"{', '.join(there)}"
         )
 
 

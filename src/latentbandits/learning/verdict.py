@@ -56,8 +56,8 @@ CANDIDATES = {
 """Policies on the model that are played; one of them is recommended. mmIDS is left out: its
 decisions cost twenty times as much as those of mIDS, and mmBayesUCB earns as much."""
 
-UNJUDGED = "mmTS"
-"""The policy that is recommended if nothing could be replayed."""
+UNJUDGED = "mmGreedy"
+"""The policy that is recommended if nothing could be replayed or simulated."""
 
 EFFORT = 0.4
 """Number of users to play, as a share of those of a full `tune`."""
@@ -226,12 +226,26 @@ class Judgement:
         }
 
 
-def unjudged() -> dict[str, Any]:
-    """Return the report for the case that nothing could be replayed."""
+def unjudged(
+    learned: Learned, *, seed: int = 0, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Return the report for the case that nothing could be replayed.
+
+    The recommended policy is the winner of `tune` on users drawn from the model, if the features of
+    its actions are known.
+    """
+    model, recommended = learned.model, UNJUDGED
+    policies = model_policies(Inputs(model, horizon=SIMULATED_ROUNDS, items=learned.features))
+    known = learned.features is not None or not model.n_features
+    if known and policies and not isinstance(model, ParticleModel):
+        recommended = tune(
+            model, SIMULATED_ROUNDS, learned.features, list(policies), seed=seed,
+            offered=replays.OFFERED, effort=EFFORT, progress=progress,
+        ).winner  # fmt: skip
     return {
         "verdict": "no difference",
-        "sentence": "Nothing could be replayed: no held-out user has three rows or more.",
-        "recommended_policy": UNJUDGED,
+        "sentence": "Nothing could be replayed: fewer than two held-out users have three rows.",
+        "recommended_policy": recommended,
         "admitted": [],
         "horizon": 0,
         "replay": [],
@@ -264,13 +278,13 @@ def judge_policies(
         progress: called after each policy.
 
     Returns:
-        None if no user has three rows or more, so that nothing can be replayed.
+        None if fewer than two users have three rows or more, so that differences have no error.
     """
     bar = Silent() if progress is None else progress
     log = held_out
     if log.features is None:
         log = held_out.of_events(learned.counts[held_out.actions] > 0)
-    if not playable_rounds(log).any():
+    if np.count_nonzero(playable_rounds(log)) < 2:
         return None
     particles = isinstance(learned.model, ParticleModel)
     most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS

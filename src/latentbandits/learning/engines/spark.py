@@ -40,7 +40,7 @@ from latentbandits.learning.engines.spark_rows import (
 from latentbandits.learning.formats import LogError
 from latentbandits.learning.logs import check_several, sort_ids
 from latentbandits.learning.progress import Progress
-from latentbandits.learning.tables import files_of
+from latentbandits.learning.tables import check_columns, files_of
 
 ROWS_OF_A_BLOCK = 2_000_000
 """The approximate number of log rows per task of a pass."""
@@ -208,11 +208,7 @@ def _frame(
         file, row = number[name], f.col("_metadata.row_index")
     names = _Columns(*name_columns(frame.columns, user, action, reward), order, more)
     wanted = [name for name in (*names[:4], *more) if name is not None]
-    missing = [name for name in wanted if name not in frame.columns]
-    if missing:
-        raise LogError(
-            f"the log has no column {missing[0]}; the columns there are: {', '.join(frame.columns)}"
-        )
+    check_columns(wanted, frame.columns, "the log")
     kinds = dict(frame.dtypes)
     texts = [_text(frame, name, kinds[name]) for name in (names.user, names.action)]
     ordered = f.lit(0) if order is None else f.col(order)
