@@ -275,43 +275,41 @@ def fill(path: Path, sessions: int, model: LinearGaussian) -> None:
                     probabilities=b"\0" * 8 * STATES,
                 )
             )
-            store.add_decision(
-                DecisionRow(
-                    order=decision,
-                    token=i,
-                    session=key,
-                    round=1,
-                    time=now,
-                    model=row.id,
-                    group="main",
-                    policy="mmTS",
-                    action="0",
-                    index=0,
-                    n_actions=1,
-                    actions=None,
-                    features=features,
-                    state=0,
-                    propensity=0.5,
-                    propensity_kind="counted",
-                    probabilities=b"\0" * 8 * STATES,
-                    request_id=None,
-                    fingerprint=None,
-                )
+            decided = DecisionRow(
+                order=decision,
+                token=i,
+                session=key,
+                round=1,
+                time=now,
+                model=row.id,
+                group="main",
+                policy="mmTS",
+                action="0",
+                index=0,
+                n_actions=1,
+                actions=None,
+                features=features,
+                state=0,
+                propensity=0.5,
+                propensity_kind="counted",
+                probabilities=b"\0" * 8 * STATES,
+                request_id=None,
+                fingerprint=None,
             )
-            store.add_reward(
-                RewardRow(
-                    order=reward,
-                    decision=decision,
-                    session=key,
-                    applies_at=reward,
-                    value=1.0,
-                    kind="reward",
-                    status="applied",
-                    time=now,
-                    event_id=None,
-                    who="",
-                )
+            rewarded = RewardRow(
+                order=reward,
+                decision=decision,
+                session=key,
+                applies_at=reward,
+                value=1.0,
+                kind="reward",
+                status="applied",
+                time=now,
+                event_id=None,
+                who="",
             )
+            store.add_decisions([decided])
+            store.add_rewards([rewarded])
         store.commit()
     store.close()
 

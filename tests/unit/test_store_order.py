@@ -171,10 +171,10 @@ def test_inserts_never_overwrite(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.sqlite")
     store.begin()
     store.add_session(session(1, "ann"))
-    store.add_decision(decision(5, 1))
+    store.add_decisions([decision(5, 1)])
     store.commit()
     for attempt in (lambda: store.add_session(session(1, "bob")),
-                    lambda: store.add_decision(decision(5, 1, action="b"))):  # fmt: skip
+                    lambda: store.add_decisions([decision(5, 1, action="b")])):  # fmt: skip
         store.begin()
         with pytest.raises(StoreUnavailable, match="UNIQUE"):
             attempt()

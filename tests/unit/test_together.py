@@ -14,7 +14,7 @@ from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.recompute import recompute
 from latentbandits.serving.engine.replay import learn
-from latentbandits.serving.engine.rewards import Rewards, Told
+from latentbandits.serving.engine.rewards import Learned, Rewards, Told
 from latentbandits.serving.engine.row_generator import RowGenerator, Streams
 from latentbandits.serving.engine.values import Decided, DecisionRequest, Rewarded, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid
@@ -241,9 +241,9 @@ def test_rewards_of_many_sessions_are_one_update(monkeypatch: pytest.MonkeyPatch
     calls = []
     original = Rewards._learn_alike
 
-    def counted(self: Rewards, some: list[tuple[Told, Recalled]]) -> None:
+    def counted(self: Rewards, some: list[tuple[Told, Recalled]]) -> list[Learned]:
         calls.append(len(some))
-        original(self, some)
+        return original(self, some)
 
     engine = make_engine("linear")
     with engine.transaction():

@@ -52,4 +52,7 @@ def separate(tree: Any, n: int) -> list[Any]:
     """
     if n == 1:
         return [tree]
-    return [map_leaves(lambda leaf, i=i: leaf[i : i + 1].copy(), tree) for i in range(n)]
+    if not isinstance(tree, tuple):
+        return [None if tree is None else tree[i : i + 1].copy() for i in range(n)]
+    branches = zip(*[separate(branch, n) for branch in tree], strict=True)
+    return [type(tree)(*own) if hasattr(tree, "_fields") else own for own in branches]

@@ -96,7 +96,7 @@ def _sessions(store: Store) -> None:
         changed, rounds=4, rewards=2, seen=6000, last_order=100, activation=7, probabilities=b"\2",
         revision=1,
     )  # fmt: skip
-    store.touch_session(touched)
+    store.touch_sessions([touched])
     assert store.session(1) == touched, "a session that is touched has all of its changes"
     assert [row.key for row in store.open_since(1)] == [1], "the last seen comes first"
     unseen = store.unseen_since(2000, 10, is_open=True)
@@ -122,10 +122,10 @@ def _merging(store: Store) -> None:
     assert store.members(23) == []
     assert [store.root(key) for key in (21, 22, 23)] == [21, 21, 21], "the root of all is one"
     for key in (21, 22, 23):
-        store.add_decision(decision(key * 10, key))
-        store.add_reward(reward(key * 10 + 1, key * 10, key, 1.0))
-    numbers = [row.decision.order for row in store.applied(21, merged=True)]
-    assert numbers == [210, 220, 230], "a merged session has the rewards of all its members"
+        store.add_decisions([decision(key * 10, key)])
+        store.add_rewards([reward(key * 10 + 1, key * 10, key, 1.0)])
+    orders = [row.decision.order for row in store.applied(21, merged=True)]
+    assert orders == [210, 220, 230], "a merged session has the rewards of all its members"
     assert [row.decision.order for row in store.applied(21)] == [210]
     early = store.applied(21, merged=True, before=45)
     assert early == [], "before the merge there was nothing"
@@ -140,7 +140,7 @@ def _decisions(store: Store) -> None:
         decision((1 << 63) - 1, 31, token=(1 << 63) - 1, time=9000),
     ]
     for row in rows:
-        store.add_decision(row)
+        store.add_decisions([row])
         assert store.decision(row.order) == row, "a decision is read as it was added"
     assert store.decision(1100) is None
     assert store.decision_by_request("r1") == rows[0]
@@ -153,7 +153,7 @@ def _decisions(store: Store) -> None:
 def _rewards(store: Store) -> None:
     store.add_session(session(41, "kim"))
     for order in (1201, 1202, 1203, 1204):
-        store.add_decision(decision(order, 41))
+        store.add_decisions([decision(order, 41)])
     assert store.reward_of(1203) is None
     rows = [
         reward(1301, 1203, 41, 0.1, event_id="e1"),
@@ -161,7 +161,7 @@ def _rewards(store: Store) -> None:
         reward(1303, 1202, 41, 5.0, "late"),
     ]
     for row in rows:
-        store.add_reward(row)
+        store.add_rewards([row])
         assert store.reward_of(row.decision) == row, "a reward is read as it was added"
     learned = store.applied(41)
     assert [row.decision.order for row in learned] == [1203, 1201], "in the order of replay"
@@ -176,11 +176,11 @@ def _rewards(store: Store) -> None:
 def _corrections(store: Store) -> None:
     store.add_session(session(42, "cor"))
     for order in (1401, 1402):
-        store.add_decision(decision(order, 42))
-    store.add_reward(reward(1411, 1401, 42, 1.0))
-    store.add_reward(reward(1412, 1402, 42, 2.0))
+        store.add_decisions([decision(order, 42)])
+    store.add_rewards([reward(1411, 1401, 42, 1.0)])
+    store.add_rewards([reward(1412, 1402, 42, 2.0)])
     corrected = reward(1413, 1401, 42, 3.0, kind="correction", applies_at=1411)
-    store.add_reward(corrected)
+    store.add_rewards([corrected])
     assert store.reward_of(1401) == corrected, "the latest reward of a decision counts"
     values = [row.reward.value for row in store.applied(42) if row.reward is not None]
     assert values == [3.0, 2.0], "a correction has the place of the first reward"
@@ -213,13 +213,13 @@ def _snapshots(store: Store) -> None:
 
 def _rollback(store: Store) -> None:
     store.add_session(session(51, "lea"))
-    store.add_decision(decision(1501, 51))
+    store.add_decisions([decision(1501, 51)])
     store.commit()
     store.begin()
     store.put_session(session(51, "lea", rounds=9))
     store.add_session(session(52, "max"))
-    store.add_decision(decision(1502, 52, request_id="r9"))
-    store.add_reward(reward(1503, 1501, 51, 1.0, event_id="e9"))
+    store.add_decisions([decision(1502, 52, request_id="r9")])
+    store.add_rewards([reward(1503, 1501, 51, 1.0, event_id="e9")])
     store.put_snapshot(SnapshotRow(51, "m", "mmTS", 0, 1, 1503, b""))
     store.put_note("a", b"1")
     store.put_model(ModelRow("x", "x", b""))
@@ -282,12 +282,12 @@ def _log(store: Store) -> None:
         last = page[-1].position
     store.add_session(session(61, "log"))
     for order in (1603, 1601):  # positions follow the commits, not the orders
-        store.add_decision(decision(order, 61))
+        store.add_decisions([decision(order, 61)])
     assert reader.read(last, 9) == [] or not store.durable, "nothing is seen before its commit"
     store.commit()
     store.begin()
     late = reward(1602, 1501, 51, 2.0, "late")
-    store.add_reward(late)
+    store.add_rewards([late])
     store.commit()
     store.begin()
     page = reader.read(last, 2)
@@ -305,9 +305,9 @@ def _log(store: Store) -> None:
 def _deletion(store: Store) -> None:
     store.add_session(session(71, "gone", open=False))
     store.add_session(session(72, "gone"))
-    store.add_decision(decision(1701, 71, request_id="r71"))
-    store.add_decision(decision(1702, 72))
-    store.add_reward(reward(1801, 1701, 71, 1.0, event_id="e71"))
+    store.add_decisions([decision(1701, 71, request_id="r71")])
+    store.add_decisions([decision(1702, 72)])
+    store.add_rewards([reward(1801, 1701, 71, 1.0, event_id="e71")])
     store.put_snapshot(SnapshotRow(71, "m", "mmTS", 0, 1, 1801, b""))
     store.commit()
     store.begin()

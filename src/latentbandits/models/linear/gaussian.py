@@ -293,20 +293,22 @@ def _many_rewards(
     flat = state + n_states * np.arange(n)[:, None]
     counts = np.bincount(flat.ravel(), minlength=n * n_states).reshape(n, n_states)
     session, states = counts.nonzero()
-    stops = counts.cumsum(axis=1)[session, states].tolist()
-    starts = (counts.cumsum(axis=1) - counts)[session, states].tolist()
+    sizes = counts[session, states]
     few_actions = n_actions * len(session) < n * m
     factor, mean = parameters.factor[session, states], parameters.mean[session, states]
     if few_actions:
         chosen = features[session] if n > 1 else features
         mean = (chosen @ mean[:, :, None])[:, :, 0]
         factor = chosen @ factor
-    factor = factor.swapaxes(1, 2)
-    values = np.empty((n, m, n_actions if few_actions else d))
-    for g, (i, start, stop) in enumerate(zip(session.tolist(), starts, stops, strict=True)):
-        deviations = draws[i, start:stop] @ factor[g]
-        deviations += mean[g]
-        values[i, order[i, start:stop]] = deviations
+    in_order = mean.repeat(sizes, axis=0)  # rows in the order of session and state
+    normals = draws.reshape(n * m, d)
+    stop = 0
+    for root, size in zip(factor.swapaxes(1, 2), sizes.tolist(), strict=True):
+        start, stop = stop, stop + size
+        in_order[start:stop] += normals[start:stop] @ root
+    values = np.empty_like(in_order)
+    values[(order + m * np.arange(n)[:, None]).ravel()] = in_order
+    values = values.reshape(n, m, -1)
     return values if few_actions else values @ features.swapaxes(1, 2)
 
 

@@ -160,8 +160,14 @@ class Decisions:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        for one, chosen in zip(waiting, self.choose(waiting), strict=True):
-            one.answer = self._log(one, chosen)
+        rows = list(map(decision_row, waiting, self.choose(waiting)))
+        self._store.add_decisions(rows)
+        new = {one.live.row.key for one in waiting if one.live.row.rounds == 0}
+        self._sessions.save(list(map(self._decided, waiting, rows)), new=new)
+        self._rates.count(decisions=len(rows))
+        for one, row in zip(waiting, rows, strict=True):
+            is_new = row.action in one.live.served.space.new
+            one.answer = answer_of(row, one.live.probabilities, is_new=is_new)
 
     def drop(self) -> None:
         """Discard waiting decisions, because their transaction was rolled back."""
@@ -227,22 +233,21 @@ class Decisions:
         policy = some[0].live.policy
         return _split(self._propensities.decide(policy, belief, context, eligible, rng))
 
-    def _log(self, one: Waiting, chosen: Chosen | None) -> Decided:
+    def _decided(self, one: Waiting, row: DecisionRow) -> Live:
+        """Count a decision, and return its session after it."""
         live, session = one.live, one.live.row
-        row = decision_row(one, chosen)
-        self._store.add_decision(row)
         states = live.probabilities if len(live.probabilities) > 1 else []
         self._count(session, row, live.probabilities, states)
-        decided = msgspec.structs.replace(
-            session,
-            rounds=row.round,
-            seen=one.now,
-            last_order=one.order,
-            activation=self._library.active.order,
-            probabilities=row.probabilities if states else b"",
+        return live.with_row(
+            msgspec.structs.replace(
+                session,
+                rounds=row.round,
+                seen=one.now,
+                last_order=one.order,
+                activation=self._library.active.order,
+                probabilities=row.probabilities if states else b"",
+            )
         )
-        self._sessions.save(live.with_row(decided), new=session.rounds == 0)
-        return answer_of(row, live.probabilities, is_new=row.action in live.served.space.new)
 
     def _count(
         self, session: SessionRow, row: DecisionRow, probabilities: list[float], states: list[float]
@@ -254,7 +259,6 @@ class Decisions:
                 totals.count("started")
 
         self._changes.add(change)
-        self._rates.count(decisions=1)
 
 
 def _kind(place: int, live: Live, inputs: PolicyInputs) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,7 +20,13 @@ from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.engine.statistics import Changes
 from latentbandits.serving.engine.values import Rewarded, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, Refused
-from latentbandits.serving.records import DecisionRow, RewardKind, RewardRow, RewardStatus
+from latentbandits.serving.records import (
+    DecisionRow,
+    RewardKind,
+    RewardRow,
+    RewardStatus,
+    SessionRow,
+)
 from latentbandits.serving.stores.protocol import Store
 
 
@@ -52,6 +58,14 @@ class Told:
         if isinstance(self.answer, Refused):
             raise self.answer
         return self.answer
+
+
+class Learned(NamedTuple):
+    """A reward with the belief of its session after it."""
+
+    told: Told
+    belief: Any
+    probabilities: list[float]
 
 
 class Rewards:
@@ -152,7 +166,9 @@ class Rewards:
                     "every reward an id of its own"
                 )
         if live is None:
-            self._log(row, report, value, kind, who, "late", self._orders.next(row.order), current)
+            at = self._orders.next(row.order)
+            logged = self._row(row, report, value, kind, who, "late", at, current)
+            self._store.add_rewards([logged])
             self._changes.count("late")
             return Rewarded(report.decision_id, "late")
         live = self._sessions.able(live, row)
@@ -161,7 +177,7 @@ class Rewards:
         self._replace(live, row, report, value, kind, who, current)
         return Rewarded(report.decision_id, "applied")
 
-    def _log(
+    def _row(
         self,
         row: DecisionRow,
         report: RewardReport,
@@ -171,41 +187,45 @@ class Rewards:
         status: RewardStatus,
         order: int,
         current: RewardRow | None,
-    ) -> None:
-        self._store.add_reward(
-            RewardRow(
-                order=order,
-                decision=row.order,
-                session=row.session,
-                applies_at=order if current is None else current.applies_at,
-                value=value,
-                kind=kind,
-                status=status,
-                time=self._clock(),
-                event_id=report.event_id,
-                who=who,
-            )
+    ) -> RewardRow:
+        """Return a reward as the log keeps it; `current` is the one that it replaces."""
+        return RewardRow(
+            order=order,
+            decision=row.order,
+            session=row.session,
+            applies_at=order if current is None else current.applies_at,
+            value=value,
+            kind=kind,
+            status=status,
+            time=self._clock(),
+            event_id=report.event_id,
+            who=who,
         )
 
     def _apply(self, waiting: Sequence[Told]) -> None:
         """Learn the first rewards of decisions of different sessions, and answer them."""
         alike: dict[Any, list[tuple[Told, Recalled]]] = {}
+        learned: list[Learned] = []
         for i, told in enumerate(waiting):
             live = told.live
             recalled = recall(live.group, live.served.id, live.served.space, told.row)
             if recalled is None:
-                self._keep(told, live.belief, live.probabilities)
+                learned.append(Learned(told, live.belief, live.probabilities))
             else:
                 alike.setdefault(_kind(i, told, recalled), []).append((told, recalled))
         for some in alike.values():
-            self._learn_alike(some)
+            learned += self._learn_alike(some)
+        self._keep([one for one in learned if _is_believable(one)])
 
-    def _learn_alike(self, some: Sequence[tuple[Told, Recalled]]) -> None:
-        """Learn rewards of sessions of one policy, whose contexts have one shape."""
+    def _learn_alike(self, some: Sequence[tuple[Told, Recalled]]) -> list[Learned]:
+        """Learn rewards of sessions of one policy, whose contexts have one shape.
+
+        A reward that is invalid for the model gets its answer here.
+        """
         told = [one for one, _ in some]
         policy = told[0].live.policy
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # _keep checks for overflow
+            with np.errstate(over="ignore", invalid="ignore"):  # _is_believable checks for it
                 learned = learn_together(
                     policy,
                     concatenate([one.live.belief for one in told]),
@@ -215,49 +235,54 @@ class Rewards:
                 )
                 states = state_probabilities(policy, learned, len(some))
         except ValueError as error:  # one reward is invalid for the model
-            if len(some) == 1:
-                told[0].answer = Invalid(f"value {told[0].value}: {error}")
-            else:
-                for pair in some:
-                    self._learn_alike([pair])
-            return
-        for one, belief, probabilities in zip(
-            told, separate(learned, len(some)), states, strict=True
-        ):
-            self._keep(one, belief, probabilities)
+            if len(some) > 1:
+                return [one for pair in some for one in self._learn_alike([pair])]
+            told[0].answer = Invalid(f"value {told[0].value}: {error}")
+            return []
+        return list(map(Learned, told, separate(learned, len(some)), states))
 
-    def _keep(self, told: Told, belief: Any, probabilities: list[float]) -> None:
-        """Log a reward that was learned, and save its session."""
-        live, row, value = told.live, told.row, told.value
-        if not math.isfinite(sum(probabilities)):
-            told.answer = Invalid(
-                f"value {value} is so far from anything the model {live.served.name} expects "
-                "that no state could be believed after it: check its unit"
+    def _keep(self, learned: Sequence[Learned]) -> None:
+        """Log rewards that were learned, save their sessions, and answer them."""
+        logged: list[RewardRow] = []
+        lives: list[Live] = []
+        for told, belief, probabilities in learned:
+            live, row = told.live, told.row
+            session = live.row
+            at = self._orders.next(max(session.last_order, row.order))
+            saved = msgspec.structs.replace(
+                session,
+                seen=session.seen if told.kind == "default" else self._clock(),
+                last_order=at,
+                rewards=session.rewards + 1,
+                reward_sum=session.reward_sum + told.value,
             )
+            lives.append(
+                live.with_belief(saved, belief, probabilities, live.learned + 1, at, [row])
+            )
+            logged.append(
+                self._row(row, told.report, told.value, told.kind, told.who, "applied", at, None)
+            )
+            self._count(session, row, told.value)
+            told.answer = Rewarded(told.report.decision_id, "applied")
+        if not logged:
             return
-        session = live.row
-        at = self._orders.next(max(session.last_order, row.order))
-        saved = msgspec.structs.replace(
-            session,
-            seen=session.seen if told.kind == "default" else self._clock(),
-            last_order=at,
-            rewards=session.rewards + 1,
-            reward_sum=session.reward_sum + value,
-        )
-        learned = live.with_belief(saved, belief, probabilities, live.learned + 1, at, [row])
-        self._log(row, told.report, value, told.kind, told.who, "applied", at, None)
-        self._rates.count(rewards=1)
+        self._store.add_rewards(logged)
+        self._sessions.save(lives)
+        self._rates.count(rewards=len(logged))
+        every = self._settings.snapshot_rounds
+        for live in lives:
+            if every and live.row.rewards % every == 0:
+                self._sessions.snapshot(live)
+
+    def _count(
+        self, session: SessionRow, row: DecisionRow, value: float, replaced: float | None = None
+    ) -> None:
         before = (session.reward_sum, session.rewards)
         self._changes.add(
             lambda totals: totals.rewarded(
-                session.group, row.policy, row.model, row.round, value, before
+                session.group, row.policy, row.model, row.round, value, before, replaced
             )
         )
-        self._sessions.save(learned)
-        every = self._settings.snapshot_rounds
-        if every and saved.rewards % every == 0:
-            self._sessions.snapshot(learned)
-        told.answer = Rewarded(told.report.decision_id, "applied")
 
     def _replace(
         self,
@@ -279,13 +304,9 @@ class Rewards:
             reward_sum=session.reward_sum + value - current.value + 0.0,
             revision=session.revision + 1,
         )
-        self._log(row, report, value, kind, who, "applied", at, current)
-        before = (session.reward_sum, session.rewards)
-        self._changes.add(
-            lambda totals: totals.rewarded(
-                session.group, row.policy, row.model, row.round, value, before, current.value
-            )
-        )
+        logged = self._row(row, report, value, kind, who, "applied", at, current)
+        self._store.add_rewards([logged])
+        self._count(session, row, value, current.value)
         self._store.put_session(changed)
         self._store.drop_snapshot(session.key)
         self._sessions.drop(session)
@@ -297,6 +318,18 @@ class Rewards:
                 return learn(live.group, served.id, served.space, belief, row, value)
         except ValueError as error:  # the reward is invalid for the model
             raise Invalid(f"value {value}: {error}") from None
+
+
+def _is_believable(learned: Learned) -> bool:
+    """Return whether states have probabilities after a reward; if not, it is refused."""
+    told = learned.told
+    if math.isfinite(sum(learned.probabilities)):
+        return True
+    told.answer = Invalid(
+        f"value {told.value} is so far from anything the model {told.live.served.name} expects "
+        "that no state could be believed after it: check its unit"
+    )
+    return False
 
 
 def _kind(place: int, told: Told, recalled: Recalled) -> Any:

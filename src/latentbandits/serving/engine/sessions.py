@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -391,14 +391,18 @@ class Sessions:
 
     # saving
 
-    def save(self, live: Live, *, new: bool = False) -> None:
-        """Write a session after a decision or a reward; `new`: it has no row yet."""
-        if new:
-            self._store.add_session(live.row)
-        else:
-            self._store.touch_session(live.row)
-        self._cache.name(live.row.name, live.row.key)
-        self._cache.put(live)
+    def save(self, lives: Sequence[Live], *, new: Collection[int] = ()) -> None:
+        """Write sessions after a decision or a reward each; those of the keys `new` have no row
+        yet.
+        """
+        for live in lives:
+            if live.row.key in new:
+                self._store.add_session(live.row)
+            self._cache.name(live.row.name, live.row.key)
+            self._cache.put(live)
+        known = [live.row for live in lives if live.row.key not in new]
+        if known:
+            self._store.touch_sessions(known)
 
     def replace(self, live: Live) -> None:
         """Save a session all of whose columns may have changed."""

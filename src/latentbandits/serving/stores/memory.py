@@ -128,8 +128,9 @@ class MemoryStore:
             self._append(self._members[row.merged_into], row.key)
         self._set(self._sessions, row.key, row)
 
-    def touch_session(self, row: SessionRow) -> None:
-        self._set(self._sessions, row.key, row)
+    def touch_sessions(self, rows: Sequence[SessionRow]) -> None:
+        for row in rows:
+            self._set(self._sessions, row.key, row)
 
     def generations(self, name: str) -> list[SessionRow]:
         return [self._sessions[key] for key in self._names.get(name, ())]
@@ -178,12 +179,13 @@ class MemoryStore:
 
     # decisions and rewards
 
-    def add_decision(self, row: DecisionRow) -> None:
-        self._set(self._decisions, row.order, row)
-        self._append(self._of_session[row.session], row.order)
-        self._happened(row.order)
-        if row.request_id is not None:
-            self._set(self._requests, row.request_id, row.order)
+    def add_decisions(self, rows: Sequence[DecisionRow]) -> None:
+        for row in rows:
+            self._set(self._decisions, row.order, row)
+            self._append(self._of_session[row.session], row.order)
+            self._happened(row.order)
+            if row.request_id is not None:
+                self._set(self._requests, row.request_id, row.order)
 
     def decision(self, order: int) -> DecisionRow | None:
         return self._decisions.get(order)
@@ -191,12 +193,13 @@ class MemoryStore:
     def decision_by_request(self, request_id: str) -> DecisionRow | None:
         return self._decisions.get(self._requests.get(request_id, -1))
 
-    def add_reward(self, row: RewardRow) -> None:
-        self._set(self._rewards, row.order, row)
-        self._append(self._of_decision[row.decision], row.order)
-        self._happened(row.order)
-        if row.event_id is not None:
-            self._set(self._reported, row.event_id, row.order)
+    def add_rewards(self, rows: Sequence[RewardRow]) -> None:
+        for row in rows:
+            self._set(self._rewards, row.order, row)
+            self._append(self._of_decision[row.decision], row.order)
+            self._happened(row.order)
+            if row.event_id is not None:
+                self._set(self._reported, row.event_id, row.order)
 
     def reward_of(self, decision: int) -> RewardRow | None:
         orders = self._of_decision.get(decision)

@@ -135,6 +135,10 @@ class PostgresqlStore(SqlStore):
             cursor = connection.execute(translated(statement), values)
             return cursor.fetchall() if cursor.description is not None else []
 
+    def _run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._failing() as connection, connection.cursor() as cursor:
+            cursor.executemany(translated(statement), rows)  # sends all rows before it waits
+
     def reserve(self, floor: int) -> range:
         first = int(self._run("SELECT nextval('orders')")[0][0])
         return range(first, first + _BLOCK)

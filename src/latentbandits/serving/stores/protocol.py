@@ -110,8 +110,8 @@ class Store(Protocol):
     def put_session(self, row: SessionRow) -> None:
         """Replace the session with this key. At most one of a name is open."""
 
-    def touch_session(self, row: SessionRow) -> None:
-        """Replace what deciding and rewarding change of a session that is there: `seen`, `rounds`,
+    def touch_sessions(self, rows: Sequence[SessionRow]) -> None:
+        """Replace what deciding and rewarding change of sessions that are there: `seen`, `rounds`,
         `rewards`, `reward_sum`, `last_order`, `activation`, `probabilities`, `revision`.
         """
 
@@ -131,8 +131,8 @@ class Store(Protocol):
         """Forget these sessions, their decisions, rewards and snapshots."""
 
     # decisions and rewards
-    def add_decision(self, row: DecisionRow) -> None:
-        """Insert a decision."""
+    def add_decisions(self, rows: Sequence[DecisionRow]) -> None:
+        """Insert decisions."""
 
     def decision(self, order: int) -> DecisionRow | None:
         """Return the decision of this order."""
@@ -140,8 +140,8 @@ class Store(Protocol):
     def decision_by_request(self, request_id: str) -> DecisionRow | None:
         """Return the decision of this request id."""
 
-    def add_reward(self, row: RewardRow) -> None:
-        """Insert a reward, a correction or a default."""
+    def add_rewards(self, rows: Sequence[RewardRow]) -> None:
+        """Insert rewards, corrections or defaults."""
 
     def reward_of(self, decision: int) -> RewardRow | None:
         """Return the latest reward of a decision."""

@@ -179,6 +179,11 @@ class SqlQueries(ABC):
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one statement with ? for its values, in the transaction under way."""
 
+    def _run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run one statement, which returns nothing, for each row of values."""
+        for values in rows:
+            self._run(statement, values)
+
     def insert(self, statement: str, values: Sequence[Any]) -> None:
         """Insert a row that was read from another store."""
         self._run(statement, values)
@@ -217,13 +222,14 @@ class SqlQueries(ABC):
         values = SESSIONS.values(row)
         self._run(SESSIONS.update, [*values[1:], row.key])
 
-    def touch_session(self, row: SessionRow) -> None:
-        self._run(
+    def touch_sessions(self, rows: Sequence[SessionRow]) -> None:
+        self._run_many(
             "UPDATE sessions SET seen = ?, rounds = ?, rewards = ?, reward_sum = ?, "
             "last_order = ?, activation = ?, probabilities = ?, revision = ?, checksum = ? "
             "WHERE key = ?",
-            (row.seen, row.rounds, row.rewards, row.reward_sum, row.last_order, row.activation,
-             row.probabilities, row.revision, SESSIONS.values(row)[-1], row.key),
+            [(row.seen, row.rounds, row.rewards, row.reward_sum, row.last_order, row.activation,
+              row.probabilities, row.revision, SESSIONS.values(row)[-1], row.key)
+             for row in rows],
         )  # fmt: skip
 
     def generations(self, name: str) -> list[SessionRow]:
@@ -262,9 +268,9 @@ class SqlQueries(ABC):
 
     # decisions and rewards
 
-    def add_decision(self, row: DecisionRow) -> None:
-        self._run(DECISIONS.insert, DECISIONS.values(row))
-        self._events.append((DECISION, row.order))
+    def add_decisions(self, rows: Sequence[DecisionRow]) -> None:
+        self._run_many(DECISIONS.insert, [DECISIONS.values(row) for row in rows])
+        self._events += [(DECISION, row.order) for row in rows]
 
     def decision(self, order: int) -> DecisionRow | None:
         return self._decision("id", order)
@@ -276,9 +282,9 @@ class SqlQueries(ABC):
         values = self._one(f"{DECISIONS.select} WHERE {column} = ?", (value,))
         return None if values is None else DECISIONS.row(values)
 
-    def add_reward(self, row: RewardRow) -> None:
-        self._run(REWARDS.insert, REWARDS.values(row))
-        self._events.append((REWARD, row.order))
+    def add_rewards(self, rows: Sequence[RewardRow]) -> None:
+        self._run_many(REWARDS.insert, [REWARDS.values(row) for row in rows])
+        self._events += [(REWARD, row.order) for row in rows]
 
     def reward_of(self, decision: int) -> RewardRow | None:
         values = self._one(

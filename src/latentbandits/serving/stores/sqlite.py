@@ -217,6 +217,13 @@ class SqliteStore(SqlStore):
         except (apsw.Error, OSError) as error:
             raise self._failed(error) from error
 
+    def _run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        try:
+            connection = self._connection or self._connect()
+            connection.executemany(statement, rows)
+        except (apsw.Error, OSError) as error:
+            raise self._failed(error) from error
+
     def reserve(self, floor: int) -> range:
         first = max(self._run("SELECT next FROM sequence")[0][0], floor + 1)
         self._run("UPDATE sequence SET next = ?", (first + _BLOCK,))
@@ -250,28 +257,28 @@ class SqliteStore(SqlStore):
 
     def _number_events(self) -> int:
         """Give the events of this transaction their positions; returns the last one."""
-        try:
-            connection = self._connection or self._connect()
-            connection.executemany("INSERT INTO stream (kind, id) VALUES (?, ?)", self._events)
-            self._events.clear()
-            return connection.last_insert_rowid()
-        except (apsw.Error, OSError) as error:
-            raise self._failed(error) from error
+        self._run_many("INSERT INTO stream (kind, id) VALUES (?, ?)", self._events)
+        self._events.clear()
+        assert self._connection is not None
+        return self._connection.last_insert_rowid()
 
     # Recent decisions are cached, because most rewards come soon after their decision. The cache
     # is valid because no other process writes to this file.
 
-    def add_decision(self, row: DecisionRow) -> None:
-        super().add_decision(row)
-        if row.features is None or len(row.features) <= _RECENT_BYTES:
-            self._recent[row.order] = (row, None)
-            if len(self._recent) > _RECENT:
-                self._recent.popitem(last=False)
+    def add_decisions(self, rows: Sequence[DecisionRow]) -> None:
+        super().add_decisions(rows)
+        for row in rows:
+            if row.features is None or len(row.features) <= _RECENT_BYTES:
+                self._recent[row.order] = (row, None)
+        while len(self._recent) > _RECENT:
+            self._recent.popitem(last=False)
 
-    def add_reward(self, row: RewardRow) -> None:
-        super().add_reward(row)
-        if row.decision in self._recent:
-            self._recent[row.decision] = (self._recent[row.decision][0], row)
+    def add_rewards(self, rows: Sequence[RewardRow]) -> None:
+        super().add_rewards(rows)
+        for row in rows:
+            known = self._recent.get(row.decision)
+            if known is not None:
+                self._recent[row.decision] = (known[0], row)
 
     def decision(self, order: int) -> DecisionRow | None:
         recent = self._recent.get(order)
