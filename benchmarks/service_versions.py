@@ -1,128 +1,126 @@
 """`python -m benchmarks.service_versions`: the service beside that of an earlier commit.
 
-Server processor time of a durable decide + reward pair at 64 connections, of the commit and of
-this tree in turns; memory after many sessions; the first decide of a long session after a restart.
+Server processor time of a durable decide + reward pair at 64 connections, and the median time of
+a request at one connection, of the commit and of this tree in turns; memory after many sessions.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import shutil
-import subprocess
+import statistics
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import uvloop
 from tests.processes.http import Connection
 from tests.processes.service import RunningService
 
-from latentbandits import LinearGaussian, save
+from benchmarks.service import FEATURES, make_model
+from benchmarks.throughput import OLD, load, old_source, pairs
+from latentbandits import save
 
-BEFORE = "064b08a"
 _CONNECTIONS = 64
-_ACTIONS = _FEATURES = 20
-_TICKS = os.sysconf("SC_CLK_TCK")
+_NEITHER = ("--row-checksums", "false", "--snapshot-rounds", "0")
+_NAMES = {
+    "old": f"commit {OLD}",
+    "both": "this tree",
+    "neither": "this tree, no row checksums, no snapshots",
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=4_000, help="pairs in each turn")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=1_000, help="pairs in each turn")
+    parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--sessions", type=int, default=0, help="sessions to create, for memory")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        rng = np.random.default_rng(0)
-        model = LinearGaussian(
-            rng.normal(size=(5, _FEATURES)), 0.5, np.stack([0.1 * np.eye(_FEATURES)] * 5)
-        )
-        save(model, folder / "model")
+        save(make_model(), folder / "model")
         if arguments.sessions:
             asyncio.run(_memory(folder, arguments.sessions))
             return 0
-        old = _checked_out(folder)
-        variants = {
-            f"commit {BEFORE}": (old, ()),
-            "this tree": (None, ()),
-            "this tree, no row checksums, no snapshots": (
-                None, ("--row-checksums", "false", "--snapshot-rounds", "0"),
-            ),
-        }  # fmt: skip
-        costs: dict[str, list[float]] = {name: [] for name in variants}
-        for turn in range(arguments.turns):
-            for number, (name, (tree, options)) in enumerate(variants.items()):
-                store = f"sqlite:{folder / f'{turn}-{number}.sqlite'}"
-                costs[name].append(
-                    asyncio.run(_cost(folder, tree, store, options, arguments.pairs))
-                )
-                sys.stderr.write(f"turn {turn + 1}, {name}: {costs[name][-1]:.0f} us\n")
-    base = min(costs[f"commit {BEFORE}"])
-    sys.stdout.write("server processor time of a durable decide + reward pair, 64 connections\n")
-    for name, values in costs.items():
-        sys.stdout.write(f"{name:45} {min(values):7.0f} us  x {min(values) / base:.2f}\n")
+        trees: dict[str, tuple[Path | None, tuple[str, ...]]] = {
+            "old": (old_source(folder), ()),
+            "both": (None, ()),
+            "neither": (None, _NEITHER),
+        }
+        with ExitStack() as stack:
+            services = {
+                name: stack.enter_context(_service(folder, tree, f"{name}.sqlite", options))
+                for name, (tree, options) in trees.items()
+            }
+            _compare(services, arguments.turns, arguments.pairs)
     return 0
 
 
-def _checked_out(folder: Path) -> Path:
-    """Return the sources of the earlier commit."""
-    archive = folder / "old.tar"
-    subprocess.run(["git", "archive", "-o", str(archive), BEFORE], check=True)
-    shutil.unpack_archive(archive, folder / "old")
-    return folder / "old" / "src"
+def _compare(services: dict[str, RunningService], turns: int, n_pairs: int) -> None:
+    """Load the services in turns, and print the ratios to the first.
+
+    All run at once and take short turns, so that what disturbs the machine disturbs them alike:
+    the median of the ratios of a turn, and the ratio of the least costs, are both printed.
+    """
+    costs: dict[str, list[float]] = {name: [] for name in services}
+    alone: dict[str, list[float]] = {name: [] for name in services}
+    for turn in range(-1, turns):  # the first turn warms up
+        order = list(services) if turn % 2 else list(reversed(services))
+        for name in order:
+            service = services[name]
+            begun = _processor(service.pid)
+            times = _load(service, _CONNECTIONS, n_pairs)
+            spent = _processor(service.pid) - begun
+            one = statistics.median(_load(service, 1, 60))
+            if turn >= 0:
+                costs[name].append(spent / len(times) * 2e6)
+                alone[name].append(one * 1e3)
+        sys.stderr.write(f"turn {turn + 1} of {turns}\n")
+    _show(f"processor time of a durable pair, {_CONNECTIONS} connections, us", costs)
+    _show("p50 of a request, one connection, ms", alone)
+
+
+def _show(title: str, measured: dict[str, list[float]]) -> None:
+    base = measured["old"]
+    sys.stdout.write(f"{title:58}   least  median   ratio of least  median ratio\n")
+    for name, values in measured.items():
+        ratio = statistics.median(a / b for a, b in zip(values, base, strict=True))
+        sys.stdout.write(
+            f"  {_NAMES[name]:56} {min(values):7.4g} {statistics.median(values):7.4g} "
+            f"{min(values) / min(base):16.2f} {ratio:13.2f}\n"
+        )
+
+
+def _load(service: RunningService, connections: int, n_pairs: int) -> list[float]:
+    """Return the seconds of each request."""
+    return uvloop.run(load(service.port, pairs, connections, 2 * max(1, n_pairs // connections)))
 
 
 def _service(
     folder: Path, tree: Path | None, store: str, options: tuple[str, ...]
 ) -> RunningService:
     service = RunningService(
-        folder / "model", "--store", store, "--max-waiting", "1000", *options, folder=folder
-    )
+        folder / "model", "--store", f"sqlite:{folder / store}", "--max-waiting", "1000",
+        *options, folder=folder,
+    )  # fmt: skip
     service.tree = tree
     return service
 
 
-async def _cost(
-    folder: Path, tree: Path | None, store: str, options: tuple[str, ...], pairs: int
-) -> float:
-    """Return the microseconds of processor time that the server spends on one pair."""
-    features = np.random.default_rng(1).normal(size=(_ACTIONS, _FEATURES)).tolist()
-    with _service(folder, tree, store, options) as service:
-        connections = [Connection(service.port, timeout=60.0) for _ in range(_CONNECTIONS)]
-        each = pairs // _CONNECTIONS
-
-        async def work(number: int, rounds: int) -> None:
-            connection = connections[number]
-            for i in range(rounds):
-                body = {"session": f"s{number}-{i % 5}", "features": features}
-                reply = await connection.post("/v1/decide", body)
-                assert reply.status == 201, reply.body
-                told = {"decision_id": reply.json()["decision_id"], "value": 0.5}
-                reply = await connection.post("/v1/reward", told)
-                assert reply.status == 200, reply.body
-
-        await asyncio.gather(*(work(n, 3) for n in range(_CONNECTIONS)))
-        begun = _processor(service.pid)
-        await asyncio.gather(*(work(n, each) for n in range(_CONNECTIONS)))
-        spent = _processor(service.pid) - begun
-        for connection in connections:
-            connection.close()
-    return spent / (each * _CONNECTIONS) * 1e6
-
-
 def _processor(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    """Return the seconds of processor time of a process, to the nanosecond."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 async def _memory(folder: Path, sessions: int) -> None:
     """Create many sessions and print the memory of the server."""
-    features = np.random.default_rng(1).normal(size=(2, _FEATURES)).round(2).tolist()
+    features = np.random.default_rng(1).normal(size=(2, FEATURES)).round(2).tolist()
     options = ("--synchronous", "NORMAL", "--propensity", "none")
-    with _service(folder, None, f"sqlite:{folder / 'm.sqlite'}", options) as service:
+    with _service(folder, None, "m.sqlite", options) as service:
         begun = time.monotonic()
         connections = [Connection(service.port, timeout=60.0) for _ in range(4)]
         made = 0

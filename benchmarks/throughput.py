@@ -92,7 +92,7 @@ def pairs(number: int) -> Callable[[bytes], bytes]:
     return make
 
 
-async def _load(port: int, maker: Maker, connections: int, each: int) -> list[float]:
+async def load(port: int, maker: Maker, connections: int, each: int) -> list[float]:
     loop = asyncio.get_running_loop()
     waiting = []
     for number in range(connections):
@@ -106,9 +106,9 @@ async def _load(port: int, maker: Maker, connections: int, each: int) -> list[fl
 def measure(
     port: int, process: subprocess.Popen[bytes], maker: Maker, connections: int, each: int
 ) -> Cost:
-    uvloop.run(_load(port, maker, connections, max(2, each // 4 * 2)))  # warm
+    uvloop.run(load(port, maker, connections, max(2, each // 4 * 2)))  # warm
     before = cpu_seconds(process)
-    times = sorted(uvloop.run(_load(port, maker, connections, each)))
+    times = sorted(uvloop.run(load(port, maker, connections, each)))
     cost = (cpu_seconds(process) - before) / len(times)
     return Cost(cost * 1e6, times[len(times) // 2] * 1e3)
 

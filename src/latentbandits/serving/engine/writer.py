@@ -63,13 +63,13 @@ class Writer:
         self._taking = threading.Lock()  # held while jobs are taken from the queue or abandoned
         self._unanswered: dict[int, _Job] = {}  # in order of arrival
         self._parked: dict[int, list[_Job]] = {}  # by the session that is being rebuilt
-        self._at_hand: list[_Job] = []  # used if there is no thread
+        self._at_hand: list[_Job] = []  # jobs of this turn of the event loop
         self.waiting = 0  # this and the next are changed by the event loop only
         self.most_waiting = 0
         self._capacity = capacity
         self.store_works = True
         self._closed = False
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -106,7 +106,7 @@ class Writer:
         It gets the result, or the exception, and must not raise any.
         """
         if self._thread is None:
-            self._run_soon(_Job(operation, answer, 0))
+            self._take(_Job(operation, answer, 0), self._run_at_hand)
             return
         full = self.waiting > 0 and self.waiting + work > self._capacity
         if self._closed or (full and not urgent):
@@ -118,16 +118,22 @@ class Writer:
             self.most_waiting = self.waiting
         job = _Job(operation, answer, work)
         self._unanswered[id(job)] = job
-        self._jobs.put(job)
+        self._take(job, self._hand_over)
 
-    def _run_soon(self, job: _Job) -> None:
-        """Run a job without a thread, together with all that the event loop has at hand."""
+    def _take(self, job: _Job, use: Callable[[], None]) -> None:
+        """Have a job used together with all others of this turn of the event loop."""
         assert self._loop is not None
         if not self._at_hand:
-            self._loop.call_soon(self._run_at_hand)
+            self._loop.call_soon(use)
         self._at_hand.append(job)
 
+    def _hand_over(self) -> None:
+        """Give the jobs to the thread: one wake-up for all, so that the two compete less."""
+        jobs, self._at_hand = self._at_hand, []
+        self._jobs.put(jobs)
+
     def _run_at_hand(self) -> None:
+        """Run the jobs without a thread."""
         jobs, self._at_hand = self._at_hand, []
         answers = self._commit([job.operation for job in jobs])
         for job, answer in zip(jobs, answers, strict=True):
@@ -140,7 +146,7 @@ class Writer:
         """Continue the replay of a long session, a part in each turn of the event loop."""
         assert self._loop is not None
         if self._rebuild(key):
-            self._run_soon(job)
+            self._take(job, self._run_at_hand)
         else:
             self._loop.call_soon(self._rebuild_soon, key, job)
 
@@ -172,6 +178,7 @@ class Writer:
         """Finish what waits, then end the thread and close the store."""
         self._closed = True
         if self._thread is not None:
+            self._hand_over()
             self._jobs.put(None)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
         self.engine.store.close()
@@ -181,8 +188,8 @@ class Writer:
         more = True
         while more:
             batch, more = self._gather()
-            if batch:
-                self._carry_out(batch)
+            for begin in range(0, len(batch), MAX_BATCH):
+                self._carry_out(batch[begin : begin + MAX_BATCH])
             if self._parked and more:
                 key, jobs = next(iter(self._parked.items()))
                 del self._parked[key]
@@ -196,15 +203,13 @@ class Writer:
         """Return the jobs that wait, and whether more may come; waits for one if none does."""
         batch: list[_Job] = []
         try:
-            job = self._jobs.get(block=not self._parked)
-            while job is not None:
-                batch.append(job)
-                if len(batch) == MAX_BATCH:
-                    break
-                job = self._jobs.get_nowait()
+            jobs = self._jobs.get(block=not self._parked)
+            while jobs is not None:
+                batch += jobs
+                jobs = self._jobs.get_nowait()
         except queue.Empty:
             return batch, True
-        return batch, job is not None
+        return batch, jobs is not None
 
     def _carry_out(self, batch: list[_Job]) -> None:
         """Run and answer these jobs."""
