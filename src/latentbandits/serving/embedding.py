@@ -55,8 +55,8 @@ def embed(
     """Return the decision service as an ASGI app that any other ASGI app can mount.
 
     `model` is a model, the folder of a saved one, or None for the one that the store has active.
-    `store` is memory, sqlite:PATH or postgresql://...; `settings` are those of `serve`. Who may
-    ask is the outer app's affair, unless `keys` are given; every Host is answered.
+    `store` is memory, sqlite:PATH or postgresql://...; `settings` are those of `serve`. Access
+    control is left to the outer app unless `keys` are given; every Host is answered.
 
     The policy `auto`, the default, is the one that the fit of a saved model recommends. For other
     models it is mmTS: nothing is tuned here, because your app would start seconds later. Give

@@ -53,7 +53,7 @@ class StoreUnavailable(Refused):
 
 
 class Contention(StoreUnavailable):
-    """Another process held what this transaction needed; the same request may succeed alone."""
+    """Another process held a lock that this transaction needed; a retry may succeed."""
 
     code = "contention"
 

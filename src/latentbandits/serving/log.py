@@ -1,4 +1,4 @@
-"""From rows of the store to entries of the log, and cursors into it."""
+"""Convert rows of the store to entries of the log; cursors into it."""
 
 from __future__ import annotations
 

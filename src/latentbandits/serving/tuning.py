@@ -1,4 +1,4 @@
-"""Find a policy for a model whose fit recommends none: what `auto` is for it.
+"""Find the policy `auto` of a model whose fit recommends none.
 
 A service tunes before the model becomes active, and keeps the result in its store: the policy of a
 model does not change while it has sessions. `serve` tunes at its start. A model that is activated
@@ -30,7 +30,7 @@ _log = logging.getLogger("latentbandits")
 
 
 def lacks_policy(engine: Engine, row: ModelRow) -> bool:
-    """Return whether `auto` is asked for and nothing says what it is for this model.
+    """Return whether a group's policy is `auto` and this model has no policy for it.
 
     Call it inside a transaction. A model that was active before keeps the policy that it had.
     """

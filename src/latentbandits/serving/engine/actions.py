@@ -50,7 +50,7 @@ def encode_names(named: Named) -> bytes | None:
 
 
 def decode_names(data: bytes | None) -> Named:
-    """Return what `encode_names` made these bytes of."""
+    """Return the names that `encode_names` turned into these bytes."""
     decoded = Named() if data is None else _decode(data)
     return Named(decoded) if isinstance(decoded, list) else decoded
 

@@ -100,7 +100,7 @@ def decode_user(data: bytes | None) -> dict[str, Any] | None:
 
 
 def floats(data: bytes) -> list[float]:
-    """Return the numbers that `as_bytes` made these bytes of."""
+    """Return the numbers that `as_bytes` turned into these bytes."""
     return array("d", data).tolist()
 
 

@@ -1,4 +1,4 @@
-"""The rewards that a service takes where no setting says: from the model's family and data."""
+"""The default range of a service's rewards: from the model's family and data."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class NotAdmitted(Exception):  # noqa: N818 - an answer, not a fault
 
 
 def check_head(service: Service, headers: RawHeaders) -> None:
-    """Refuse a body that does not say to be JSON, or says to be too large."""
+    """Refuse a body whose headers do not declare JSON, or declare too many bytes."""
     kind = headers.get(b"content-type", b"")
     if kind != JSON and kind.partition(b";")[0].strip().lower() != JSON:
         told = kind.decode("latin-1")[:80]
@@ -91,7 +91,7 @@ def _too_large(service: Service) -> NotAdmitted:
 def identify(service: Service, headers: RawHeaders, scope: str, *, shared: bool = False) -> Caller:
     """Return whose key this is; refuse one that lacks the scope, or has used up its rate.
 
-    What is `shared` tells of all sessions: a key that is limited to some may not ask for it.
+    A `shared` endpoint tells of all sessions: a key that is limited to some is refused.
     """
     if service.keys is None:
         return ANYONE

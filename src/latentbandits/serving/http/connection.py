@@ -1,4 +1,4 @@
-"""A connection: HTTP/1.1 by httptools, with a bound in bytes and time on all that comes and goes.
+"""A connection: HTTP/1.1 by httptools, with limits of bytes and time in both directions.
 
 Before a key was looked at, a connection holds at most its headers, 64 KiB of a body and what one
 read brings. Everything that a client does not send or does not read in time ends its connection.
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
             self._start(self._exchange)
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Read the request again without its wish for another protocol (RFC 9110, 7.8).
+        """Read the request again without its Upgrade header (RFC 9110, 7.8).
 
         httptools stops after the headers of such a request and does not read its body.
         """

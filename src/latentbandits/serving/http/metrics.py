@@ -26,7 +26,7 @@ _ROUNDS = (1, 2, 3, 5, 10, 20, 50)
 
 
 class Snapshot(NamedTuple):
-    """The totals of a moment: copied where they are kept, read where they are shown."""
+    """The totals at one moment, copied from the engine for the metrics."""
 
     counts: dict[str, int]
     tallies: list[tuple[str, str, int, int, float]]  # policy, model, decisions, rewards, sum

@@ -1,4 +1,4 @@
-"""Run the app under uvicorn, with our own connections and an end that always comes."""
+"""Run the app under uvicorn, with our own connections and a shutdown of bounded length."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End in time: whatever still hangs `drain` + 9 seconds after the signal is left behind."""
+        """End the process at most `drain` + 9 seconds after the signal, even if something hangs."""
         drain = self._service.settings.drain
         if not self._service.draining:
             watchdog = threading.Timer(drain + _LATEST_SECONDS, _leave)
@@ -70,7 +70,7 @@ class Server(uvicorn.Server):
 
 
 def _leave() -> None:
-    """End the process although something hangs: the store was told nothing that is not logged."""
+    """End the process although something hangs; no answer was given before its commit."""
     _log.error("something hangs: the process ends without waiting for it")
     logging.shutdown()
     os._exit(1)

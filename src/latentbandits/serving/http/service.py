@@ -53,7 +53,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Begin to work for the running event loop; again is no harm."""
+        """Begin to work for the running event loop; a second call changes nothing."""
         loop = asyncio.get_running_loop()
         if self._loop is loop or self.draining:
             return
@@ -62,7 +62,7 @@ class Service:
         self._tasks = [loop.create_task(self._sweep()), loop.create_task(self._watch())]
 
     async def stop(self) -> None:
-        """Commit what waits and close the store; again is no harm."""
+        """Commit what waits and close the store; a second call changes nothing."""
         if self._stopped:
             return
         self.draining = self._stopped = True

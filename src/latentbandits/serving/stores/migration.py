@@ -1,4 +1,4 @@
-"""From the tables of latentbandits 0.1.0 to those of version 3: every row is copied once."""
+"""Migrate the tables of latentbandits 0.1.0 to those of version 3: every row is copied once."""
 
 from __future__ import annotations
 
