@@ -364,7 +364,7 @@ class ActionNames:
         return self._known[model_id]
 
     def offered(self, model_id: str) -> Sequence[str] | None:
-        """Return the ids that were not retired, in order; None as in `of`."""
+        """Return the ids that were not retired, in order; None as in `find`."""
         known = self.find(model_id)
         if known is None:
             return None
