@@ -111,7 +111,7 @@ def measure(folder: str, n: int) -> Measured:
         SweepPass,
         first_items,
     )
-    from latentbandits.learning.progress import Silent
+    from latentbandits.report.progress import Silent
 
     parts = Path(folder) / "parts"
     parts.mkdir()
@@ -162,7 +162,7 @@ def _beside_spark(n: int, notes: list[str]) -> float | None:
 def _spark_ratio(folder: str) -> float:
     from latentbandits.learning.engines.opening import opened
     from latentbandits.learning.formats import DETECTED
-    from latentbandits.learning.progress import Silent
+    from latentbandits.report.progress import Silent
 
     options: dict[str, Any] = dict.fromkeys(
         ("user", "action", "reward", "order", "unrewarded", "partitions")

@@ -23,7 +23,7 @@ from latentbandits.experiments.clicks.problem import (
 from latentbandits.learning.arms.families import Bernoulli
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.fitting import split_users
-from latentbandits.learning.progress import Silent
+from latentbandits.report.progress import Silent
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from latentbandits.learning.engines.partition_files import (
 )
 from latentbandits.learning.formats import DETECTED, LogError
 from latentbandits.learning.logs import read_log
-from latentbandits.learning.progress import Silent
+from latentbandits.report.progress import Silent
 from latentbandits.testing import check_engine
 
 pytestmark = pytest.mark.usefixtures("small_buckets")

@@ -13,7 +13,7 @@ from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Silent
+from latentbandits.report.progress import Silent
 
 
 def clicks_of(rates, n_users, n_rounds, seed):

@@ -18,9 +18,9 @@ from latentbandits.learning.fitting import split_users
 from latentbandits.learning.generate_arms import OVERLAPPING, generate_family
 from latentbandits.learning.heldout import score
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Silent
 from latentbandits.learning.tables import LogError
 from latentbandits.learning.transforms import TransformedLearner
+from latentbandits.report.progress import Silent
 
 
 def heavy_tails(seed=0, n_users=400):

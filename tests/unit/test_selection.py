@@ -12,10 +12,10 @@ from latentbandits.learning.generate_arms import generate_arms
 from latentbandits.learning.linear import learner as learner_module
 from latentbandits.learning.linear.learner import LinearLearner, lowest_rank
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Silent
 from latentbandits.learning.selection import LEAST_NATS, Candidate, fewest_states, vetoed
 from latentbandits.learning.tables import LogError
 from latentbandits.models import LogisticLinear
+from latentbandits.report.progress import Silent
 
 
 def ratings_log(**settings):

@@ -13,7 +13,7 @@ from latentbandits.learning.engines import spark
 from latentbandits.learning.engines.opening import choose_engine, is_spark
 from latentbandits.learning.formats import LogError
 from latentbandits.learning.logs import read_log
-from latentbandits.learning.progress import Silent
+from latentbandits.report.progress import Silent
 from latentbandits.testing import check_engine
 from tests.processes.java import find_java
 from tests.unit.test_engines import table, write_folder

@@ -25,7 +25,6 @@ from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.log_summary import RewardSummary
 from latentbandits.learning.logs import Duplicates, Log, check_duplicates
-from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.requests import (
     Auto,
     Kind,
@@ -45,6 +44,7 @@ from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
 from latentbandits.learning.verdict import judge_policies, unjudged
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import positive_count
+from latentbandits.report.progress import Progress, Silent
 
 CHOSEN_ON = 2_000_000
 """Size of the sample of rewards for choices and bootstrap, if a log has more than LARGE."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from latentbandits.learning.engines.engine import AnyLog
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Progress
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.report.progress import Progress
 
 if TYPE_CHECKING:
     from latentbandits.learning.selection import Candidate, Selection

@@ -18,10 +18,10 @@ import numpy as np
 
 from latentbandits.learning.engines.engine import AnyLog, summary_of
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Progress, Silent
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.estimate import Estimate
+from latentbandits.report.progress import Progress, Silent
 
 OFFERED = 10
 """Number of rows that a round offers."""

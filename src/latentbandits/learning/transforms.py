@@ -16,7 +16,6 @@ from latentbandits.learning.engines.engine import AnyLog, Engine, summary_of
 from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.learners import Learned, Learner, Replicate
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.checks import FloatArray
@@ -25,6 +24,7 @@ from latentbandits.models.composed.transformed import (
     SqrtRewards,
     TransformedRewards,
 )
+from latentbandits.report.progress import Progress
 
 Transform = Literal["log1p", "sqrt"]
 

@@ -14,9 +14,9 @@ import numpy as np
 from latentbandits.learning.alignment import align
 from latentbandits.learning.engines.engine import AnyLog
 from latentbandits.learning.learners import Learned, Learner
-from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.selection import Candidate
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.report.progress import Progress, Silent
 
 DELTAS = (0.5, 0.2, 0.1, 0.05)
 

@@ -24,7 +24,6 @@ from latentbandits.learning.engines.engine import AnyLog, summary_of
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs import Log
 from latentbandits.learning.one_state import one_state_model
-from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.replay import Player, PolicyPlayer, Replay, ScorePlayer, playable_rounds
 from latentbandits.learning.side.rows import rows_as_actions
 from latentbandits.models.checks import IntArray
@@ -33,6 +32,7 @@ from latentbandits.policies.greedy import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.estimate import Estimate
+from latentbandits.report.progress import Progress, Silent
 from latentbandits.simulation.simulate import simulate
 from latentbandits.simulation.tune import Candidate, tune
 
@@ -40,8 +40,6 @@ Verdict = Literal["helps", "no difference", "harms"]
 
 POPULARITY = "popularity"
 FOLD_IN = "fold-in"
-BASELINES = ("uniform", POPULARITY, FOLD_IN, "TS", "LinTS")
-"""Policies that need no latent states; fold-in is the posterior mean of the one-state model."""
 
 CANDIDATES = {
     "arms": (

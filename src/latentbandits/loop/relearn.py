@@ -15,7 +15,6 @@ import polars as pl
 from latentbandits.conversations import ServiceError
 from latentbandits.evaluation.reading import read_decisions
 from latentbandits.learning.fitting import Fit, fit
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
 from latentbandits.loop.brought import brings_features, encode_log, keep_names
@@ -31,6 +30,7 @@ from latentbandits.models.artefacts.files import (
     load_notes,
 )
 from latentbandits.policies.registry import Inputs, build, parse
+from latentbandits.report.progress import Progress
 from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.records import SwapMode

@@ -16,7 +16,6 @@ import numpy as np
 
 from latentbandits.learning import fit, user_hash
 from latentbandits.learning.logs import Log, read_log
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.replay import (
     HORIZONS,
     Player,
@@ -27,6 +26,7 @@ from latentbandits.learning.replay import (
     replay,
 )
 from latentbandits.policies.registry import Inputs, build, parse
+from latentbandits.report.progress import Progress
 from latentbandits.report.report import Claim
 
 AUTO, POPULARITY = "auto", "popularity"

@@ -43,7 +43,7 @@ def count_states(job: StatesJob) -> int:
     from latentbandits.learning.arms.learner import ArmsLearner
     from latentbandits.learning.fitting import split_users
     from latentbandits.learning.generate_arms import generate_family
-    from latentbandits.learning.progress import Silent
+    from latentbandits.report.progress import Silent
 
     log = generate_family(job.rewards, n_states=job.n_states, seed=job.seed).log
     learner = ArmsLearner(make_family(job.rewards, log.rewards))
@@ -58,7 +58,7 @@ def calibrate(job: CalibrationJob) -> Calibration:
     from latentbandits.learning.arms.learner import ArmsLearner
     from latentbandits.learning.fitting import split_users
     from latentbandits.learning.generate_arms import generate_family
-    from latentbandits.learning.progress import Silent
+    from latentbandits.report.progress import Silent
 
     truth = generate_family(job.rewards, separation=job.separation, seed=job.seed)
     kept, held_out = split_users(truth.log, job.seed)

@@ -32,8 +32,6 @@ class Offline:
     truth: FloatArray  # (D, RANK)
     learned: Subspace
     error: float
-    principal_error: float  # error of the principal components of ridge estimates
-    principal_trace: float
     features: FloatArray  # (n_users, OFFLINE_ROUNDS, D)
     rewards: FloatArray  # (n_users, OFFLINE_ROUNDS)
 
@@ -101,16 +99,10 @@ def learn_offline(truth: FloatArray, n_users: int) -> Offline:
     rewards = (x @ weights[:, :, None])[:, :, 0]
     rewards = rewards + NOISE * rng.standard_normal(rewards.shape)
     subspace = learn_subspace(x, rewards, RANK, n_bootstrap=0)
-    gram = x.swapaxes(1, 2) @ x + np.eye(D)
-    ridge = np.linalg.solve(gram, x.swapaxes(1, 2) @ rewards[:, :, None])[:, :, 0]
-    moment = ridge.T @ ridge / n_users
-    principal = np.linalg.eigh(moment)[1][:, -RANK:]
     return Offline(
         truth,
         subspace,
         subspace_distance(subspace.basis, truth),
-        subspace_distance(principal, truth),
-        float(np.trace(moment)),
         x,
         rewards,
     )

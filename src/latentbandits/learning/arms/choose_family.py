@@ -24,7 +24,6 @@ from latentbandits.learning.formats import LogError
 from latentbandits.learning.heldout import score
 from latentbandits.learning.log_summary import RewardSummary
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Progress, Silent
 from latentbandits.learning.selection import clearly_below
 from latentbandits.learning.transforms import (
     TRANSFORMS,
@@ -32,6 +31,7 @@ from latentbandits.learning.transforms import (
     TransformedLearner,
 )
 from latentbandits.models.checks import FloatArray
+from latentbandits.report.progress import Progress, Silent
 
 MOST_USERS = 2_000
 """The number of users, sampled by hash, on which families are compared."""

@@ -22,7 +22,6 @@ from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.heldout import HeldOut, score
 from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.selection import (
     LEAST_NATS,
     Candidate,
@@ -33,6 +32,7 @@ from latentbandits.learning.selection import (
 from latentbandits.learning.tables import LogError
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.checks import positive_count
+from latentbandits.report.progress import Progress
 
 Method = Literal["em", "spectral"]
 

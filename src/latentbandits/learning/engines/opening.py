@@ -28,8 +28,8 @@ from latentbandits.learning.interactions import (
     read_interactions,
 )
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.tables import files_of
+from latentbandits.report.progress import Progress
 
 EngineName = Literal["memory", "out_of_core", "spark"]
 

@@ -15,7 +15,7 @@ from latentbandits.learning.engines.fold import (
     tree_sum,
 )
 from latentbandits.learning.engines.partition_files import Partitions
-from latentbandits.learning.progress import Progress, Silent
+from latentbandits.report.progress import Progress, Silent
 
 
 class OutOfCoreEngine(Engine):

@@ -29,10 +29,10 @@ from latentbandits.learning.logs import (
     refuse,
     sort_ids,
 )
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.tables import Table, as_text, check_columns, files_of, typed
 from latentbandits.learning.user_hash import MOST_BUCKETS
 from latentbandits.models.checks import IntArray
+from latentbandits.report.progress import Progress
 
 CHUNK = 2_000_000
 """The number of rows that are read at once."""

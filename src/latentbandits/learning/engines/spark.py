@@ -39,8 +39,8 @@ from latentbandits.learning.engines.spark_rows import (
 )
 from latentbandits.learning.formats import LogError
 from latentbandits.learning.logs import check_several, sort_ids
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.tables import check_columns, files_of
+from latentbandits.report.progress import Progress
 
 ROWS_OF_A_BLOCK = 2_000_000
 """The approximate number of log rows per task of a pass."""

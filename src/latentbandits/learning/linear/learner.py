@@ -18,7 +18,6 @@ from latentbandits.learning.linear.folded_clusters import cluster_fold
 from latentbandits.learning.linear.ridge_rows import Weighting
 from latentbandits.learning.linear.variational import factorise
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.selection import (
     Candidate,
     Selection,
@@ -31,6 +30,7 @@ from latentbandits.learning.tables import LogError
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.logistic import LogisticLinear
+from latentbandits.report.progress import Progress
 
 STATES = (1, 2, 3, 4, 5, 6, 8, 10)
 """Numbers of states that `auto` tries."""

@@ -13,7 +13,6 @@ from latentbandits.learning.engines.engine import AnyLog, summary_of
 from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.selection import Candidate, Selection, fewest_states, judge
 from latentbandits.learning.side.regression import (
     Mixture,
@@ -25,6 +24,7 @@ from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.attributes.encoder import Encoder
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.report.progress import Progress
 
 STATES = (1, 2, 3, 4, 5, 6, 8)
 """Numbers of states that `auto` tries."""

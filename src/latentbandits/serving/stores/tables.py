@@ -55,7 +55,6 @@ class SqliteTables:
     def __init__(self, path: str, connection: apsw.Connection) -> None:
         self.place = path
         self._connection = connection
-        self._without_verification = False
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Row]:
         try:

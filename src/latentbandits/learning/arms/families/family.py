@@ -30,7 +30,7 @@ STRENGTHS = (1e-2, 1e7)
 
 
 class Family(ABC):
-    """Rewards of one conjugate family. Instances are immutable; `for_rewards` makes one for a log."""
+    """Rewards of one conjugate family. Instances are immutable, made by `for_rewards`."""
 
     name: ClassVar[str]
     support: ClassVar[str]  # in words, for error messages
