@@ -88,6 +88,22 @@ def test_a_key_sees_only_its_sessions(tenants: Tenants) -> None:
     assert [a.get("error", {}).get("code") for a in answers] == [None, "forbidden"]
 
 
+def test_a_session_merged_into_another_keys_is_that_keys(tenants: Tenants) -> None:
+    mine = tenants.decide("shop", "shop/kim").json()
+    tenants.decide("news", "news/kim")
+    tenants.decide("shop", "shop/kept")
+    merge = {"into": "news/kim", "other": "shop/kim"}
+    assert tenants.ask("root", "POST", "/v1/sessions/merge", json=merge).status_code == 200
+    assert tenants.decide("shop", "shop/kim").status_code == 403
+    for method in ("GET", "DELETE"):
+        assert tenants.ask("shop", method, "/v1/sessions/shop%2Fkim").status_code == 403
+    merge = {"into": "shop/kept", "other": "shop/kim"}
+    assert tenants.ask("shop", "POST", "/v1/sessions/merge", json=merge).status_code == 403
+    told = {"decision_id": mine["decision_id"], "value": 0.5}  # a decision of its own
+    assert tenants.ask("shop", "POST", "/v1/reward", json=told).status_code == 200
+    assert tenants.ask("news", "GET", "/v1/sessions/news%2Fkim").json()["rewards"] == 1
+
+
 def test_a_keys_log_has_only_its_sessions(tenants: Tenants) -> None:
     for i in range(5):
         tenants.decide("shop", f"shop/{i}")

@@ -12,6 +12,7 @@ import pytest
 from latentbandits import Decision, GaussianArms, mmTS
 from latentbandits.evaluation.intervals import sequence_width
 from latentbandits.policies.registry import Inputs, build, entries
+from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
@@ -252,3 +253,9 @@ def test_the_overview_adds_up() -> None:
         width = error * np.sqrt(n) * sequence_width(n)  # an interval that holds at every look
         assert group.reward.high - group.reward.mean == pytest.approx(width)
         assert group.rounds[0].rewards == n
+
+
+@pytest.mark.parametrize("digits", ["0x" + "0" * 30, "+" + "0" * 31, "0" * 31, "0" * 31 + "\n"])
+def test_a_decision_has_one_id(digits: str) -> None:
+    with pytest.raises(NotFound, match="there is no decision"):
+        parse_decision_id(digits)

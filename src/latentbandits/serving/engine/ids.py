@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 
 from latentbandits.serving.errors import NotFound
 from latentbandits.serving.stores.protocol import Store
 
-_ID_DIGITS = 32
+_DECISION_ID = re.compile("[0-9a-fA-F]{32}")
 
 
 def milliseconds() -> int:
@@ -58,12 +59,8 @@ def decision_id(order: int, token: int) -> str:
 
 def parse_decision_id(text: str) -> tuple[int, int]:
     """Return order and token; NotFound where no decision can have this id."""
-    if len(text) == _ID_DIGITS and text.isascii() and text.isalnum():
-        try:
-            order, token = int(text[:16], 16), int(text[16:], 16)
-        except ValueError:
-            pass
-        else:
-            if order < 1 << 63 and token < 1 << 63:
-                return order, token
+    if _DECISION_ID.fullmatch(text):
+        order, token = int(text[:16], 16), int(text[16:], 16)
+        if order < 1 << 63 and token < 1 << 63:
+            return order, token
     raise NotFound("decision", text)

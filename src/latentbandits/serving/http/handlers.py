@@ -98,6 +98,15 @@ def _check_owner(caller: Caller, session: str) -> None:
         raise Forbidden(f"this key is for sessions whose id begins with {caller.sessions!r}")
 
 
+def _check_merged(engine: Engine, caller: Caller, session: str) -> None:
+    """Refuse a session that was merged into one of another key's sessions."""
+    row = engine.store.session_named(session) if caller.sessions else None
+    if row is not None and row.merged_into is not None:
+        kept = engine.store.session(engine.store.root(row.key))
+        if kept is not None:
+            _check_owner(caller, kept.name)
+
+
 def _own_id(caller: Caller, text: str | None) -> str | None:
     """Keep the request and event ids of keys with different sessions apart."""
     if text is None or not caller.sessions:
@@ -112,6 +121,7 @@ def deciding(call: Call) -> Operation[Any]:
     def one(engine: Engine, request: DecideRequest) -> Any:
         if caller.sessions:
             _check_owner(caller, request.session)
+            _check_merged(engine, caller, request.session)
             request_id = _own_id(caller, request.request_id)
             request = msgspec.structs.replace(request, request_id=request_id)
         return engine.ask(request)
@@ -179,7 +189,12 @@ def _check_decision(engine: Engine, caller: Caller, decision_id: str) -> None:
 async def show_session(call: Call) -> SessionView:
     """Return what is known of a session."""
     name = _session(call)
-    return await call.service.writer.run(lambda engine: session_view(engine.session(name)))
+
+    def show(engine: Engine) -> SessionView:
+        _check_merged(engine, call.caller, name)
+        return session_view(engine.session(name))
+
+    return await call.service.writer.run(show)
 
 
 async def delete_session(call: Call) -> Forgotten:
@@ -188,6 +203,7 @@ async def delete_session(call: Call) -> Forgotten:
     request_id = _request_id(call)
 
     def forget(engine: Engine) -> Forgotten:
+        _check_merged(engine, call.caller, name)
         digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
         operation = f"forget the session of the hash {digest}"  # the name itself must not be kept
         return once(
@@ -214,8 +230,13 @@ async def merge(call: Call) -> SessionView:
     into, other = call.body.into, call.body.other
     for name in (into, other):
         _check_owner(call.caller, name)
-    who = call.caller.name
-    await call.service.writer.run(lambda engine: engine.merge(into, other, who))
+
+    def merge_both(engine: Engine) -> None:
+        for name in (into, other):
+            _check_merged(engine, call.caller, name)
+        engine.merge(into, other, call.caller.name)
+
+    await call.service.writer.run(merge_both)
     return await call.service.writer.run(lambda engine: session_view(engine.session(into)))
 
 
