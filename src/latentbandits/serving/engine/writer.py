@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.sessions import Rebuilding
+from latentbandits.serving.engine.turns import Turns
 from latentbandits.serving.errors import (
     Busy,
     Contention,
@@ -70,6 +71,7 @@ class Writer:
         self.store_works = True
         self._closed = False
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._turns = Turns(on=not engine.store.shared)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -117,8 +119,12 @@ class Writer:
         if self.waiting > self.most_waiting:
             self.most_waiting = self.waiting
         job = _Job(operation, answer, work)
+        alone = not self._unanswered
         self._unanswered[id(job)] = job
-        self._take(job, self._hand_over)
+        if alone:  # it waits for no other
+            self._jobs.put([job])
+        else:
+            self._take(job, self._hand_over)
 
     def _take(self, job: _Job, use: Callable[[], None]) -> None:
         """Have a job used together with all others of this turn of the event loop."""
@@ -130,7 +136,12 @@ class Writer:
     def _hand_over(self) -> None:
         """Give the jobs to the thread: one wake-up for all, so that the two compete less."""
         jobs, self._at_hand = self._at_hand, []
+        idle = self._turns.writer_is_idle
+        if idle:
+            self._turns.expect_decisions()
         self._jobs.put(jobs)
+        if idle:
+            self._turns.await_decisions()
 
     def _run_at_hand(self) -> None:
         """Run the jobs without a thread."""
@@ -187,6 +198,8 @@ class Writer:
         assert self._loop is not None
         more = True
         while more:
+            if not self._jobs.empty():
+                self._turns.await_answers()
             batch, more = self._gather()
             for begin in range(0, len(batch), MAX_BATCH):
                 self._carry_out(batch[begin : begin + MAX_BATCH])
@@ -203,7 +216,9 @@ class Writer:
         """Return the jobs that wait, and whether more may come; waits for one if none does."""
         batch: list[_Job] = []
         try:
+            self._turns.writer_is_idle = not self._parked and self._jobs.empty()
             jobs = self._jobs.get(block=not self._parked)
+            self._turns.writer_is_idle = False
             while jobs is not None:
                 batch += jobs
                 jobs = self._jobs.get_nowait()
@@ -219,6 +234,7 @@ class Writer:
             for job in batch:
                 job.taken, job.parked = True, False
         answers = self._commit([job.operation for job in batch]) if batch else []
+        self._turns.decided()  # also after an error
         answered = []
         for job, answer in zip(batch, answers, strict=True):
             if isinstance(answer, Rebuilding):
@@ -227,6 +243,7 @@ class Writer:
                 self._parked.setdefault(answer.key, []).append(job)
             else:
                 answered.append((job, answer))
+        self._turns.expect_answers()
         with suppress(RuntimeError):  # the loop has ended, and no request is waiting
             self._loop.call_soon_threadsafe(self._answer, answered)
 
@@ -247,6 +264,7 @@ class Writer:
                 for place, operation in enumerate(batch):  # noqa: B007 - read in a handler
                     answers.append(_attempt(operation, self.engine))
                 self.engine.settle()
+                self._turns.decided()
             self.store_works = True
         except Rebuilding as rebuilding:  # nothing was changed: commit the others
             others = [*batch[:place], *batch[place + 1 :]]
@@ -280,6 +298,17 @@ class Writer:
             if self._unanswered.pop(id(job), None) is not None:  # else it was abandoned
                 self.waiting -= job.work
                 job.answer(answer)
+        if self._jobs.empty():
+            self._turns.answered()
+        else:
+            assert self._loop is not None
+            self._loop.call_soon(self._pass_turn)  # after the loop has sent these answers
+
+    def _pass_turn(self) -> None:
+        """Let the writer work on what waits, and wait for it."""
+        self._turns.expect_decisions()
+        self._turns.answered()
+        self._turns.await_decisions()
 
 
 def _resolve(future: asyncio.Future[Any], answer: Any) -> None:
