@@ -37,9 +37,7 @@ def test_an_operation_that_hangs_does_not_stop_the_loop(tmp_path: Path) -> None:
     async def run() -> list[Any]:
         writer = Writer(Engine(SqliteStore(tmp_path / "a.sqlite")), 100)
         writer.start()
-        hanging = [
-            asyncio.create_task(writer.run(lambda engine: go_on.wait(30))) for _ in range(3)
-        ]
+        hanging = [asyncio.create_task(writer.run(lambda engine: go_on.wait(30))) for _ in range(3)]
         await asyncio.sleep(0.05)
         later = [asyncio.create_task(writer.run(lambda engine: "done")) for _ in range(3)]
         await asyncio.sleep(0.05)
