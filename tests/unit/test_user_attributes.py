@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from latentbandits import Agent, GaussianArms, load, mmGreedy, mmTS, mTS, mUCB, save
-from latentbandits.learning import fit
+from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import mixture as mixtures
 from latentbandits.learning.arms.climb import Problem, start_at
 from latentbandits.learning.arms.families import Gaussian
@@ -18,7 +18,7 @@ from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs import Log, read_log_with
 from latentbandits.learning.save import save_fit
 from latentbandits.learning.side import gate as gates
-from latentbandits.learning.side import worth as worths
+from latentbandits.learning.side import gated_states
 from latentbandits.learning.side.encoding import Encoded
 from latentbandits.learning.side.evidence import state_evidence
 from latentbandits.learning.side.gate import GateParameters
@@ -209,8 +209,22 @@ def test_states_and_gate_are_refined_together_where_users_have_few_rows(monkeypa
     actual = fit(truth.table, **options)
     assert actual.report["user_features"]["states_refined_with_the_gate"]
     assert recovered(truth, actual.model) >= 0.9
-    monkeypatch.setattr(worths, "can_refine", lambda learned: False)
+    monkeypatch.setattr(gated_states, "can_refine", lambda learned: False)
     assert recovered(truth, fit(truth.table, **options).model) < 0.7
+
+
+@pytest.mark.slow
+def test_attributes_support_states_that_rewards_alone_do_not(monkeypatch):
+    """Two states by rewards alone, which recover less; three with attributes."""
+    truth = generate_attributed(1_500, 4, seed=5)
+    options = {"user_features": COLUMNS, "rewards": "gaussian", "bootstrap": 0}
+    actual = fit(truth.table, **options).model
+    assert actual.n_states == 3
+    assert recovered(truth, actual) >= 0.9
+    monkeypatch.setattr(fitting, "choose_states", lambda learner, selection, *_: selection)
+    alone = fit(truth.table, **options).model
+    assert alone.n_states == 2
+    assert recovered(truth, alone) < 0.85
 
 
 def test_the_joint_bound_never_falls():

@@ -35,6 +35,7 @@ from latentbandits.learning.requests import (
 )
 from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.learning.side import requests as side
+from latentbandits.learning.side.gated_states import choose_states
 from latentbandits.learning.side.items import learn_items, read_items
 from latentbandits.learning.side.row_learner import RowLearner
 from latentbandits.learning.side.worth import learn_gate
@@ -218,6 +219,8 @@ def _fit(opened_log: OnEngine, options: Options, bar: Progress) -> Fit:
         learner = TransformedLearner(learner, transform)
     wanted = None if options.states == "auto" else (options.states,)
     selection = learner.select(few, held_out, wanted, seed, bar)
+    if attributes is not None and wanted is None:
+        selection = choose_states(learner, selection, few, held_out, seed, bar)
     if families is not None:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
     bar.start("learning from all users", 1)

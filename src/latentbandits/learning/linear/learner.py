@@ -113,7 +113,8 @@ class LinearLearner:
             progress.advance(1)
         rows.sort(key=lambda row: (row.rank or 0, row.n_states))
         chosen = self.choose(rows)
-        learned = learner.learn(kept, chosen, seed)
+        assert chosen.rank is not None
+        learned = learner.clustered(prepared[chosen.rank], chosen.n_states, seed)
         judged = judge(learned, held_out)
         return Selection(learner, tuple(rows), chosen, learned, judged, warnings)
 

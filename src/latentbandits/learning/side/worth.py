@@ -15,14 +15,13 @@ from latentbandits.learning.side.encoding import UserAttributes
 from latentbandits.learning.side.evidence import state_evidence
 from latentbandits.learning.side.gate import (
     GatePartition,
-    PrepareGate,
-    choose_ridge,
     learn_weights,
     no_effect,
     user_evidence,
     with_ones,
 )
-from latentbandits.learning.side.gated_arms import can_refine, refine
+from latentbandits.learning.side.gated_arms import refine
+from latentbandits.learning.side.gated_states import choose_gate
 from latentbandits.learning.side.rows import rows_as_actions
 from latentbandits.models.attributes.gate import Gate
 from latentbandits.models.attributes.parts import with_parts
@@ -79,7 +78,7 @@ def learn_gate(
 ) -> LearnedGate:
     """Choose the ridge on held-out users, learn the gate from all, and measure its gain.
 
-    States of arms and the gate are refined together where that raises the held-out evidence.
+    States of arms and the gate are refined together unless the held-out evidence rejects that.
 
     Args:
         attributes: of all users of the log.
@@ -91,21 +90,10 @@ def learn_gate(
         policy: the policy whose reward is compared with and without attributes.
         seed: of the replay.
     """
-    n = len(attributes.encoder)
-    ridge, rows = choose_ridge(selected, kept, held_out)
-    weights = learn_weights(selected, kept, n, ridge)
-    of_all = learn_weights(learned, log, n, ridge)
-    together = False
-    if can_refine(learned) and ridge < np.inf:
-        refined, refined_weights = refine(selected, kept, weights, ridge)
-        before, after = (
-            user_evidence(PrepareGate(model)(held_out), gate).mean()
-            for model, gate in ((selected, weights), (refined, refined_weights))
-        )
-        together = bool(after > before)
-        if together:
-            selected, weights = refined, refined_weights
-            learned, of_all = refine(learned, log, of_all, ridge)
+    choice = choose_gate(selected, kept, held_out)
+    of_all = learn_weights(learned, log, len(attributes.encoder), choice.ridge)
+    if choice.refined:
+        learned, of_all = refine(learned, log, of_all, choice.ridge)
     gate = Gate(attributes.encoder, of_all, attributes.sample)
     report = {
         "columns": list(attributes.encoder.names),
@@ -113,11 +101,11 @@ def learn_gate(
         "users_whose_attributes_change": attributes.n_changed,
         "users_without_attributes": attributes.n_missing,
         "taken": "the first value by time of each user",
-        "ridge": None if ridge == np.inf else ridge,
-        "ridges": [row._asdict() for row in rows],
-        "states_refined_with_the_gate": together,
+        "ridge": None if choice.ridge == np.inf else choice.ridge,
+        "ridges": [row._asdict() for row in choice.rows],
+        "states_refined_with_the_gate": choice.refined,
         "weights": gate.weights.tolist(),
-        "worth": worth(selected, weights, held_out, policy, seed),
+        "worth": worth(choice.learned, choice.weights, held_out, policy, seed),
         "policy": policy,
     }
     return LearnedGate(replace(learned, model=with_parts(learned.model, gate=gate)), report)

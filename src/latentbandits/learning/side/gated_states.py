@@ -1,0 +1,89 @@
+"""Choose the gate's ridge, and the number of states with the users' attributes, on held-out users.
+
+Attributes tell users apart before their first reward. So they can support states that rewards alone
+do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from latentbandits.learning.engines.engine import AnyLog
+from latentbandits.learning.learners import Learned, Learner
+from latentbandits.learning.logs import Log
+from latentbandits.learning.progress import Progress
+from latentbandits.learning.selection import LEAST_NATS, Selection, clearly_below
+from latentbandits.learning.side.gate import (
+    RIDGES,
+    GateRow,
+    PrepareGate,
+    choose_ridge,
+    learn_weights,
+    user_evidence,
+)
+from latentbandits.learning.side.gated_arms import can_refine, refine
+from latentbandits.models.checks import FloatArray
+
+_MORE_STATES = 2  # states that are tried beyond the number chosen without attributes
+
+
+@dataclass(frozen=True, eq=False)
+class GateChoice:
+    """A model of the kept users with its gate, and the held-out evidence that chose it."""
+
+    learned: Learned
+    weights: FloatArray  # (n_states, 1 + n_attributes)
+    ridge: float
+    rows: list[GateRow]
+    refined: bool  # whether the states were refined together with the gate
+    by_user: FloatArray  # (n_users,): log evidence of each held-out user
+
+
+def choose_gate(learned: Learned, kept: AnyLog, held_out: Log) -> GateChoice:
+    """Choose the ridge by held-out evidence; refine states of arms with the gate.
+
+    The refinement is kept unless the held-out evidence is clearly lower with it.
+    """
+    ridge, rows = choose_ridge(learned, kept, held_out)
+    assert held_out.attributes is not None
+    weights = learn_weights(learned, kept, held_out.attributes.shape[1], ridge)
+    by_user = user_evidence(PrepareGate(learned)(held_out), weights)
+    choice = GateChoice(learned, weights, ridge, rows, False, by_user)
+    if not can_refine(learned) or ridge == np.inf:
+        return choice
+    # States that fit the attributes better support a weaker ridge.
+    for weaker in (one for one in RIDGES if one <= ridge):
+        refined, weights = refine(learned, kept, weights, weaker)
+        after = user_evidence(PrepareGate(refined)(held_out), weights)
+        if choice.refined and after.sum() <= choice.by_user.sum():
+            break
+        if not choice.refined and clearly_below(after, by_user, 1.0):
+            break
+        choice = GateChoice(refined, weights, weaker, rows, True, after)
+    return choice
+
+
+def choose_states(
+    learner: Learner,
+    selection: Selection,
+    kept: AnyLog,
+    held_out: Log,
+    seed: int,
+    progress: Progress,
+) -> Selection:
+    """Return the selection with more states if these raise the held-out evidence with a gate."""
+    first = selection.chosen.n_states
+    if not can_refine(selection.learned):
+        return selection
+    best = choose_gate(selection.learned, kept, held_out).by_user
+    for n_states in range(first + 1, first + 1 + _MORE_STATES):
+        other = learner.select(kept, held_out, (n_states,), seed, progress)
+        if other.chosen.n_states < n_states:
+            break
+        found = choose_gate(other.learned, kept, held_out).by_user
+        if found.sum() - best.sum() > LEAST_NATS:
+            rows = [row for row in selection.rows if row.n_states != n_states]
+            selection, best = replace(other, rows=(*rows, *other.rows)), found
+    return selection
