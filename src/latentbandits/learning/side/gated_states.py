@@ -13,7 +13,6 @@ import numpy as np
 from latentbandits.learning.engines.engine import AnyLog
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.logs import Log
-from latentbandits.learning.progress import Progress
 from latentbandits.learning.selection import LEAST_NATS, Selection, clearly_below
 from latentbandits.learning.side.gate import (
     RIDGES,
@@ -25,6 +24,7 @@ from latentbandits.learning.side.gate import (
 )
 from latentbandits.learning.side.gated_arms import can_refine, refine
 from latentbandits.models.checks import FloatArray
+from latentbandits.report.progress import Progress
 
 _MORE_STATES = 2  # states that are tried beyond the number chosen without attributes
 
