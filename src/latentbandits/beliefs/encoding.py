@@ -189,8 +189,10 @@ def _leaves(template: Any, value: Any, leaves: list[Any]) -> list[Any]:
         for inner, branch in zip(template, value, strict=True):
             _leaves(inner, branch, leaves)
     elif _is_node(template) or _is_node(value):
+        if type(value) is not type(template):
+            raise _other_structure(template, value)
         known, branches = _branches(template), _branches(value)
-        if type(value) is not type(template) or [k for k, _ in known] != [k for k, _ in branches]:
+        if [k for k, _ in known] != [k for k, _ in branches]:
             raise _other_structure(template, value)
         for (_, inner), (_, branch) in zip(known, branches, strict=True):
             _leaves(inner, branch, leaves)
