@@ -75,6 +75,8 @@ def test_a_policy_inside_a_policy_needs_no_quotes():
         ("mmTS(catch_all=yes)", "must be a literal"),
         ("mmTS(catch_all={1: 2})", "must be a number, text"),
         ("mmTS(propensity_draws=1e999)", "finite"),
+        ("mmTS(propensity_draws=" + "9" * 900 + ")", "at most 9007199254740992"),
+        ("mmTS(catch_all=True, catch_all=False)", "given twice"),
         ("__import__('os').system('true')", "cannot read"),
         ("mmTS; mTS", "cannot read"),
         ("", "cannot read"),

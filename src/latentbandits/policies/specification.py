@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_LARGEST = 2**53  # every JSON reader takes integers up to this exactly
 _MAX_LENGTH = 1000
 _EXAMPLE = "write a name, or a name with options such as mmTS(catch_all=True)"
 
@@ -70,6 +71,8 @@ class PolicySpec:
         options: dict[str, Any] = {}
         for keyword in tree.keywords:
             assert keyword.arg is not None
+            if keyword.arg in options:
+                raise ValueError(f"the option {keyword.arg} is given twice in {text!r}")
             options[keyword.arg] = _value(text, keyword.arg, keyword.value)
         return cls(tree.func.id, options)
 
@@ -107,6 +110,8 @@ def _jsonable(name: str, value: Any) -> Any:
         return tuple(_jsonable(name, item) for item in value)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"the option {name} must be finite; got {value}")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise ValueError(f"the option {name} must be at most {_LARGEST} in size")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ValueError(
