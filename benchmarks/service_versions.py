@@ -1,7 +1,8 @@
 """`python -m benchmarks.service_versions`: the service beside that of an earlier commit.
 
 Server processor time of a durable decide + reward pair at 64 connections, and the median time of
-a request at one connection, of the commit and of this tree in turns; memory after many sessions.
+a request at one connection, of the commit and of this tree in turns; memory after many sessions;
+processor time of the service and of PostgreSQL where that is the store.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import uvloop
 from tests.processes.http import Connection
+from tests.processes.postgresql import find_binaries, postgresql_server
 from tests.processes.service import RunningService
 
 from benchmarks.service import FEATURES, make_model
@@ -38,6 +40,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=1_000, help="pairs in each turn")
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--sessions", type=int, default=0, help="sessions to create, for memory")
+    parser.add_argument("--postgresql", action="store_true", help="the cost of a PostgreSQL store")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -45,6 +48,8 @@ def main() -> int:
         if arguments.sessions:
             asyncio.run(_memory(folder, arguments.sessions))
             return 0
+        if arguments.postgresql:
+            return _postgresql(folder, arguments.turns, arguments.pairs)
         trees: dict[str, tuple[Path | None, tuple[str, ...]]] = {
             "old": (old_source(folder), ()),
             "both": (None, ()),
@@ -114,6 +119,35 @@ def _processor(pid: int) -> float:
     """Return the seconds of processor time of a process, to the nanosecond."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+
+def _postgresql(folder: Path, turns: int, n_pairs: int) -> int:
+    """Print the processor time of the service and of PostgreSQL for a pair."""
+    binaries = find_binaries()
+    if binaries is None:
+        sys.stderr.write("PostgreSQL is not installed\n")
+        return 1
+    with (
+        postgresql_server(binaries) as database,
+        RunningService(
+            folder / "model", "--store", database.url, "--max-waiting", "1000", folder=folder
+        ) as service,
+    ):
+        costs: dict[str, list[float]] = {"the service": [], "PostgreSQL": []}
+        for turn in range(-1, turns):  # the first turn warms up
+            processes = {"the service": [service.pid], "PostgreSQL": database.pids()}
+            begun = {name: sum(map(_processor, pids)) for name, pids in processes.items()}
+            times = _load(service, _CONNECTIONS, n_pairs)
+            for name, pids in processes.items():
+                spent = sum(map(_processor, pids)) - begun[name]
+                if turn >= 0:
+                    costs[name].append(spent / len(times) * 2e6)
+        for name, values in costs.items():
+            sys.stdout.write(
+                f"{name}: {min(values):.0f} us of processor time a pair at least, "
+                f"{statistics.median(values):.0f} us in the median, {_CONNECTIONS} connections\n"
+            )
+    return 0
 
 
 async def _memory(folder: Path, sessions: int) -> None:

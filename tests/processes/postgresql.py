@@ -67,14 +67,15 @@ class Server:
 
     def freeze(self) -> None:
         """Stop all its processes in their tracks: connections stay open and say nothing."""
-        for pid in self._pids():
+        for pid in self.pids():
             os.kill(pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        for pid in self._pids():
+        for pid in self.pids():
             os.kill(pid, signal.SIGCONT)
 
-    def _pids(self) -> list[int]:
+    def pids(self) -> list[int]:
+        """The server's processes."""
         main = int((self._data / "postmaster.pid").read_text().split()[0])
         children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
         return [main, *map(int, children)]

@@ -31,7 +31,8 @@ class Turns:
 
     def decided(self) -> None:
         """Let the loop go on: from here the writer waits for the disk."""
-        self._decided.set()
+        if not self._decided.is_set():  # a test is cheaper than to set it again
+            self._decided.set()
 
     def expect_answers(self) -> None:
         """Take note that the loop is about to get answers to send."""
