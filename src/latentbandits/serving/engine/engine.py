@@ -13,12 +13,12 @@ from latentbandits.models.growing import retire
 from latentbandits.serving.engine.decisions import Decisions, Waiting, answer_of
 from latentbandits.serving.engine.ids import (
     OrderSequence,
-    decision_id,
     milliseconds,
     parse_decision_id,
 )
 from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.live import Live, floats
+from latentbandits.serving.engine.merging import Merging
 from latentbandits.serving.engine.new_actions import NewAction, extended
 from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
@@ -26,6 +26,7 @@ from latentbandits.serving.engine.rewards import Rewards, Told
 from latentbandits.serving.engine.sessions import Sessions
 from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.engine.statistics import Changes, Statistics
+from latentbandits.serving.engine.sweeping import Sweeping
 from latentbandits.serving.engine.totals import STATISTICS, read_totals
 from latentbandits.serving.engine.transaction import Transaction
 from latentbandits.serving.engine.values import (
@@ -35,7 +36,7 @@ from latentbandits.serving.engine.values import (
     Rewarded,
     RewardReport,
 )
-from latentbandits.serving.errors import Invalid, NotFound
+from latentbandits.serving.errors import NotFound
 from latentbandits.serving.records import (
     ActivationMode,
     ActivationRow,
@@ -43,7 +44,6 @@ from latentbandits.serving.records import (
     DecisionRow,
     ModelRow,
     RewardedDecision,
-    SessionRow,
 )
 from latentbandits.serving.stores.protocol import Store
 
@@ -53,7 +53,6 @@ _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _SALT = "holdout_salt"
 _STORE_ID = "store_id"
-_DEFAULTS = "defaults_position"
 _HISTORY = 1_000  # largest number of a session's rounds that are shown
 
 
@@ -128,6 +127,15 @@ class Engine:
             self._claimed,
             self.settle,
         )
+        self._merging = Merging(
+            store,
+            self.sessions,
+            self._orders,
+            clock,
+            self._changes,
+            snapshots=settings.snapshot_rounds > 0,
+        )
+        self._sweeping = Sweeping(store, self.sessions, self._rewards, settings, clock)
 
     def _random_note(self, name: str, size: int) -> bytes:
         value = self.store.note(name)
@@ -359,48 +367,7 @@ class Engine:
         a, b = kept.row, merged.row
         if a.key == b.key:
             return
-        if kept.group.n_users is not None or merged.group.n_users is not None:
-            raise Invalid(
-                f"{into!r} and {other!r} are populations, each with users of its own: merging them "
-                "would not merge users, and is refused"
-            )
-        at = self._orders.next(max(a.last_order, b.last_order))
-
-        def change(totals: Statistics) -> None:
-            totals.move_share(b.model, floats(b.probabilities), [])
-            totals.group(a.group).add_session(a.reward_sum, a.rewards, sign=-1)
-            totals.group(b.group).add_session(b.reward_sum, b.rewards, sign=-1)
-            totals.group(a.group).add_session(a.reward_sum + b.reward_sum, a.rewards + b.rewards)
-            totals.count("merged")
-
-        self._changes.add(change)
-        row = msgspec.structs.replace(
-            a,
-            rounds=a.rounds + b.rounds,
-            rewards=a.rewards + b.rewards,
-            reward_sum=a.reward_sum + b.reward_sum,
-            last_order=at,
-            seen=self.clock(),
-            members=a.members + b.members + 1,
-            revision=a.revision + 1,
-            user_features=a.user_features or b.user_features,
-        )
-        together = self.sessions.together(kept, merged, row)
-        self.store.put_session(
-            msgspec.structs.replace(
-                b, open=False, merged_into=a.key, merged_at=at, probabilities=b""
-            )
-        )
-        self.store.drop_snapshot(b.key)
-        self.sessions.drop(b)
-        if together is None:
-            self.store.put_session(row)
-            self.store.drop_snapshot(a.key)
-            self.sessions.drop(a)
-        else:
-            self.sessions.replace(together)
-            if self.settings.snapshot_rounds:
-                self.sessions.snapshot(together)
+        self._merging.merge(kept, merged)
         self.audit(who, "merge", f"a session of {b.rounds} rounds into one of {a.rounds}")
 
     def _existing(self, name: str) -> Live:
@@ -412,43 +379,8 @@ class Engine:
     # time
 
     def sweep(self, limit: int = 500) -> int:
-        """End sessions unseen for `session_ttl`, forget those unseen for `retention`, and give
-        decisions without a reward the default one; returns how many there were of these.
+        """End and forget sessions, and give default rewards, where it is time; returns how many
+        of these there were, at most `limit` of each.
         """
         self.settle()
-        now = self.clock()
-        expired = self.store.unseen_since(
-            now - int(self.settings.session_ttl * 1000), limit, is_open=True
-        )
-        for row in expired:
-            self.sessions.end(row, "expired")
-        oldest = now - int(self.settings.retention * 1000)
-        old = self.store.unseen_since(oldest, limit, is_open=False)
-        gone = [row.key for row in old if self._ended(row, oldest)]
-        self.store.delete_sessions(gone)
-        return len(expired) + len(gone) + self._give_defaults(now, limit)
-
-    def _ended(self, row: SessionRow, oldest: int) -> bool:
-        """Return whether a session can be deleted; a merged one stays as long as the whole."""
-        if row.merged_into is None:
-            return True
-        parent = self.store.session(self.store.root(row.key))
-        return parent is None or (not parent.open and parent.seen < oldest)
-
-    def _give_defaults(self, now: int, limit: int) -> int:
-        """Give `reward_default` to decisions without a reward for `reward_timeout`."""
-        value, timeout = self.settings.reward_default, self.settings.reward_timeout
-        if value is None or timeout is None:
-            return 0
-        kept = self.store.note(_DEFAULTS)
-        begin = 0 if kept is None else int(kept)
-        rows, position = self.store.unrewarded(begin, now - int(timeout * 1000), limit)
-        for row in rows:
-            report = RewardReport(decision_id(row.order, row.token), value)
-            try:
-                self._rewards.report(row, report, "default", "")
-            except Invalid as refusal:
-                _log.warning("decision %s got no default: %s", report.decision_id, refusal)
-        if position != begin:
-            self.store.put_note(_DEFAULTS, str(position).encode())
-        return len(rows)
+        return self._sweeping.sweep(limit)
