@@ -32,7 +32,7 @@ def test_states_are_drawn_from_their_weights():
     assert p_value(np.bincount(drawn, minlength=5), PROBABILITIES) > ALPHA
 
 
-def test_a_normal_in_place_of_an_exponential_clock_is_caught():
+def test_a_normal_in_place_of_a_gumbel_variable_is_caught():
     rng = np.random.default_rng(0)
     drawn = (np.log(PROBABILITIES) + rng.standard_normal((N, 5))).argmax(axis=1)
     assert p_value(np.bincount(drawn, minlength=5), PROBABILITIES) < ALPHA
