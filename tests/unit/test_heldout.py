@@ -1,4 +1,4 @@
-"""Held-out rewards, foreseen one by one, against the evidence of the whole sequence at once."""
+"""Held-out rewards, predicted one by one, against the evidence of the whole sequence at once."""
 
 import numpy as np
 import pytest
