@@ -21,12 +21,14 @@ def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     raise ValueError(f"unknown {kind} {name!r}{hint} There are {', '.join(available)}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.4) -> str | None:
     """Return the known name that is most like `name`, or None if none is like it.
+
+    `cutoff` is the least similarity, from 0 to 1 (`difflib`).
 
     >>> nearest("Clik", ["user", "click"])
     'click'
     """
     lower = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=cutoff)
     return lower[near[0]] if near else None

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from latentbandits.learning import fit
 from latentbandits.learning.engines import partition_files, scratch
 from latentbandits.learning.engines.out_of_core import OutOfCoreEngine
 from latentbandits.learning.engines.partition_files import (
@@ -114,6 +115,9 @@ def test_a_missing_column_and_a_log_of_one_user_are_refused(tmp_path):
 
 def test_partitions_of_another_log_are_refused(tmp_path):
     source = write_folder(table(), tmp_path / "log")
+    with pytest.raises(LogError, match=r"must be a folder.*part-0.parquet is a file"):
+        fit(str(source), user="user", action="item", reward="rating", engine="out_of_core",
+            partitions=source / "part-0.parquet")  # fmt: skip
     other = write_folder(table(seed=1), tmp_path / "other")
     made = partitions_of(source, tmp_path / "parts")
     assert open_partitions(tmp_path / "parts", str(source), COLUMNS) == made

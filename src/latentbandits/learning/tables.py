@@ -187,7 +187,7 @@ def check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
     missing = [column for column in wanted if column not in there]
     if missing:
         noun = "column" if len(missing) == 1 else "columns"
-        near = nearest(missing[0], there)
+        near = nearest(missing[0], there, cutoff=0.6)
         hint = "" if near is None else f" (did you mean {near}?)"
         raise LogError(
             f"{where} has no {noun} {', '.join(missing)}{hint}; the columns there are: "

@@ -140,6 +140,8 @@ def opened(
             yield OnEngine(OutOfCoreEngine(made, progress=progress), disk=size_of(folder))
         return
     folder = Path(partitions)
+    if folder.exists() and not folder.is_dir():
+        raise LogError(f"--partitions must be a folder, to keep partitions in; {folder} is a file")
     folder.mkdir(parents=True, exist_ok=True)
     kept = open_partitions(folder, log, columns)
     if kept is None:
