@@ -73,6 +73,9 @@ def test_features_come_from_the_log_or_the_catalogue():
     [
         (dict(round=[2, 1, 3, 1, 3]), "session 'a' has round 3 where round 2"),
         (dict(round=[12, 11, 12, 11, 13]), "begin at 11"),
+        (dict(round=[2.0, 1.0, 1.5, 1.0, 3.0]), r"whole numbers.*it holds 1\.5"),
+        (dict(round=[2, 1, None, 1, 3]), "whole numbers.*it holds None"),
+        (dict(round=["two", "1", "1", "1", "3"]), "whole numbers.*it holds 'two'"),
         (dict(action=["1", "0", "9", "0", "2"]), "does not have, such as '9'"),
         (dict(propensity=[0.5, 0.25, 0.0, 0.5, 1.0]), "propensity 0.0"),
         (dict(propensity=[0.5, 0.25, None, 0.5, 1.0]), "1 of 5 decisions have no propensity"),

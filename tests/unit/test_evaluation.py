@@ -1,6 +1,7 @@
 """Off-policy estimates against textbook loops, hand-computed numbers and limits."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -257,6 +258,15 @@ def test_estimators_that_do_not_fit_are_refused_with_those_that_do():
         evaluate(mTS(MODEL), random_log(), against="nobody")
     with pytest.raises(EvaluationError, match="horizon must be from 1 to 5"):
         evaluate(mTS(MODEL), random_log(), horizon=6)
+
+
+def test_a_log_without_any_reward_is_refused_unless_it_is_filled():
+    log = random_log()
+    bare = replace(log, reward=np.full_like(log.reward, np.nan))
+    with pytest.raises(EvaluationError, match=r"none of the \d+ decisions.*unrewarded"):
+        evaluate(mTS(MODEL), bare)
+    filled = evaluate(mTS(MODEL), bare, unrewarded=0.0, estimators=["IPS"])
+    assert filled.estimate("mTS", "IPS").value == 0
 
 
 def test_one_round_sessions_equal_open_bandit_pipeline():

@@ -131,6 +131,12 @@ def evaluate(
         )
     if horizon is not None:
         log = log.up_to(horizon)
+    if np.isnan(log.reward[log.active]).all():
+        raise EvaluationError(
+            f"none of the {int(log.lengths.sum())} decisions has a reward, so there is nothing to "
+            "estimate. If a missing reward means a value (clicks: 0), give it: --unrewarded 0, "
+            "evaluate(..., unrewarded=0)"
+        )
     warnings: list[str] = []
     model = _reward_model(named, model)
     chosen = _choose(estimators, log, model, simulated is not None, warnings)

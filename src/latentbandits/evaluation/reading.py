@@ -125,16 +125,24 @@ def _sorted(frame: pl.DataFrame, names: Columns) -> pl.DataFrame:
     frame = frame.with_columns(pl.col(names.session).cast(pl.String))
     by = [names.session]
     if names.round in frame.columns:
-        if not frame[names.round].dtype.is_integer():
-            try:
-                frame = frame.with_columns(pl.col(names.round).cast(pl.Int64, strict=True))
-            except pl.exceptions.PolarsError:
-                raise EvaluationError(
-                    f"column {names.round!r} must hold whole numbers, a session's rounds; it holds "
-                    f"{frame[names.round].dtype}"
-                ) from None
+        frame = frame.with_columns(_whole_rounds(frame[names.round]))
         by.append(names.round)
     return frame.sort(by, maintain_order=True)
+
+
+def _whole_rounds(rounds: pl.Series) -> pl.Series:
+    """Return the column of rounds as integers; refuse missing values, fractions and text."""
+    if rounds.dtype.is_integer() and rounds.null_count() == 0:
+        return rounds
+    numbers = rounds.cast(pl.Float64, strict=False)  # null where it is not a number
+    wrong = numbers.is_null() | (numbers != numbers.floor()).fill_null(True)
+    if wrong.any():
+        value = rounds[int(wrong.arg_max() or 0)]
+        raise EvaluationError(
+            f"column {rounds.name!r} must hold whole numbers, a session's rounds; it holds "
+            f"{value!r}"
+        )
+    return rounds.cast(pl.Int64)
 
 
 def _sessions(frame: pl.DataFrame, names: Columns) -> tuple[IntArray, IntArray, IntArray]:
