@@ -52,7 +52,9 @@ def _reply(response: httpx.Response) -> Reply:
 
 
 def _lost(error: httpx.HTTPError) -> Reply:
-    return Reply(0, {}, f"{type(error).__name__}: {error}".encode())
+    where = f"{error.request.url.scheme}://{error.request.url.netloc.decode()}"
+    why = str(error) or type(error).__name__
+    return Reply(0, {}, f"the service at {where} did not answer: {why}".encode())
 
 
 def _waiting(

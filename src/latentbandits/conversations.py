@@ -52,7 +52,7 @@ class ServiceError(Exception):
     """The service refused: `status` is HTTP's, `code` a word for programs."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(f"{status} {code}: {message}")
+        super().__init__(f"{status} {code}: {message}" if status else message)
         self.status = status
         self.code = code
         self.message = message

@@ -93,7 +93,10 @@ def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--held-out", "1.5"), "--held-out must lie between 0 and 1"),
+        (("--held-out", "1.5"), "the held-out share must lie between 0 and 1; got 1.5"),
+        (("--margin", "nan"), "the margin must be a finite number; got nan"),
+        (("--policy", "mTs"), "mTS"),
+        (("--with", "nowhere.csv"), "nowhere.csv"),
         (("--every", "soon"), "is not a time such as"),
         (("--models", "nowhere"), "is not a folder"),
     ],
@@ -111,6 +114,7 @@ def test_an_unreachable_service_is_recorded_as_a_failure(tmp_path):
     done = relearn(tmp_path, "http://127.0.0.1:9")
     assert done.returncode == 2
     assert record(tmp_path, 1)["outcome"] == "failed"
+    assert "the service at http://127.0.0.1:9 did not answer" in record(tmp_path, 1)["why"]
     assert "Traceback" not in done.stderr
 
 

@@ -61,12 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits relearn`; returns the exit code."""
     from latentbandits.cli.progress import Progress
     from latentbandits.client import Client
+    from latentbandits.learning.tables import files_of_path
     from latentbandits.loop.records import locked
     from latentbandits.loop.relearn import Relearner, Settings
     from latentbandits.loop.sources import ServiceSource, StoreSource
 
-    if not 0 < arguments.held_out < 1:
-        raise ValueError(f"--held-out must lie between 0 and 1; got {arguments.held_out}")
     settings = Settings(
         work=Path(arguments.work),
         models=Path(arguments.models),
@@ -86,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if not settings.models.is_dir():
         raise ValueError(f"--models {settings.models} is not a folder: see serve --models")
+    for log in settings.with_logs:
+        files_of_path(log)  # an error now, rather than after the service's log was read
     stop = threading.Event()
     if arguments.every is not None:
         for number in (signal.SIGTERM, signal.SIGINT):

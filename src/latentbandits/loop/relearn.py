@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from latentbandits.conversations import ServiceError
+from latentbandits.evaluation.intervals import check_level
 from latentbandits.evaluation.reading import read_decisions
 from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.save import save_fit
@@ -69,6 +71,18 @@ class Settings:
     fit_options: dict[str, Any] = field(default_factory=dict)
     earlier: tuple[Any, Catalogue | None] | None = None  # the model that a fit starts from
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values that would only fail after the log was read and a model was fitted."""
+        if not math.isfinite(self.margin):
+            raise ValueError(f"the margin must be a finite number; got {self.margin}")
+        if self.unrewarded is not None and not math.isfinite(self.unrewarded):
+            raise ValueError(f"the unrewarded value must be a finite number; got {self.unrewarded}")
+        check_level(self.level)
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"the held-out share must lie between 0 and 1; got {self.held_out}")
+        if self.policy is not None:
+            parse(self.policy)
 
 
 @dataclass(frozen=True, eq=False)

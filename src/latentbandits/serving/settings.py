@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -182,12 +183,34 @@ def gather(
     if config is not None:
         values |= _from_file(Path(config))
     values |= {name: value for name, value in flags.items() if value is not None}
+    values = {name: _read_number(name, value) for name, value in values.items()}
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise ValueError(f"a setting is wrong: {error}") from None
+        reason, _, name = str(error).removesuffix("`").partition(" - at `$.")
+        value = f" {values[name]!r}" if name in values else ""
+        raise ValueError(f"the setting {name}{value} is wrong: {reason}") from None
     settings.check()
     return settings
+
+
+def _read_number(name: str, value: Any) -> Any:
+    """Return the number of a text such as .2, if the setting is a number with a fraction."""
+    if name not in _NUMBERS or not isinstance(value, str):
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(f"the setting {name} must be a number; got {value!r}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"the setting {name} must be a finite number; got {value!r}")
+    return number
+
+
+_NUMBERS = frozenset(
+    name for name, kind in get_type_hints(Settings).items() if float in (kind, *get_args(kind))
+)
+"""The settings that are numbers with a fraction."""
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
