@@ -6,12 +6,15 @@ that looks once would let a candidate of equal value through in less than 2.5% o
 candidates are far worse, so one activation fails the test.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from latentbandits import GaussianArms, mTS
+from latentbandits import GaussianArms, mTS, mUCB
 from latentbandits.evaluation import DecisionLog
-from latentbandits.loop.gate import Side, compare_groups, judge
+from latentbandits.loop.comparison import Side, compare
+from latentbandits.loop.gate import compare_groups, judge
 from latentbandits.policies import Exploring
 
 MEANS = np.array([[0.9, 0.5, 0.4, 0.1], [0.1, 0.9, 0.4, 0.5], [0.5, 0.1, 0.9, 0.4]])
@@ -86,6 +89,55 @@ def test_an_equal_candidate_says_how_many_sessions_it_would_take():
     verdict = verdict_of(current, candidate, log)
     assert not verdict.activate
     assert verdict.sessions_needed is None or verdict.sessions_needed > 1000
+
+
+def test_the_compared_rounds_do_not_grow_with_the_log():
+    """A uniform log of 2 actions: weights are 2^t for a session that agrees up to round t, else 0.
+
+    The variance of the sum over h rounds is about 2 + 4 + ... + 2^h, of which h (h + 1) / 2 per
+    root is largest at h = 5 (15 / sqrt(62) = 1.91; h = 4: 1.83, h = 6: 1.87).
+    """
+    rng = np.random.default_rng(16)
+    one, two = (GaussianArms([[a, 1 - a]], 0.1) for a in (1.0, 0.0))
+
+    def comparison(n):
+        action = rng.integers(2, size=(n, 8))
+        reward = np.where(action == 0, 1.0, 0.0) + rng.standard_normal((n, 8))
+        log = DecisionLog(action, reward, np.full(n, 8), 2, np.full((n, 8), 0.5))
+        return compare(*(Side(mUCB(model), model, log) for model in (one, two)))
+
+    small, large = comparison(8_000), comparison(64_000)
+    assert (small.longest, large.longest) == (6, 8)
+    assert (small.clearest(), large.clearest()) == (5, 5)
+
+
+def test_a_log_that_says_nothing_activates_no_one():
+    """Rewards that depend on no action: at most 2.5% pass, more than 2 of 20 with chance < 2%."""
+    passed = 0
+    for i in range(20):
+        rng = np.random.default_rng([18, i])
+        current = GaussianArms(MEANS[:, [1, 2, 3, 0]], NOISE)
+        log = play(Exploring(mTS(current), 0.3), 750, 6, rng)
+        noise = replace(log, reward=0.5 + NOISE * rng.standard_normal(log.reward.shape))
+        passed += verdict_of(current, TRUTH, noise).activate
+    assert passed <= 2
+
+
+def test_a_candidate_that_is_worse_later_is_kept_out():
+    """It is better in round 1 and worse in the three rounds after it."""
+    rng = np.random.default_rng(17)
+    n, good, bad = 4000, 0.3, -0.5
+    action = rng.integers(2, size=(n, 4))
+    gain = np.array([good, bad, bad, bad])
+    reward = np.where(action == 1, gain, 0.0) + 0.1 * rng.standard_normal((n, 4))
+    reward[:, 1:] *= 1 + 200 * (rng.random((n, 3)) < 0.02)  # rare, so that the error is large
+    log = DecisionLog(action, reward, np.full(n, 4), 2, np.full((n, 4), 0.5))
+    zero, one = (GaussianArms([[a, 1 - a]], 0.1) for a in (1.0, 0.0))
+    sides = [Side(mUCB(model), model, log) for model in (zero, one)]
+    verdict = judge(*sides)
+    assert verdict.low > 0
+    assert not verdict.activate
+    assert "better in rounds 1-1, but in rounds 1-4" in verdict.reason
 
 
 def test_live_groups_are_compared_with_every_other():

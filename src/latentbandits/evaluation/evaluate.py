@@ -53,6 +53,7 @@ class Evaluation:
         horizon_reason: how the horizon was chosen.
         warnings: sentences about what may be wrong with the log or the estimates.
         influences: per (policy, estimator), the influence values `(n_sessions,)` at the horizon.
+        by_round: per (policy, estimator), values and influence values of every logged round.
     """
 
     estimates: list[dict[str, Any]]
@@ -64,6 +65,7 @@ class Evaluation:
     n_decisions: int
     warnings: list[str] = field(default_factory=list)
     influences: Mapping[tuple[str, str], FloatArray] = field(default_factory=dict, repr=False)
+    by_round: Mapping[tuple[str, str], ByRound] = field(default_factory=dict, repr=False)
     seconds: float = 0.0
 
     def estimate(self, policy: str, estimator: str = "SNDR") -> Interval:
@@ -165,6 +167,7 @@ def evaluate(
         n_decisions=int(log.lengths.sum()),
         warnings=warnings,
         influences={key: by_round.up_to(limit)[1] for key, by_round in results.items()},
+        by_round=results,
         seconds=time.perf_counter() - started,
     )
 

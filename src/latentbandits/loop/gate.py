@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.evaluation import DecisionLog, Evaluation, evaluate, sequence_interval
+from latentbandits.evaluation import sequence_interval
 from latentbandits.evaluation.evaluate import MIN_ESS
 from latentbandits.evaluation.intervals import Interval, sequence_width
+from latentbandits.loop.comparison import Side, compare
 from latentbandits.models.checks import FloatArray
-from latentbandits.policies.protocol import AnyPolicy
 
-ESTIMATOR = "SNDR"
+__all__ = ["Side", "Verdict", "compare_groups", "judge"]
+
 _MOST_SESSIONS = 10**9
 
 
@@ -57,18 +58,6 @@ class Verdict:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Side:
-    """A policy, the reward model that DR uses for it, and the sessions as its catalogue sees them.
-
-    The logs of both sides hold the same sessions in the same order.
-    """
-
-    policy: AnyPolicy
-    model: Any
-    log: DecisionLog
-
-
 def judge(
     current: Side,
     candidate: Side,
@@ -82,7 +71,9 @@ def judge(
     """Compare two policies on logged sessions, paired by session, and say whether to activate.
 
     The estimate is SNDR. The interval is a confidence sequence, so that looking again after more
-    sessions keeps its level for this candidate.
+    sessions keeps its level for this candidate. It is about the rounds 1..h in which a gain would
+    be seen best (`Comparison.clearest`). In the longest comparison that the effective sample size
+    allows, the candidate's estimate must be above the margin too.
 
     Args:
         current: what decides now.
@@ -93,56 +84,33 @@ def judge(
         draws: posterior draws that Thompson sampling counts.
         seed: of the draws.
     """
-    sides = {"current": current, "candidate": candidate}
-    n = current.log.n_sessions
-    if candidate.log.n_sessions != n:
-        raise ValueError(
-            f"both sides must see the same sessions; got {n} and {candidate.log.n_sessions}"
-        )
-
-    def estimate(name: str, horizon: int | None) -> Evaluation:
-        side = sides[name]
-        return evaluate(
-            {name: side.policy},
-            side.log,
-            model=side.model,
-            estimators=[ESTIMATOR],
-            horizon=horizon,
-            unrewarded=unrewarded,
-            draws=draws,
-            seed=seed,
-        )
-
-    estimates = {name: estimate(name, None) for name in sides}
-    horizon = min(each.horizon for each in estimates.values())
-    for name, each in estimates.items():
-        if each.horizon != horizon:
-            estimates[name] = estimate(name, horizon)
-    influence = (
-        estimates["candidate"].influences["candidate", ESTIMATOR]
-        - estimates["current"].influences["current", ESTIMATOR]
-    )
-    values = {name: each.estimate(name, ESTIMATOR).value for name, each in estimates.items()}
-    difference = values["candidate"] - values["current"]
+    comparison = compare(current, candidate, unrewarded=unrewarded, draws=draws, seed=seed)
+    longest = comparison.longest
+    horizon = comparison.clearest()
+    difference, influence = comparison.difference(horizon)
+    n = len(influence)
     interval = sequence_interval(difference, influence, level, max(n, 100))
-    ess = min(
-        row["ess"]
-        for each in estimates.values()
-        for row in each.estimates
-        if row["estimator"] == ESTIMATOR
-    )
+    ess = float(comparison.sizes[:horizon].min())
+    later, _ = comparison.difference(longest)
+    better = interval.low > margin
+    reason = _reason(interval, margin, ess, n)
+    if better and later <= margin:
+        reason = (
+            f"the candidate is better in rounds 1-{horizon}, but in rounds 1-{longest} the "
+            f"difference per session is {later:.4g}, which is not above the margin {margin:g}"
+        )
     return Verdict(
-        activate=bool(ess >= MIN_ESS and interval.low > margin),
-        reason=_reason(interval, margin, ess, n),
+        activate=bool(ess >= MIN_ESS and better and later > margin),
+        reason=reason,
         difference=difference,
         stderr=interval.stderr,
         low=interval.low,
         high=interval.high,
-        current=values["current"],
-        candidate=values["candidate"],
+        current=comparison.current.up_to(horizon)[0],
+        candidate=comparison.candidate.up_to(horizon)[0],
         horizon=horizon,
         n_sessions=n,
-        ess=float(ess),
+        ess=ess,
         sessions_needed=_needed(interval, influence, margin, level),
     )
 

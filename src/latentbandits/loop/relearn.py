@@ -20,7 +20,8 @@ from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
 from latentbandits.loop.brought import brings_features, encode_log, keep_names
-from latentbandits.loop.gate import Side, Verdict, compare_groups, judge
+from latentbandits.loop.comparison import Side
+from latentbandits.loop.gate import Verdict, compare_groups, judge
 from latentbandits.loop.kept_log import KeptLog, Logged
 from latentbandits.loop.records import Records, Run
 from latentbandits.loop.sources import Source
@@ -250,23 +251,18 @@ class Relearner:
         judging: pl.DataFrame,
     ) -> Verdict:
         settings = self.settings
-        shared = judging
-        if not current.brings_features:  # else actions are given by features, not by ids
-            shared = data.known_to(judging, current.ids, candidate.ids)
-        if shared.is_empty():
+        playing = _policy_of(logged.decisions, current.id)
+        judged = _known_to_both(judging, current, candidate)
+        if judged.is_empty():
             raise ValueError(
                 "no held-out session can be judged on: "
-                f"{judging['session'].n_unique()} have usable propensities, none of them with "
-                "actions that both models know. Serve with --explore 0.1, and wait for more "
+                f"{judging['session'].n_unique()} have usable propensities, none of them "
+                "with actions that both models know. Serve with --explore 0.1, and wait for more "
                 "sessions"
             )
-        playing = _policy_of(logged.decisions, current.id)
-        sides = [
-            _side(model, text, shared)
-            for model, text in ((current, playing), (candidate, policy or playing))
-        ]
         return judge(
-            *sides,
+            _side(current, playing, judged),
+            _side(candidate, policy or playing, judged),
             margin=settings.margin,
             level=settings.level,
             unrewarded=settings.unrewarded,
@@ -364,6 +360,13 @@ class Relearner:
 
 def _read_model(folder: Path) -> Model:
     return Model(read_artefact(folder).id, folder, load(folder), load_catalogue(folder))
+
+
+def _known_to_both(decisions: pl.DataFrame, current: Model, candidate: Model) -> pl.DataFrame:
+    """Return the sessions whose actions both models know; all, if callers bring features."""
+    if current.brings_features:  # actions are then given by features, not by ids
+        return decisions
+    return data.known_to(decisions, current.ids, candidate.ids)
 
 
 def _policy_of(decisions: pl.DataFrame, model_id: str) -> str:
