@@ -23,7 +23,7 @@ MEANS = np.array(
     ]
 )
 NOISE = 0.5
-GATE_EXPLORE = 0.1  # of the logs in process at the gate
+EXPLORE = 0.1
 POLICY = "mmTS"
 
 
@@ -38,7 +38,6 @@ class Case:
         reference: the model that the loop should approach; a policy on it has the least regret.
         reference_name: the name of the reference in tables.
         sessions: number of sessions of a phase, over HTTP.
-        explore: share of the service's decisions that are uniformly random.
         first_users: number of users from whom the first model is learned.
         fit_options: options of the first fit and of relearning.
         broken_sessions, better_sessions: numbers of sessions of a log in process at the gate.
@@ -51,7 +50,6 @@ class Case:
     reference: GaussianArms
     reference_name: str
     sessions: int
-    explore: float
     first_users: int
     broken_sessions: int
     better_sessions: int
@@ -105,7 +103,6 @@ def _simulated(arguments: argparse.Namespace) -> Case:
         reference=users.truth,
         reference_name="mTS, true model",
         sessions=2000,
-        explore=GATE_EXPLORE,
         first_users=15,
         broken_sessions=2_500,
         better_sessions=20_000,
@@ -126,8 +123,7 @@ def _movielens(arguments: argparse.Namespace) -> Case:
         users=users,
         reference=GaussianArms(means, known.noise, 0.0, known.state_prior),
         reference_name="mTS, model of all users",
-        sessions=5000,
-        explore=0.2,
+        sessions=800,
         first_users=20,
         broken_sessions=1_500,
         better_sessions=20_000,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.client import Client
-from latentbandits.experiments.loop.cases import GATE_EXPLORE, POLICY, Case, cases
+from latentbandits.experiments.loop.cases import EXPLORE, POLICY, Case, cases
 from latentbandits.experiments.loop.visits import play, served, visit
 from latentbandits.learning.fitting import fit
 from latentbandits.loop.comparison import Side
@@ -79,7 +79,7 @@ def _measured(case: Case, arguments: argparse.Namespace, progress: Progress) -> 
     with tempfile.TemporaryDirectory(prefix="latentbandits-loop-") as scratch:
         regrets, runs, kept_out = _serve_and_relearn(case, arguments, Path(scratch), rng, progress)
     users = case.users
-    best = Exploring(mTS(case.reference), case.explore)  # explores as the service does
+    best = Exploring(mTS(case.reference), EXPLORE)  # explores as the service does
     reference = play(best, users, 20_000, users.n_rounds, rng)[1]
     progress.start(f"{case.name}, candidates at the gate", 2 * arguments.tries)
 
@@ -107,7 +107,7 @@ def _serve_and_relearn(
     """Return each phase's regrets, the records, and the number of rejected broken fits."""
     models, older = folder / "models", folder / "older.parquet"
     case.save_first(models / "first", older, rng)
-    options = ("--policy", POLICY, "--explore", str(case.explore), "--models", str(models))
+    options = ("--policy", POLICY, "--explore", str(EXPLORE), "--models", str(models))
     steps = arguments.phases + arguments.http_tries
     progress.start(f"{case.name}, phases of visits over HTTP", steps)
     visitors = case.users.visitors(rng)
@@ -172,7 +172,7 @@ def _gate(
     for i in range(arguments.tries):
         rng = np.random.default_rng([arguments.seed, 3, i])
         current, candidate = make(rng)
-        exploring = Exploring(mTS(current), GATE_EXPLORE)
+        exploring = Exploring(mTS(current), EXPLORE)
         log, _ = play(exploring, case.users, n_sessions, GATE_ROUNDS, rng)
         verdict = judge(
             Side(mTS(current), current, log), Side(mTS(candidate), candidate, log), seed=i

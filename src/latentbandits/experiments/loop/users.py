@@ -75,48 +75,32 @@ class SimulatedUsers:
 
 
 class MovieLensUsers:
-    """Users of MovieLens who rated many of the movies on which users disagree most.
+    """Users of MovieLens who rated many of the most popular movies.
 
-    The movies are those with the largest variance of ratings, among movies with at least
-    `least_ratings`. A round offers `n_offered` movies that the user rated and was not shown before.
-    The reward is the rating, from 1 to 5. Only the choice of the offered movies is simulated.
+    A round offers `n_offered` movies that the user rated and was not shown before. The reward is
+    the rating, from 1 to 5. Only the choice of the offered movies is simulated.
     """
 
     def __init__(
-        self,
-        ratings: Ratings,
-        n_movies: int = 60,
-        n_offered: int = 5,
-        n_rounds: int = 8,
-        least_ratings: int = 700,
+        self, ratings: Ratings, n_movies: int = 60, n_offered: int = 5, n_rounds: int = 8
     ) -> None:
-        count = np.bincount(ratings.movies)
-        rated = count >= least_ratings
-        if rated.sum() < n_movies:
-            raise ValueError(
-                f"{rated.sum()} movies have at least {least_ratings} ratings; {n_movies} are needed"
-            )
-        mean = np.bincount(ratings.movies, ratings.ratings) / np.maximum(count, 1)
-        squares = np.bincount(ratings.movies, (ratings.ratings - mean[ratings.movies]) ** 2)
-        variance = np.where(rated, squares / np.maximum(count, 1), -np.inf)
-        divisive = np.argsort(-variance, kind="stable")[:n_movies]
+        popular = np.argsort(-np.bincount(ratings.movies), kind="stable")[:n_movies]
         place = np.full(len(ratings.movie_ids), -1)
-        place[divisive] = np.arange(n_movies)
+        place[popular] = np.arange(n_movies)
         known = place[ratings.movies] >= 0
         table = np.full((len(ratings.user_ids), n_movies), np.nan)
         table[ratings.users[known], place[ratings.movies[known]]] = ratings.ratings[known]
         enough = (~np.isnan(table)).sum(axis=1) >= n_rounds + n_offered - 1
         self.ratings = table[enough]
-        self.titles = tuple(ratings.titles[i] for i in divisive)
+        self.titles = tuple(ratings.titles[i] for i in popular)
         self.n_actions, self.n_offered, self.n_rounds = n_movies, n_offered, n_rounds
 
     def draw(self, n: int, rng: np.random.Generator) -> IntArray:
         return rng.integers(len(self.ratings), size=n)
 
     def visitors(self, rng: np.random.Generator) -> Iterator[int]:
-        """Yield every user once in random order, then all again: each visit is a new session."""
-        while True:
-            yield from map(int, rng.permutation(len(self.ratings)))
+        """Yield each user once, so that no user is both learned from and judged on."""
+        yield from map(int, rng.permutation(len(self.ratings)))
 
     def offers(self, users: IntArray, seen: BoolArray, rng: np.random.Generator) -> BoolArray:
         keys = rng.random(seen.shape)

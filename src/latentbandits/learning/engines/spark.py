@@ -199,7 +199,10 @@ def _frame(
         paths = files_of(log)
         wrong = next((path for path in paths if path.suffix != ".parquet"), None)
         if wrong is not None:
-            raise LogError(f"the engine spark reads Parquet files or a DataFrame; {wrong} is none")
+            raise LogError(
+                f"the engine spark reads Parquet files or a DataFrame; {wrong} is none. Write it "
+                "as Parquet (polars.read_csv(...).write_parquet(...)), or use --engine out_of_core"
+            )
         numbers = {quote(str(path.resolve())): i for i, path in enumerate(paths)}
         frame = session.read.parquet(*(str(path.resolve()) for path in paths))
         number = f.create_map(*(f.lit(part) for pair in numbers.items() for part in pair))
