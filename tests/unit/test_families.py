@@ -20,6 +20,7 @@ from latentbandits import (
     mTS,
 )
 from latentbandits.models.composed.catch_all import with_catch_all
+from latentbandits.models.support import Interval
 from latentbandits.models.trees import map_leaves
 from latentbandits.testing.likelihoods import Density
 from tests.reference import families
@@ -178,7 +179,7 @@ def test_the_point_estimate_has_the_prior_mean(name):
 def test_rewards_are_drawn_from_the_density_that_scores_them(name):
     """The distribution functions of 20,000 draws and of exp(log_density), and a planted bug.
 
-    The Kolmogorov-Smirnov statistic exceeds 3 with probability 3e-8.
+    The Kolmogorov-Smirnov statistic exceeds 3 with probability 3e-8. The bug moves the mean.
     """
     model, _ = FAMILIES[name]
     rng, n = np.random.default_rng(1), 20_000
@@ -193,8 +194,18 @@ def test_rewards_are_drawn_from_the_density_that_scores_them(name):
     )
     density.check(centre, name)
     density.check_draws(draws, name)
-    with pytest.raises(AssertionError, match="do not follow their density"):
+    with pytest.raises(AssertionError, match="their mean is"):
         density.check_draws(np.where(rng.random(n) < 0.05, draws.max(), draws), name)
+
+
+def test_draws_of_the_right_mean_and_variance_are_refused_if_their_distribution_is_another():
+    def normal(r):
+        return -(r**2) / 2 - np.log(2 * np.pi) / 2
+
+    density = Density(normal, Interval(), centre=0.0, scale=1.0)
+    density.check_draws(np.random.default_rng(0).standard_normal(20_000), "rewards")
+    with pytest.raises(AssertionError, match="do not follow their density"):
+        density.check_draws(np.tile([-1.0, 1.0], 10_000), "rewards")
 
 
 @pytest.mark.parametrize(
