@@ -14,10 +14,10 @@ _HERE = -100  # AT_FDCWD: paths are relative to the working directory
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
 
 
-def replace_file(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -> None:
+def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
     """Write `data` to `path` by way of a new file beside it.
 
-    A file that exists keeps its group and permissions; a new one gets `mode`.
+    A file that exists keeps its group and permissions; only the owner may read a new one.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     replace_file(folder + "/file", b"new")
@@ -33,8 +33,6 @@ def replace_file(path: str | os.PathLike[str], data: bytes, mode: int = 0o600) -
             os.fsync(descriptor)
         if target.exists():
             _copy_access(target, scratch)
-        else:
-            os.chmod(scratch, mode)
         os.replace(scratch, target)
     except BaseException:
         os.unlink(scratch)

@@ -69,7 +69,7 @@ def _fill(folder: Path, *, killed: bool) -> None:
     engine = Engine(store, _SETTINGS, lambda: _NOW)
     rng = np.random.default_rng(1)
     with engine.transaction():
-        engine.ensure_active(pack(arms(0), "arms"))
+        engine.start_with(pack(arms(0), "arms"))
     for i in range(_SESSIONS):
         with engine.transaction():
             for _ in range(int(rng.integers(1, 12))):

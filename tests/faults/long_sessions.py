@@ -57,7 +57,7 @@ def _fill(path: Path, model: Path, rounds: int, features: Any) -> None:
     engine = Engine(store, EngineSettings(propensity="none"))
     rng = np.random.default_rng(4)
     with engine.transaction():
-        engine.ensure_active(read_artefact(model))
+        engine.start_with(read_artefact(model))
     for begin in range(0, rounds, 1_000):
         with engine.transaction():
             for _ in range(begin, min(begin + 1_000, rounds)):

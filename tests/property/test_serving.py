@@ -32,7 +32,7 @@ VALUES = st.floats(-5, 5)
 def make_engine(store: Store) -> Engine:
     engine = Engine(store, clock=lambda: 1_700_000_000_000)
     with engine.transaction():
-        engine.ensure_active(pack(ARMS, "arms"))
+        engine.start_with(pack(ARMS, "arms"))
     return engine
 
 

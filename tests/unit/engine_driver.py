@@ -38,7 +38,7 @@ class Driver:
         self.store = MemoryStore() if store is None else store
         self.engine = Engine(self.store, EngineSettings(**settings), self.clock)
         with self.engine.transaction():
-            self.engine.ensure_active(pack(model, "model"))
+            self.engine.start_with(pack(model, "model"))
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:

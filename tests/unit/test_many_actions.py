@@ -21,7 +21,7 @@ LINEAR = LinearGaussian([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]], 0.5, [0.1 
 def engine_of(model, catalogue, policy):
     engine = Engine(MemoryStore(), EngineSettings(policy=policy), lambda: 0)
     with engine.transaction():
-        engine.ensure_active(pack(model, "model", catalogue))
+        engine.start_with(pack(model, "model", catalogue))
     return engine
 
 
@@ -61,7 +61,7 @@ def test_sessions_rebuilt_from_the_log_know_what_was_excluded():
     for fresh in (False, True):
         engine = Engine(store, EngineSettings(policy="EXP4(reward_range=(0, 1))"), lambda: 0)
         with engine.transaction():
-            engine.ensure_active(pack(model, "model"))
+            engine.activate(pack(model, "model"))
         if not fresh:
             for _ in range(3):
                 reward(engine, decide(engine, exclude=["1"]), 0.7)

@@ -18,7 +18,7 @@ from latentbandits.serving.stores.memory import MemoryStore
 def view(model: Any, named: Catalogue | None = None) -> CatalogueView:
     engine = Engine(MemoryStore(), EngineSettings(), lambda: 0)
     with engine.transaction():
-        engine.ensure_active(pack(model, "model", named))
+        engine.start_with(pack(model, "model", named))
         return catalogue(engine)
 
 

@@ -100,7 +100,7 @@ def test_a_transaction_that_commits_late_is_not_missed(postgresql_url: str) -> N
         )
     a, b = engines
     with a.transaction():
-        a.ensure_active(pack(ARMS, "arms"))
+        a.start_with(pack(ARMS, "arms"))
     reader = a.store.log_reader()
     seen: list[LoggedEvent] = []
     position = _follow(reader, 0, seen)
@@ -130,7 +130,7 @@ def test_readers_of_two_writers_miss_nothing(postgresql_url: str) -> None:
     first = PostgresqlStore(postgresql_url)
     engine = Engine(first)
     with engine.transaction():
-        engine.ensure_active(pack(ARMS, "arms"))
+        engine.start_with(pack(ARMS, "arms"))
     done = threading.Event()
     acknowledged: list[list[str]] = [[], [], []]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _SHORT = 0.1  # effort of the short tuning before a command
+_HORIZON = 100  # rounds of its sessions
 
 
 def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
@@ -23,7 +24,7 @@ def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
     return default if recommended is None else str(recommended)
 
 
-def tuned_policy(model: Any, items: Any, horizon: int = 100) -> str:
+def tuned_policy(model: Any, items: Any) -> str:
     """Return the policy that a short tuning finds for a model without a recommended one.
 
     Says on standard error which policy it is.
@@ -31,7 +32,7 @@ def tuned_policy(model: Any, items: Any, horizon: int = 100) -> str:
     from latentbandits.simulation.tune import tune
 
     contexts = items if model.n_features is not None else None
-    tuning = tune(model, horizon, contexts, effort=_SHORT)
+    tuning = tune(model, _HORIZON, contexts, effort=_SHORT)
     sys.stderr.write(f"latentbandits: the model has no recommended policy; {tuning.summary}\n")
     return tuning.winner
 

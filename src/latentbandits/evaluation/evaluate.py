@@ -52,7 +52,6 @@ class Evaluation:
         horizon: the rounds that the estimates sum over.
         horizon_reason: how the horizon was chosen.
         warnings: sentences about what may be wrong with the log or the estimates.
-        influences: per (policy, estimator), the influence values `(n_sessions,)` at the horizon.
         by_round: per (policy, estimator), values and influence values of every logged round.
     """
 
@@ -64,7 +63,6 @@ class Evaluation:
     n_sessions: int
     n_decisions: int
     warnings: list[str] = field(default_factory=list)
-    influences: Mapping[tuple[str, str], FloatArray] = field(default_factory=dict, repr=False)
     by_round: Mapping[tuple[str, str], ByRound] = field(default_factory=dict, repr=False)
     seconds: float = 0.0
 
@@ -166,7 +164,6 @@ def evaluate(
         n_sessions=log.n_sessions,
         n_decisions=int(log.lengths.sum()),
         warnings=warnings,
-        influences={key: by_round.up_to(limit)[1] for key, by_round in results.items()},
         by_round=results,
         seconds=time.perf_counter() - started,
     )

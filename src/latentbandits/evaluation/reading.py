@@ -16,6 +16,9 @@ from latentbandits.learning.tables import TableSource, column_names, read_table
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 
+COUNTED = 101
+"""Draws behind a propensity of kind "counted", as the service makes them by default."""
+
 
 @dataclass(frozen=True, eq=False)
 class ReadLog:
@@ -23,7 +26,6 @@ class ReadLog:
 
     log: DecisionLog
     warnings: list[str]
-    propensity_kinds: Mapping[str, int]
     missing_by_action: Mapping[str, float]
     n_unrewarded: int
 
@@ -34,7 +36,6 @@ def read_decisions(
     model: Any = None,
     catalogue: Catalogue | None = None,
     columns: Columns | None = None,
-    counted_draws: int = 101,
 ) -> ReadLog:
     """Return the sessions of a table of decisions, one row each.
 
@@ -46,8 +47,6 @@ def read_decisions(
         model: the model whose actions these are; None: the log's own actions, sorted.
         catalogue: names and features of the actions.
         columns: names of the columns.
-        counted_draws: draws behind a propensity of kind "counted", for the warning about rare
-            actions.
 
     >>> table = {"session": ["a", "a", "b"], "action": [0, 1, 0], "reward": [1.0, None, 0.0]}
     >>> read_decisions(table).log.reward
@@ -93,13 +92,12 @@ def read_decisions(
         applied=_applied(frame, names, padded, lengths),
         session_ids=ids,
     )
-    kinds = _kinds(frame, names)
-    warnings = _kind_warnings(kinds, frame, names, counted_draws)
+    warnings = _kind_warnings(_kinds(frame, names), frame, names)
     missing = _missing_by_action(frame, names)
     unrewarded = int(np.isnan(_numbers(frame, names.reward)).sum())
     if unrewarded:
         warnings += _missing_warning(missing, unrewarded, len(frame))
-    return ReadLog(log, warnings, kinds, missing, unrewarded)
+    return ReadLog(log, warnings, missing, unrewarded)
 
 
 def _load(source: TableSource, names: Columns) -> pl.DataFrame:
@@ -216,9 +214,7 @@ def _kinds(frame: pl.DataFrame, names: Columns) -> Mapping[str, int]:
     return {str(kind): int(count) for kind, count in counts.iter_rows()}
 
 
-def _kind_warnings(
-    kinds: Mapping[str, int], frame: pl.DataFrame, names: Columns, draws: int
-) -> list[str]:
+def _kind_warnings(kinds: Mapping[str, int], frame: pl.DataFrame, names: Columns) -> list[str]:
     if kinds.get("conditional"):
         raise EvaluationError(
             f"{kinds['conditional']} decisions have propensities of kind 'conditional' (exact only "
@@ -229,12 +225,12 @@ def _kind_warnings(
     if not kinds.get("counted"):
         return []
     counted = frame.filter(pl.col(names.propensity_kind) == "counted")[names.propensity]
-    rare = int((counted <= 3 / draws).sum())
+    rare = int((counted <= 3 / COUNTED).sum())
     if rare == 0:
         return []
     return [
-        f"{rare} of {len(counted)} counted propensities are at most 3/{draws}, the resolution of "
-        f"their {draws} draws: rare actions are underweighted (E[1/p] = 1 - (1-p)^{draws}). Log "
+        f"{rare} of {len(counted)} counted propensities are at most 3/{COUNTED}, the resolution "
+        f"of {COUNTED} draws: rare actions are underweighted (E[1/p] = 1 - (1-p)^{COUNTED}). Log "
         "with exploration (serve --explore) or more draws."
     ]
 

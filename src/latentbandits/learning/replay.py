@@ -288,7 +288,7 @@ class _Offers:
         self._left = np.where(under_way, last, self._left)
 
 
-def action_averages(log: AnyLog, n_actions: int | None = None) -> FloatArray:
+def action_averages(log: AnyLog) -> FloatArray:
     """Return the average reward of every action, shrunk towards the average of all.
 
     (sum + k m) / (count + k), m the mean of all rewards and k = within-action variance over
@@ -299,14 +299,13 @@ def action_averages(log: AnyLog, n_actions: int | None = None) -> FloatArray:
     >>> action_averages(log)
     array([1., 0.])
     """
-    size = log.n_actions if n_actions is None else n_actions
     summary = summary_of(log)
-    beyond = np.zeros(size - len(summary.action_counts))
+    beyond = np.zeros(log.n_actions - len(summary.action_counts))
     counts: FloatArray = np.append(summary.action_counts.astype(np.float64), beyond)
     sums: FloatArray = np.append(summary.action_sums, beyond)
     squares: FloatArray = np.append(summary.action_squares, beyond)
     overall = summary.rewards.mean
-    means = np.divide(sums, counts, out=np.full(size, overall), where=counts > 0)
+    means = np.divide(sums, counts, out=np.full(log.n_actions, overall), where=counts > 0)
     spare = max(summary.n_events - int(np.count_nonzero(counts)), 1)
     within = float(np.maximum(squares - sums * means, 0.0).sum()) / spare
     # E sum n_a (mean_a - overall)^2 = (A - 1) within + (N - sum n_a^2 / N) between
@@ -315,7 +314,7 @@ def action_averages(log: AnyLog, n_actions: int | None = None) -> FloatArray:
     surplus = scatter - (np.count_nonzero(counts) - 1) * within
     between = surplus / (n - float(counts @ counts) / n)
     if between <= 0:
-        return np.full(size, overall)
+        return np.full(log.n_actions, overall)
     k = within / between
     averages: FloatArray = (sums + k * overall) / (counts + k)
     return averages

@@ -261,7 +261,6 @@ def judge_policies(
     kept: AnyLog,
     held_out: Log,
     *,
-    most_rounds: int = replays.MOST_ROUNDS,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Judgement | None:
@@ -271,7 +270,6 @@ def judge_policies(
         learned: the model learned from the users of `kept` alone.
         kept: the users that the model and the baselines are learned from.
         held_out: the users that are played.
-        most_rounds: the longest session.
         seed: of all randomness.
         progress: called after each policy.
 
@@ -297,7 +295,7 @@ def judge_policies(
     inputs = Inputs(
         learned.model,
         reward_range=(low, high) if low < high else None,
-        horizon=most_rounds,
+        horizon=replays.MOST_ROUNDS,
         items=learned.features,
     )
     on_model = model_policies(inputs)
@@ -314,7 +312,7 @@ def judge_policies(
         name: PolicyPlayer(policy, log.n_actions, learned.features)
         for name, policy in others.items()
     }
-    played = replays.replay(players, log, most_rounds=most_rounds, seed=seed, progress=bar)
+    played = replays.replay(players, log, seed=seed, progress=bar)
     value = value_of_state(learned, log, seed)
     before = Judgement(played, tuple(on_model), NOT_SIMULATED, value)
     admitted = {name: on_model[name] for name in before.admitted}

@@ -83,10 +83,9 @@ class Records:
         return done
 
 
-def read_runs(folder: Path, last: int | None = None) -> Iterator[Run]:
-    """Yield the records in `folder`, the `last` ones only where that is given."""
-    paths = sorted(folder.glob("*.json"))
-    for path in paths if last is None else paths[-last:]:
+def read_runs(folder: Path) -> Iterator[Run]:
+    """Yield the records in `folder` that can be read, the oldest first."""
+    for path in sorted(folder.glob("*.json")):
         try:
             yield Run(**json.loads(path.read_bytes()))
         except (OSError, TypeError, ValueError):

@@ -64,7 +64,7 @@ def draw_line(
     axes.errorbar(x, mean, [point.stderr for point in points], fmt="none", ecolor=colour)
 
 
-def label_lines(axes: Axes, names: Mapping[str, str] | None = None) -> None:
+def label_lines(axes: Axes) -> None:
     """Write the name of each line beside its end, in its colour, without overlaps.
 
     Call it when the limits of the axes are final. Lines that end inside the panel are labelled
@@ -72,7 +72,6 @@ def label_lines(axes: Axes, names: Mapping[str, str] | None = None) -> None:
 
     Args:
         axes: a panel of a figure whose size is final.
-        names: other words for some of the lines' labels.
     """
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
     if not lines:
@@ -86,9 +85,8 @@ def label_lines(axes: Axes, names: Mapping[str, str] | None = None) -> None:
     deepest = max(str(line.get_label()).count("\n") + 1 for line in lines)
     heights = spread_out([float(ends[i]) for i in order], _LABEL_GAP * deepest / inches)
     for place, i in enumerate(order):
-        label = str(lines[i].get_label())
         axes.annotate(
-            (names or {}).get(label, label), (1, heights[place]), xycoords="axes fraction",
+            str(lines[i].get_label()), (1, heights[place]), xycoords="axes fraction",
             xytext=(5, 0), textcoords="offset points", va="center", fontsize=SMALL,
             color=lines[i].get_color(),
         )  # fmt: skip

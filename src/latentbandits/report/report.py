@@ -59,15 +59,15 @@ class Report:
         return replace(self, figures=draw(results))
 
 
-def all_positive(differences: Iterable[Estimate], errors: float = 2.0) -> bool | None:
-    """Return whether all differences are above zero by more than `errors` standard errors.
+def all_positive(differences: Iterable[Estimate]) -> bool | None:
+    """Return whether all differences are above zero by more than two standard errors.
 
     False if one is below zero by as much, else None: too few runs to tell.
 
     >>> all_positive([Estimate(1.0, 0.3)]), all_positive([Estimate(1.0, 0.6)])
     (True, None)
     """
-    scores = [(difference.mean, errors * difference.stderr) for difference in differences]
+    scores = [(difference.mean, 2 * difference.stderr) for difference in differences]
     if all(mean > margin for mean, margin in scores):
         return True
     return False if any(mean < -margin for mean, margin in scores) else None

@@ -14,8 +14,6 @@ class Expected(NamedTuple):
     deviation: float
 
 
-TRUE_VALUE = 5.404
-N_LOGS = 200
 ESTIMATORS = {
     "uniform": {
         "IPS": Expected(-0.07, 0.78),

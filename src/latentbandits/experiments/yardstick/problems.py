@@ -72,7 +72,7 @@ def _rates(n_arms: int, rng: np.random.Generator) -> FloatArray:
             return rates
 
 
-def random_problems(n_problems: int = N_RANDOM, seed: int = _SEED) -> tuple[Problem, ...]:
+def random_problems(n_problems: int = N_RANDOM) -> tuple[Problem, ...]:
     """Draw problems: every second one uncertain, half of them with three arms.
 
     Rates are uniform in (.05, .95), redrawn until the states have different best arms, each .1
@@ -82,7 +82,7 @@ def random_problems(n_problems: int = N_RANDOM, seed: int = _SEED) -> tuple[Prob
     >>> [problem.known for problem in random_problems(4)]
     [True, False, True, False]
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     problems = []
     for i in range(n_problems):
         three = i % 4 >= 2

@@ -59,7 +59,7 @@ def cluster_users(
     vectors, tastes = completion.user_vectors[rated], completion.tastes[rated]
     if n_states > len(vectors):
         raise ValueError(f"n_states is {n_states}, but only {len(vectors)} users have ratings")
-    label = _kmeans(tastes, n_states, restarts, seed)
+    label = kmeans(tastes, n_states, restarts, seed)
     sizes = np.bincount(label, minlength=n_states)
     if sizes.min() < smallest:
         raise ValueError(too_many_states(tastes, n_states, sizes, smallest, restarts, seed))
@@ -128,7 +128,8 @@ def usable(
     return covariance, w
 
 
-def _kmeans(vectors: FloatArray, n_states: int, restarts: int, seed: int) -> IntArray:
+def kmeans(vectors: FloatArray, n_states: int, restarts: int, seed: int) -> IntArray:
+    """Return the cluster of each vector by k-means, `(n,)`, the best of several restarts."""
     label: IntArray = _fitted(vectors, n_states, restarts, seed, None).labels_.astype(np.int64)
     return label
 
@@ -169,7 +170,7 @@ def too_many_states(
     share = 1.0 if n_users is None else len(vectors) / n_users
     usable = 0
     for fewer in range(min(n_states - 1, int(len(vectors) / share) // smallest), 0, -1):
-        label = _kmeans(vectors, fewer, restarts, seed)
+        label = kmeans(vectors, fewer, restarts, seed)
         if np.bincount(label, minlength=fewer).min() >= share * smallest:
             usable = fewer
             break

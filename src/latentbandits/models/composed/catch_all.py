@@ -5,11 +5,11 @@ from __future__ import annotations
 from latentbandits.models.protocol import Extendable, Model
 
 
-def with_catch_all(model: Model, probability: float | None = None) -> Model:
-    """Return `model` and a state whose prior is as wide as all its states and actions together.
+def with_catch_all(model: Model) -> Model:
+    """Return `model` with one more state, whose prior is as wide as all its states and actions.
 
-    A session that no state explains is then learned from scratch. `probability` is the catch-all
-    state's P1(s); None is that of one state among equals, 1 / (n_states + 1).
+    A session that no state explains is then learned from scratch. The prior probability P1(s) of
+    the new state is 1 / (n_states + 1): that of one state among equals.
 
     >>> from latentbandits import GaussianArms
     >>> model = with_catch_all(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1))
@@ -22,5 +22,4 @@ def with_catch_all(model: Model, probability: float | None = None) -> Model:
             "conjugate arms and linear models; give an Ensemble or Markov a model that has one "
             "already, with_catch_all(model)"
         )
-    share = 1 / (model.n_states + 1) if probability is None else probability
-    return model.with_state(model.vague(), share)
+    return model.with_state(model.vague(), 1 / (model.n_states + 1))

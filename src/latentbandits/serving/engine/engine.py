@@ -243,12 +243,6 @@ class Engine:
         if tuned is not None:
             self.library.keep_tuned(model_id, tuned)
 
-    def ensure_active(self, row: ModelRow, *, force: bool = False) -> ServedModel:
-        """Activate a model unless it is the active one already."""
-        if self.library.activations and self.library.active.model == row.id:
-            return self.library.served(row.id)
-        return self.activate(row, force=force)
-
     def start_with(self, row: ModelRow | None, *, activate: bool = False) -> str:
         """Activate the model of the command line, unless it was before; returns why or why not.
 
