@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from latentbandits.learning.generate import GeneratedRatings, generate_ratings
+from latentbandits.learning.kmeans import lloyd, seeds
 from latentbandits.learning.linear.clusters import usable_covariance
 from latentbandits.models import LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused
@@ -47,7 +48,7 @@ def demonstration(seed: int = 0) -> Demonstration:
     )
     completion = truth.complete(rank=_RANK)
     users = completion.user_vectors
-    label = k_means(users, _N_STATES, np.random.default_rng(seed))
+    _, label = lloyd(users, seeds(users, _N_STATES, np.random.default_rng(seed)), steps=20)
     groups = [users[label == s] for s in range(_N_STATES)]
     model = LinearGaussian(
         np.stack([group.mean(axis=0) for group in groups]),
@@ -57,27 +58,6 @@ def demonstration(seed: int = 0) -> Demonstration:
     )
     ids = [title.lower().replace(" ", "-") for title in _TITLES]
     return Demonstration(model, Catalogue(ids, _TITLES, completion.action_vectors), truth)
-
-
-def k_means(rows: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
-    """Cluster rows by Lloyd's iterations, the best of twenty starts, without another library."""
-    clusterings = [_k_means_from(rng.choice(rows, k, replace=False), rows) for _ in range(20)]
-    return min(clusterings, key=lambda one: one[0])[1]
-
-
-def _k_means_from(centres: FloatArray, rows: FloatArray) -> tuple[float, IntArray]:
-    """Return the sum of squared distances, and the cluster of each row."""
-    for _ in range(20):
-        squares = ((rows[:, None] - centres) ** 2).sum(axis=2)
-        label: IntArray = squares.argmin(axis=1)
-        kept = [rows[label == s] for s in range(len(centres))]
-        centres = np.stack(
-            [
-                members.mean(axis=0) if len(members) else old
-                for members, old in zip(kept, centres, strict=True)
-            ]
-        )
-    return float(squares.min(axis=1).sum()), label
 
 
 def play(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from latentbandits.learning.kmeans import seeds
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian
@@ -118,7 +119,7 @@ _SHRINK = 1e-3  # users: an empty component has mean 0
 def far_apart(
     points: FloatArray, n_points: int, rng: np.random.Generator, scale: float
 ) -> FloatArray:
-    """Choose `n_points` of the points by k-means++: with squared distances as weights.
+    """Choose `n_points` of the points by k-means++.
 
     If there are fewer points, the rest are drawn from N(0, scale^2 I).
     """
@@ -126,11 +127,4 @@ def far_apart(
     if n < n_points:
         extra = scale * rng.standard_normal((n_points - n, points.shape[1]))
         return np.concatenate([points, extra])
-    chosen = [int(rng.integers(n))]
-    distance = ((points - points[chosen[0]]) ** 2).sum(axis=1)
-    while len(chosen) < n_points:
-        total = distance.sum()
-        weights = distance / total if total > 0 else np.full(n, 1 / n)
-        chosen.append(int(rng.choice(n, p=weights)))
-        distance = np.minimum(distance, ((points - points[chosen[-1]]) ** 2).sum(axis=1))
-    return points[chosen]
+    return seeds(points, n_points, rng)

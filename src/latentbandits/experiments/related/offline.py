@@ -10,7 +10,7 @@ import numpy as np
 
 from latentbandits.environments.protocol import Round
 from latentbandits.experiments.related.table import Column, Reference, RelatedTable, Row
-from latentbandits.learning.linear.clusters import kmeans
+from latentbandits.learning.kmeans import clusters_of
 from latentbandits.learning.subspace import Subspace, learn_subspace, subspace_distance
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian
@@ -52,7 +52,7 @@ class Offline:
         posterior = np.linalg.inv(precision + x.swapaxes(1, 2) @ x / NOISE**2)
         products = x.swapaxes(1, 2) @ self.rewards[:, :, None] / NOISE**2
         means = (posterior @ products)[:, :, 0]
-        state = kmeans(means, STATES, restarts=10, seed=0)
+        state = clusters_of(means, STATES, restarts=10, seed=0)
         groups = [np.flatnonzero(state == s) for s in range(STATES)]
         return LinearGaussian(
             np.stack([means[users].mean(axis=0) for users in groups]),

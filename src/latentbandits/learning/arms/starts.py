@@ -12,12 +12,13 @@ import numpy as np
 from latentbandits.learning.arms.cells import Totals
 from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.mixture import Mixture
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.learning.kmeans import lloyd, nearest, seeds
+from latentbandits.models.checks import FloatArray
 
 SAMPLE = 4_000
 """The number of users from which starts are made."""
 
-_LLOYD = 5
+_STEPS = 5  # of k-means for each start
 _FIRST_STRENGTH = 20.0  # of the pooled prior, in rewards; the ascent updates it
 
 
@@ -39,7 +40,9 @@ def grouped_starts(
     for i in range(n_starts):
         # Half of the starts use fewer components, to leave out noise.
         n_components = max(1, n_states - 1) if i % 2 == 0 else components.shape[1]
-        group = _groups(components[:, :n_components], n_states, rng)
+        shown = components[:, :n_components]
+        centres, _ = lloyd(shown, seeds(shown, n_states, rng), _STEPS)
+        group = nearest(shown, centres)
         for s in range(n_states):
             sums[i, s] = sample[group == s].sum(axis=0)
             shares[i, s] = (group == s).sum()
@@ -75,30 +78,3 @@ def _principal(points: FloatArray, n: int) -> FloatArray:
     _, vectors = np.linalg.eigh(centred.T @ centred)
     coordinates: FloatArray = centred @ vectors[:, ::-1][:, :n]
     return coordinates
-
-
-def _groups(points: FloatArray, n_states: int, rng: np.random.Generator) -> IntArray:
-    """Cluster by k-means++ seeds (Arthur & Vassilvitskii 2007), then a few steps of k-means."""
-    chosen = [int(rng.integers(len(points)))]
-    distance = ((points - points[chosen[0]]) ** 2).sum(axis=1)
-    while len(chosen) < n_states:
-        total = distance.sum()
-        weights = distance / total if total > 0 else np.full(len(points), 1 / len(points))
-        chosen.append(int(rng.choice(len(points), p=weights)))
-        distance = np.minimum(distance, ((points - points[chosen[-1]]) ** 2).sum(axis=1))
-    centres = points[chosen]
-    group = _nearest(points, centres)
-    for _ in range(_LLOYD):
-        counts = np.bincount(group, minlength=n_states)
-        sums = np.stack(
-            [np.bincount(group, column, minlength=n_states) for column in points.T], axis=1
-        )
-        centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
-        group = _nearest(points, centres)
-    return group
-
-
-def _nearest(points: FloatArray, centres: FloatArray) -> IntArray:
-    distance = (centres**2).sum(axis=1) - 2 * points @ centres.T
-    nearest: IntArray = distance.argmin(axis=1)
-    return nearest

@@ -6,12 +6,11 @@ probability is its cluster's share of the users.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from latentbandits.learning.kmeans import clusters_of
 from latentbandits.learning.linear.completion import Completion
 from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
 from latentbandits.models.linear.gaussian import LinearGaussian
@@ -59,7 +58,7 @@ def cluster_users(
     vectors, tastes = completion.user_vectors[rated], completion.tastes[rated]
     if n_states > len(vectors):
         raise ValueError(f"n_states is {n_states}, but only {len(vectors)} users have ratings")
-    label = kmeans(tastes, n_states, restarts, seed)
+    label = clusters_of(tastes, n_states, restarts, seed)
     sizes = np.bincount(label, minlength=n_states)
     if sizes.min() < smallest:
         raise ValueError(too_many_states(tastes, n_states, sizes, smallest, restarts, seed))
@@ -128,32 +127,6 @@ def usable(
     return covariance, w
 
 
-def kmeans(vectors: FloatArray, n_states: int, restarts: int, seed: int) -> IntArray:
-    """Return the cluster of each vector by k-means, `(n,)`, the best of several restarts."""
-    label: IntArray = _fitted(vectors, n_states, restarts, seed, None).labels_.astype(np.int64)
-    return label
-
-
-def centres_of(
-    vectors: FloatArray, n_states: int, restarts: int, seed: int, weights: FloatArray
-) -> FloatArray:
-    """Return the centres of k-means, `(n_states, d)`."""
-    centres: FloatArray = _fitted(vectors, n_states, restarts, seed, weights).cluster_centers_
-    return centres
-
-
-def _fitted(
-    vectors: FloatArray, n_states: int, restarts: int, seed: int, weights: FloatArray | None
-) -> Any:
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():  # fewer distinct users than clusters: detected by their sizes
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        fit = KMeans(n_states, n_init=restarts, random_state=seed)
-        return fit.fit(vectors, sample_weight=weights)
-
-
 def too_many_states(
     vectors: FloatArray,
     n_states: int,
@@ -170,7 +143,7 @@ def too_many_states(
     share = 1.0 if n_users is None else len(vectors) / n_users
     usable = 0
     for fewer in range(min(n_states - 1, int(len(vectors) / share) // smallest), 0, -1):
-        label = kmeans(vectors, fewer, restarts, seed)
+        label = clusters_of(vectors, fewer, restarts, seed)
         if np.bincount(label, minlength=fewer).min() >= share * smallest:
             usable = fewer
             break

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from latentbandits.learning.kmeans import centres_of, nearest
 from latentbandits.learning.linear.clusters import (
     SMALLEST_CLUSTER,
-    centres_of,
     click_model,
     too_many_states,
     usable,
@@ -22,7 +22,7 @@ from latentbandits.learning.linear.clusters import (
 from latentbandits.learning.linear.folded import Folded
 from latentbandits.learning.linear.user_vectors import PrepareVectors, Vectors
 from latentbandits.learning.user_hash import Keys
-from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
+from latentbandits.models.checks import FloatArray, positive_count, positive_number
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.logistic import LogisticLinear
 
@@ -159,13 +159,6 @@ def cluster_fold(
         model = LinearGaussian(means, deviation, covariances, prior)
     shrinkage = np.array([amount for _, amount in shrunk])
     return FoldedClusters(model, sums.counts, shrinkage)
-
-
-def nearest(points: FloatArray, centres: FloatArray) -> IntArray:
-    """Return the nearest centre of every point."""
-    distance = (centres**2).sum(axis=1) - 2 * points @ centres.T
-    state: IntArray = distance.argmin(axis=1)
-    return state
 
 
 def _centres(sums: Found, centres: FloatArray) -> FloatArray:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from latentbandits.learning.engines.engine import Engine
+from latentbandits.learning.kmeans import lloyd
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs import Log
 from latentbandits.learning.population_mixture import far_apart
@@ -38,7 +39,7 @@ _TOLERANCE = 1e-4  # nats per user: EM ends when a pass gains less
 _MAX_PASSES = 300
 _BURN_IN = 8  # passes of every start; only the best is continued
 _STARTS = 4
-_LLOYD = 10  # steps of k-means for each start
+_STEPS = 10  # of k-means for each start
 _SAMPLE = 2_000  # users for the starts
 
 
@@ -295,12 +296,7 @@ def _grouped(
     root = np.linalg.cholesky(alone.covariances[0] + 1e-9 * np.eye(points.shape[1]))
     scaled: FloatArray = np.linalg.solve(root, points.T).T.astype(np.float64)
     centres = far_apart(scaled, n_states, rng, 1.0)
-    for _ in range(_LLOYD):
-        distance = ((scaled[:, None] - centres) ** 2).sum(axis=2)
-        group = distance.argmin(axis=1)
-        for s in range(n_states):
-            if (group == s).any():
-                centres[s] = scaled[group == s].mean(axis=0)
+    centres, group = lloyd(scaled, centres, _STEPS)
     shares = (np.bincount(group, minlength=n_states) + 1.0) / (len(points) + n_states)
     covariances = np.repeat(alone.covariances / 2, n_states, axis=0)
     return Mixture(centres @ root.T, covariances, shares, alone.noise)
