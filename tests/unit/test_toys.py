@@ -85,26 +85,31 @@ def test_a_service_runs_the_toy_family(half_normal):  # noqa: F811
     assert sum(driver.session("ann").state_probabilities) == pytest.approx(1.0)
 
 
-def test_both_toys_are_simulated_saved_and_loaded(half_normal, surprise, tmp_path):  # noqa: F811
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_both_toys_are_simulated_saved_and_loaded(jobs, half_normal, surprise, tmp_path):  # noqa: F811
     save(half_normal, tmp_path / "model")
     assert type(load(tmp_path / "model")) is type(half_normal)
-    command = [
-        "simulate",
-        str(tmp_path / "model"),
-        "--runs",
-        "60",
-        "--horizon",
-        "30",
-        "--jobs",
-        "1",
-    ]
+    command = ["simulate", str(tmp_path / "model"), "--runs", "60", "--horizon", "30"]
     policies = ["--policies", "mmTS", "Surprise", "Exploring(policy=Surprise, e=0.5)", "TS", "EXP4"]
-    assert main([*command, *policies, "--out", str(tmp_path / "out")]) == 0
+    assert main([*command, "--jobs", jobs, *policies, "--out", str(tmp_path / "out")]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     rows = {row["policy"]: row["regret"] for row in results["policies"]}
     assert list(rows)[2] == "Exploring(policy='Surprise', e=0.5)"
     assert rows["mmTS"] < rows["Surprise"]
     assert results["warnings"] == []
+
+
+def test_a_policy_that_no_other_process_can_import_is_played_in_this_one(tmp_path):
+    class Local(MostSurprising):
+        """A class that cannot be pickled."""
+
+    save(GaussianArms([[0.9, 0.1], [0.2, 0.8]], 0.5, 0.1), tmp_path / "model")
+    registry.register(Entry("Local", Local))
+    command = ["simulate", str(tmp_path / "model"), "--runs", "2", "--horizon", "2"]
+    try:
+        assert main([*command, "--policies", "Local", "--jobs", "2", "--out", str(tmp_path)]) == 0
+    finally:
+        registry.unregister("Local")
 
 
 def test_without_options_all_policies_are_played_also_the_toy(surprise, tmp_path):

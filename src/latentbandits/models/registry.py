@@ -58,6 +58,11 @@ def unregister(name: str) -> None:
     _registered.pop(name, None)
 
 
+def added() -> tuple[ModelClass, ...]:
+    """Return the model classes that calls of `register` added in this process alone."""
+    return tuple(_registered.values())
+
+
 def find(name: str) -> ModelClass:
     """Return the model class of this name; ValueError suggests the nearest name if there is none.
 

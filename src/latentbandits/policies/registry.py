@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal, cast
@@ -210,6 +210,7 @@ class Entry:
 
 
 _registered: dict[str, Entry] = {}
+_declared: set[str] = set()  # names from entry points
 _entry_points_loaded = False
 
 
@@ -231,6 +232,12 @@ def register(entry: Entry) -> Entry:
 def unregister(name: str) -> None:
     """Remove a policy that was added by `register`."""
     _registered.pop(name, None)
+    _declared.discard(name)
+
+
+def added() -> tuple[Entry, ...]:
+    """Return the policies that calls of `register` added in this process alone."""
+    return tuple(e for e in _registered.values() if e.name not in _LIBRARY | _declared)
 
 
 def entries(scope: Scope | None = None) -> tuple[Entry, ...]:
@@ -301,17 +308,14 @@ def _load_entry_points() -> None:
     for point in entry_points(group=ENTRY_POINTS):
         try:
             loaded = point.load()
-            register(loaded if isinstance(loaded, Entry) else Entry(point.name, loaded))
+            entry = loaded if isinstance(loaded, Entry) else Entry(point.name, loaded)
+            _declared.add(register(entry).name)
         except Exception as error:  # an error of a plug-in must not break this package
             warnings.warn(
                 f"the policy {point.name!r} of {point.value} was not loaded: {error}", stacklevel=2
             )
 
 
-_ON_REQUEST = (
-    "mLookahead", "mmLookahead", "mKG", "mmKG", "SingleKUCB", "UCBS", "UCBC", "TSC", "PolicyReuse",
-    "LatentOrderTS", "ProBALL", "Rank1Elim", "Rank1ElimKL",
-)  # fmt: skip
 _HONG = "Hong et al. 2020"
 _THOMPSON = "latentbandits.policies.thompson"
 _DERIVED = "latentbandits.policies.derived"
@@ -341,12 +345,14 @@ for _entry in (
           source="Kaufmann et al. 2012",
           summary="largest quantile of the posterior mean reward, over states and parameters"),
     Entry("mKG", "latentbandits.policies.knowledge_gradient:mKG", source="Ryzhov et al. 2012",
-          summary="knowledge gradient with the remaining horizon, the model taken as true"),
+          summary="knowledge gradient with the remaining horizon, the model taken as true",
+          on_request=True),
     Entry("mmKG", "latentbandits.policies.knowledge_gradient:mmKG", source="Ryzhov et al. 2012",
-          summary="knowledge gradient with the remaining horizon, an uncertain model"),
+          summary="knowledge gradient with the remaining horizon, an uncertain model",
+          on_request=True),
     Entry("mLookahead", "latentbandits.policies.lookahead:build_lookahead",
           source="receding horizon",
-          summary="optimal for a few more observations; small problems only"),
+          summary="optimal for a few more observations; small problems only", on_request=True),
     Entry("mmGreedy", "latentbandits.policies.greedy:mmGreedy", source="baseline",
           summary="largest posterior mean reward"),
     Entry("UCB1", f"{_DERIVED}:build_ucb1", source="Auer et al. 2002",
@@ -368,25 +374,27 @@ for _entry in (
     Entry("uniform", "latentbandits.policies.popularity:Uniform", source="baseline",
           summary="every eligible action equally often"),
     Entry("SingleKUCB", f"{_STRUCTURED}:SingleKUCB", source="after Maillard & Mannor 2014",
-          summary="optimism over the states that every action's average allows"),
+          summary="optimism over the states that every action's average allows", on_request=True),
     Entry("UCBS", f"{_STRUCTURED}:UCBS", source="Lattimore & Munos 2014",
-          summary="the largest mean reward over the states that are allowed"),
+          summary="the largest mean reward over the states that are allowed", on_request=True),
     Entry("UCBC", f"{_STRUCTURED}:UCBC", source="Gupta et al. 2021",
-          summary="UCB among the actions that are best in some allowed state"),
+          summary="UCB among the actions that are best in some allowed state", on_request=True),
     Entry("TSC", f"{_STRUCTURED}:TSC", source="Gupta et al. 2021",
-          summary="Thompson sampling among the actions that are best in some allowed state"),
+          summary="Thompson sampling among the actions that are best in some allowed state",
+          on_request=True),
     Entry("PolicyReuse", "latentbandits.policies.policy_reuse:PolicyReuse",
           source="Rosman, Hawasly & Ramamoorthy 2016",
-          summary="choose among the states' best actions by information or improvement"),
+          summary="choose among the states' best actions by information or improvement",
+          on_request=True),
     Entry("LatentOrderTS", "latentbandits.policies.latent_order:LatentOrderTS",
           source="after Carlsson, Mwai & Johansson 2026",
-          summary="Thompson sampling of the state by its order of actions only"),
+          summary="Thompson sampling of the state by its order of actions only", on_request=True),
     Entry("ProBALL", f"{_RELATED}:build_proball", source="after Kausik, Tan & Tewari 2025",
-          summary="LinUCB in the subspace of a prior that was learned offline"),
+          summary="LinUCB in the subspace of a prior that was learned offline", on_request=True),
     Entry("Rank1Elim", f"{_RELATED}:build_rank1elim", source="Katariya et al. 2017a",
-          summary="eliminate rows and columns; actions are pairs of them"),
+          summary="eliminate rows and columns; actions are pairs of them", on_request=True),
     Entry("Rank1ElimKL", f"{_RELATED}:build_rank1elimkl", source="Katariya et al. 2017b",
-          summary="Rank1Elim with bounds for clicks"),
+          summary="Rank1Elim with bounds for clicks", on_request=True),
     Entry("Phased", "latentbandits.learning.phased_mixture:build_phased", "population",
           "after Zhou & Brunskill 2016",
           "fit a mixture to all users at doublings; serve each by a policy on it"),
@@ -411,4 +419,5 @@ for _entry in (
     Entry("AdaTS", f"{_POPULATION}:AdaTS", "population", "Basu et al. 2021",
           "HierTS whose users keep the prior of their start"),
 ):  # fmt: skip
-    register(replace(_entry, on_request=_entry.name in _ON_REQUEST))
+    register(_entry)
+_LIBRARY = frozenset(_registered)
