@@ -1,11 +1,11 @@
-"""Talk to a decision service: `Client` waits, `AsyncClient` awaits; both speak the same words.
+"""Clients of a decision service: `Client` for plain code, `AsyncClient` for an event loop.
 
-Every call carries an id or is safe to repeat, so an answer that was lost is asked for again and
-nothing is done twice. Where no answer comes in time and a `default` was given, that is played, and
-the decision says so.
+Every request carries an id or is safe to repeat. So a request whose answer was lost is sent again,
+and nothing is done twice. If no answer comes in time and the caller gave a `default`, the client
+returns that, and the decision says so.
 
-What is said, when it is said again and how long to wait in between is written once, in
-`latentbandits.conversations`, as generators that do no input or output themselves.
+The requests, their repetitions and the pauses between them are written once for both clients, in
+`latentbandits.conversations`: as generators that do no input or output themselves.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _awaiting(
 
 
 class Client:
-    """Asks the service at `url` and waits for the answer.
+    """A client that sends requests to the service at `url` and waits for each answer.
 
     `timeout` is in seconds, for each attempt; after a failure that may pass, up to `retries` more
     attempts follow, with the same id, after the time that the service asked to wait.

@@ -49,7 +49,7 @@ MAX_BATCH = 100
 
 
 class ServiceError(Exception):
-    """The service refused: `status` is HTTP's, `code` a word for programs."""
+    """The service refused a request: `status` is that of HTTP, `code` a word for programs."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(f"{status} {code}: {message}" if status else message)
@@ -59,7 +59,7 @@ class ServiceError(Exception):
 
 
 class NoAnswerError(ServiceError):
-    """No answer came in time, or none that was an answer; it may have been done all the same."""
+    """No valid answer came in time; the service may have done the request all the same."""
 
     def __init__(self, message: str) -> None:
         super().__init__(0, "no_answer", message)
@@ -136,7 +136,7 @@ class Conversations:
     def decide_many(
         self, requests: Sequence[DecideRequest | Mapping[str, Any]]
     ) -> Conversation[list[Decided | ServiceError]]:
-        """Return for each request a decision, or why it was refused; any number, 100 at a time.
+        """Return a decision or the reason for a refusal for each request; 100 are sent at a time.
 
         A request is a `DecideRequest` or a mapping with its fields; each gets a request id.
         """
@@ -146,7 +146,7 @@ class Conversations:
     def reward(
         self, decision_id: str, value: float, *, event_id: str | None = None
     ) -> Conversation[Rewarded]:
-        """Tell what a decision earned; telling it again changes nothing."""
+        """Report the reward of a decision; a repeated report changes nothing."""
         request = RewardRequest(decision_id, float(value), event_id)
         send = Send("POST", "/v1/reward", msgspec.json.encode(request))
         return (yield from self._ask(send, Rewarded))
@@ -154,20 +154,20 @@ class Conversations:
     def reward_many(
         self, rewards: Sequence[tuple[str, float]]
     ) -> Conversation[list[Rewarded | ServiceError]]:
-        """Tell what decisions earned, as pairs of decision id and value; 100 at a time."""
+        """Report rewards as pairs of decision id and value, 100 in a request."""
         told = [RewardRequest(decision_id, float(value)) for decision_id, value in rewards]
         return (yield from self._each("/v1/reward", told, Rewarded))
 
     def correct(
         self, decision_id: str, value: float, *, event_id: str | None = None
     ) -> Conversation[Rewarded]:
-        """Replace the reward of a decision; the session learns as if it had been told so."""
+        """Replace the reward of a decision; the session then has learned the new one instead."""
         request = RewardRequest(decision_id, float(value), event_id or str(uuid.uuid4()))
         send = Send("PUT", "/v1/reward", msgspec.json.encode(request))
         return (yield from self._ask(send, Rewarded))
 
     def session(self, session: str) -> Conversation[SessionView]:
-        """Return what is known of a session."""
+        """Return a session: its belief and its latest decisions."""
         return (yield from self._ask(Send("GET", _session_path(session)), SessionView))
 
     def forget(self, session: str, *, request_id: str | None = None) -> Conversation[Forgotten]:
@@ -177,7 +177,7 @@ class Conversations:
         return (yield from self._ask(send, Forgotten))
 
     def merge(self, into: str, other: str) -> Conversation[SessionView]:
-        """Make two sessions one user: `other` is another name of `into` from now on."""
+        """Merge two sessions of one user: from then on `other` is another name of `into`."""
         body = msgspec.json.encode(MergeRequest(into, other))
         return (yield from self._ask(Send("POST", "/v1/sessions/merge", body), SessionView))
 
@@ -218,7 +218,7 @@ class Conversations:
     def retire_action(
         self, action: str, *, request_id: str | None = None
     ) -> Conversation[CatalogueChange]:
-        """Never choose an action of the active catalogue again."""
+        """Retire an action of the active catalogue: it is never chosen again."""
         query = urlencode({"request_id": request_id or str(uuid.uuid4())})
         path = f"/v1/actions/{_quoted(action)}?{query}"
         return (yield from self._ask(Send("DELETE", path), CatalogueChange))
@@ -228,11 +228,11 @@ class Conversations:
         return (yield from self._ask(Send("GET", "/v1/models"), Models))
 
     def catalogue(self) -> Conversation[CatalogueView]:
-        """Return what the active model expects of its actions."""
+        """Return the actions of the active model and their expected rewards."""
         return (yield from self._ask(Send("GET", "/v1/catalogue"), CatalogueView))
 
     def overview(self) -> Conversation[Overview]:
-        """Return what the page at / shows."""
+        """Return the totals that the page at / shows."""
         return (yield from self._ask(Send("GET", "/v1/overview"), Overview))
 
     def log(self, since: str = "", limit: int = 1000) -> Conversation[Log]:
@@ -260,7 +260,7 @@ class Conversations:
         return answers
 
     def _ask(self, send: Send, kind: type[Answer], *, hasty: bool = False) -> Conversation[Answer]:
-        """Send until there is an answer, an error that stays, or no attempt left."""
+        """Send a request until there is an answer, a permanent error, or no attempt left."""
         waited = 0.0
         for attempt in range(self._retries + 1):
             reply = yield send
@@ -278,7 +278,7 @@ class Conversations:
 
 
 def fallback(actions: Sequence[str] | None, default: str) -> Decided:
-    """Return what is played when no answer came: it has no decision id, so no reward."""
+    """Return the decision for the case that no answer came: without an id, so without a reward."""
     index = list(actions).index(default) if actions is not None and default in actions else -1
     return Decided(
         decision_id="",
@@ -346,7 +346,7 @@ def _read(kind: type[Answer], reply: Reply) -> Answer:
 
 
 def _one_of_many(kind: type[Answer], raw: msgspec.Raw) -> Answer | ServiceError:
-    """Decode an item of a batch's answer: what was asked for, or why it was refused."""
+    """Decode an item of a batch's answer: the result, or the reason for its refusal."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.DecodeError:
@@ -365,5 +365,5 @@ def _problem(reply: Reply) -> ServiceError:
 
 
 def _passing(error: ServiceError) -> bool:
-    """Return whether the service could not answer, rather than would not."""
+    """Return whether the service was unable to answer, so that a repetition may succeed."""
     return error.status == 0 or error.status in _TRY_AGAIN

@@ -13,7 +13,7 @@ ROOMS: Mapping[str, str] = {
     "serving": "serving",
     "loop": "serving",
 }
-"""The extra that each room of the library needs."""
+"""The extra that each folder of the library needs."""
 
 COMMANDS: Mapping[str, str] = {
     "reproduce": "experiments",
@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, str] = {
 """The extra that each command needs; the others need `learning`."""
 
 _OWN = {"psycopg": "postgresql", "pyspark": "spark", "pyarrow": "spark"}
-"""Packages that one extra alone installs, whoever asks for them."""
+"""Packages that only one extra installs."""
 
 _SERVICE = ("apsw", "httptools", "prometheus_client", "starlette", "uvicorn", "uvloop")
 """Packages of the service."""

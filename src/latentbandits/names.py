@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def one_of(kind: str, name: str, known: Iterable[str]) -> str:
-    """`name`, if it is one of `known`.
+    """Return `name` if it is one of `known`.
 
     >>> one_of("policy", "mmST", ["mTS", "mmTS"])
     Traceback (most recent call last):

@@ -247,15 +247,15 @@ def _near_support_line(D: FloatArray, v: FloatArray) -> IntArray:
     least, most = D.item(left), v.item(right)
     if least == 0 or most == 0:  # no regret, or no information to gain
         return np.flatnonzero(least == D)
-    height = np.empty_like(D)
+    distance = np.empty_like(D)
     D_l, v_l, D_r, v_r = least, v.item(left), D.item(right), most
     for _ in range(_MOST_STEPS):
         x = min((D_r - D_l) / (v_r - v_l), _peak(D_l, v_l)) if v_r > v_l else _peak(D_l, v_l)
         x = max(x, _peak(D_r, v_r))
-        np.multiply(v, x, out=height)
-        np.subtract(D, height, out=height)
-        place = int(height.argmin())
-        lowest, bound = height.item(place), min(D_l - x * v_l, D_r - x * v_r)
+        np.multiply(v, x, out=distance)
+        np.subtract(D, distance, out=distance)
+        place = int(distance.argmin())
+        lowest, bound = distance.item(place), min(D_l - x * v_l, D_r - x * v_r)
         if not lowest < bound - 1e-14 * abs(bound):
             break
         D_p, v_p = D.item(place), v.item(place)
@@ -263,7 +263,7 @@ def _near_support_line(D: FloatArray, v: FloatArray) -> IntArray:
             D_l, v_l = D_p, v_p
         else:
             D_r, v_r = D_p, v_p
-    return np.flatnonzero(height <= lowest + _NEAR * abs(lowest))
+    return np.flatnonzero(distance <= lowest + _NEAR * abs(lowest))
 
 
 def _peak(D: float, v: float) -> float:

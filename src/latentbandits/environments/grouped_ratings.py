@@ -27,6 +27,15 @@ from latentbandits.models.linear.gaussian import LinearGaussian
 class GroupedRatings:
     """Rewards N(users[i]'items[j], noise^2) of user i for item j; contexts are rows of `features`.
 
+    Args:
+        model: the model that policies use.
+        features: features of the items that policies see, `(n_items, n_features)`.
+        groups: membership of the items, `(n_items, n_groups)`.
+        users: true vectors of the users, `(n_users, rank)`.
+        items: true vectors of the items, `(n_items, rank)`.
+        n_actions: number of items that a round offers.
+        noise: standard deviation of a reward.
+
     >>> model = LinearGaussian([[3.0, 1.0], [3.0, -1.0]], noise=0.5)
     >>> items = np.array([[1.0, 1.0], [1.0, 0.0], [1.0, -1.0]])
     >>> genres = np.array([[True, False], [True, True], [False, True]])

@@ -15,7 +15,11 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positiv
 class KnownUsers:
     """Rewards N(means[i, a], noise^2) of user i for action a, each run a user at random.
 
-    `eligible` are the actions that are offered; None: all.
+    Args:
+        model: the model that policies use.
+        means: true mean rewards, `(n_users, n_actions)`.
+        noise: standard deviation of a reward.
+        eligible: `(n_actions,)`, the actions that are offered; None: all.
 
     >>> model = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)
     >>> environment = KnownUsers(model, means=np.array([[1.0, 0.0], [0.1, 0.7]]), noise=0.5)

@@ -12,7 +12,11 @@ from latentbandits.models.arms.gaussian import GaussianArms
 
 @dataclass(frozen=True)
 class MissingStates:
-    """`problem`, with a model of all its states but the last `n_missing`.
+    """The synthetic problem, with a model of all its states but the last ones.
+
+    Args:
+        problem: the synthetic problem.
+        n_missing: number of states that the model lacks.
 
     >>> environment = MissingStates(Synthetic(model_noise=0.05), n_missing=1)
     >>> instances = environment.start(3, horizon=10, rng=np.random.default_rng(0))

@@ -29,13 +29,22 @@ Items: TypeAlias = FloatArray | Callable[[int, np.random.Generator], FloatArray]
 class Population:
     """Rewards N(users[i]'features[j], noise^2) of user i for item j; every run is a population.
 
-    `users` is `(n_users, d)` and `features` `(n_items, d)`, or functions of (n_runs, rng) that draw
-    them for every run: a `Crowd`, and `(n_runs, n_items, d)`. Each round one user visits and is
-    shown `n_shown` items (None: all). Visits are "uniform" or "zipf": user i comes with probability
-    proportional to (i + 1)^-exponent. With `n_present` only so many users are there at a time, and
-    before each visit one of them, at random, is replaced with probability `turnover` by the next
-    user in line. `item_ids`: the action is the item's id, the shown items are eligible, and the
-    context has no features; else the context has the features of the shown items.
+    Each round one user visits and is shown some items. The context has the features of these items.
+    With `item_ids` the shown items are eligible instead.
+
+    Args:
+        users: users' weights `(n_users, d)`, or a function of (n_runs, rng) that draws a `Crowd`.
+        features: features of the items `(n_items, d)`, or a function of (n_runs, rng) that draws
+            `(n_runs, n_items, d)`.
+        noise: standard deviation of a reward.
+        n_shown: number of items that a round shows; None: all.
+        visits: "uniform", or "zipf": user i comes with probability proportional to (i +
+            1)^-exponent.
+        exponent: of "zipf".
+        n_present: number of users who are there at a time; None: all.
+        turnover: probability, before each visit, that one of those present is replaced by the next
+            user in line.
+        item_ids: whether the action is the item's id and the context has no features.
 
     >>> environment = Population(np.eye(2), np.eye(2), noise=0.1)
     >>> rng = np.random.default_rng(0)

@@ -15,10 +15,14 @@ from latentbandits.models.checks import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Switching:
-    """`problem`, whose state moves to one of the others, each equally likely.
+    """The synthetic problem with a state that moves to one of the others, each equally likely.
 
-    "markov": in every round with the given probability. "piecewise": in as many rounds as that
-    makes on average, drawn at random, so that every run has the same number of changes.
+    Args:
+        problem: the synthetic problem.
+        probability: of a move before a round.
+        kind: "markov": the state moves before each round with this probability. "piecewise": it
+            moves in as many rounds as that makes on average, drawn at random, so that every run has
+            the same number of changes.
 
     >>> environment = Switching(Synthetic(model_noise=0.05), 0.02, "piecewise")
     >>> instances = environment.start(3, horizon=100, rng=np.random.default_rng(0))

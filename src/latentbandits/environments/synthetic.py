@@ -15,7 +15,14 @@ from latentbandits.models.checks import FloatArray, IntArray
 class Synthetic:
     """Means Uniform(0, 1), redrawn per state until the best leads by `gap`; Gaussian rewards.
 
-    The policies are told the means with errors N(0, model_noise^2), and that they have them.
+    The policies are given the means with errors N(0, model_noise^2), as a model with that spread.
+
+    Args:
+        model_noise: standard deviation of the errors of the means that the policies are given.
+        n_actions: number of actions K.
+        n_states: number of states S.
+        noise: standard deviation of a reward.
+        gap: least distance of a state's best mean from its second best.
 
     >>> instances = Synthetic(model_noise=0.2).start(3, horizon=10, rng=np.random.default_rng(0))
     >>> instances.means.shape, instances.model.means.shape

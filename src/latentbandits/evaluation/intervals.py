@@ -21,7 +21,12 @@ class Interval(NamedTuple):
 
 
 def normal_interval(value: float, influence: FloatArray, level: float = 0.95) -> Interval:
-    """Return the normal interval of an estimate from its influence values `(n_sessions,)`.
+    """Return the normal interval of an estimate from its influence values.
+
+    Args:
+        value: the estimate.
+        influence: one influence value per session, `(n_sessions,)`, of mean 0.
+        level: of the interval.
 
     >>> normal_interval(1.0, np.array([1.0, -1.0, 1.0, -1.0])).stderr.__round__(3)
     0.577
@@ -40,8 +45,14 @@ def sequence_interval(
     """Return the confidence sequence's interval: valid at all sample sizes at once.
 
     Waudby-Smith et al. 2021 (asymptotic confidence sequences): mean ± sd sqrt(2 (n h^2 + 1) /
-    (n^2 h^2) log(sqrt(n h^2 + 1) / alpha)), tightest near n* = `tightest_at` sessions. One
+    (n^2 h^2) log(sqrt(n h^2 + 1) / alpha)), tightest near n* sessions. One
     sequence covers one candidate: each new candidate starts its own.
+
+    Args:
+        value: the estimate.
+        influence: one influence value per session, `(n_sessions,)`, of mean 0.
+        level: of the interval, at all sample sizes together.
+        tightest_at: number of sessions n* near which the interval is tightest.
 
     >>> low, high = sequence_interval(0.0, np.tile([1.0, -1.0], 2500))[2:]
     >>> round(high / (1.96 / math.sqrt(5000)), 2)

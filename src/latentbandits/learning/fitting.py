@@ -97,26 +97,49 @@ def fit(
 ) -> Fit:
     """Learn a model with its own uncertainty from a table of past interactions.
 
-    `kind` "arms" is a mixture over users of per-state action means; "linear" completes the user x
-    action matrix at `rank` with regularisation `reg` and clusters the users' vectors (Section
-    5.2); "auto" is arms up to 50 actions. `rewards` is the family of the rewards of arms;
-    `transform` models log1p or sqrt of the rewards as Gaussian, and decides on original rewards.
-    Settings that are "auto" are chosen by the evidence of held-out users. `bootstrap` is a number
-    of fits to resampled users; their variance is added to the prior. `names` are the actions'
-    names by id. Columns that are not named are found: user or session, action, reward. An export
-    of the service is a valid log, and `unrewarded` is the reward of its decisions that got none
-    (None: they are dropped). `user_features` are columns with attributes of users: the model gets
-    a gate P1(s | z), and `decide` takes these attributes by name. `features` are columns with
-    features of each row (its context, or attributes of its action; `a*b` is an interaction): the
-    model is a mixture of regressions on them, and requests send them by name. `item_features` is
-    a table with attributes of the actions, from which new ones are predicted (`POST /v1/actions`).
-    `earlier`, a model and its catalogue, is one of the starts of a fit of arms.
+    Settings that are "auto" are chosen by the evidence of held-out users. If there are more than
+    10,000,000 rewards, choices are made on a sample of users, and the chosen model is learned from
+    all.
 
-    `engine` is where the log is summed: "memory"; "out_of_core", which reads a folder of Parquet
-    larger than memory in partitions below the folder `scratch` (or kept in `partitions` for the
-    next fit); "spark", on the cluster at `master` or on that of a Spark DataFrame. "auto" depends
-    on the size of the files. All engines learn the same model. If there are more than 10,000,000
-    rewards, choices are made on a sample of users, and the chosen model is learned from all.
+    Args:
+        log: a table of interactions (a path, folder, glob or list of these, or a frame), or a
+            `Log`. An export of the service is one too.
+        user: column of users; None: found ("user" or "session").
+        action: column of actions; None: found.
+        reward: column of rewards; None: found.
+        order: column that orders a user's rows; None: the order of the table.
+        unrewarded: reward of decisions of an export that got none; None: they are dropped.
+        text_format: separator, encoding and columns of delimited text; detected by default.
+        kind: "arms" is a mixture over users of per-state action means; "linear" completes the user
+            x action matrix and clusters the users' vectors (Section 5.2); "auto" is arms up to 50
+            actions.
+        rewards: family of the rewards of arms.
+        transform: "log1p" or "sqrt": model transformed rewards as Gaussian, and decide on original
+            ones.
+        states: number of latent states.
+        rank: rank of the completed matrix, for "linear".
+        reg: regularisation of the completion, for "linear".
+        method: "em" or "spectral", for "arms".
+        noise: standard deviation of Gaussian rewards; None: estimated.
+        bootstrap: number of fits to resampled users; their variance is added to the prior.
+        duplicates: rule for several rewards of one user for one action.
+        names: the actions' names by id.
+        user_features: columns with attributes of users: the model gets a gate P1(s | z), and
+            `decide` takes these attributes by name.
+        features: columns with features of each row (its context, or attributes of its action; `a*b`
+            is an interaction): the model is a mixture of regressions on them, and requests send
+            them by name.
+        item_features: table with attributes of the actions, from which new ones are predicted
+            (`POST /v1/actions`).
+        earlier: a model and its catalogue, which are one of the starts of a fit of arms.
+        seed: of all randomness.
+        engine: where the log is summed: "memory"; "out_of_core", for a folder of Parquet larger
+            than memory; "spark". "auto" depends on the size of the files. All engines learn the
+            same model.
+        scratch: folder for the partitions of "out_of_core".
+        partitions: folder in which these partitions are kept for the next fit.
+        master: address of the Spark cluster; a Spark DataFrame has its own.
+        progress: counts the steps of the fit.
 
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log

@@ -32,6 +32,18 @@ DUPLICATES: dict[Duplicates, str] = {
 class Log:
     """Interactions sorted by user, and for each user in the order they happened.
 
+    Args:
+        users: `(n_events,)`, indices into `user_ids`, ascending.
+        actions: `(n_events,)`, indices into `action_ids`.
+        rewards: `(n_events,)`.
+        user_ids: ids of the users.
+        action_ids: ids of the actions.
+        repeats: `(n_events,)`: rows that repeat an earlier one exactly.
+        known_keys: `(n_users,)`: hashes of the ids, where they are known.
+        features: `(n_events, n_features)`, of each row.
+        attributes: `(n_users, n_attributes)`, of each user.
+        beside: further columns, unencoded, one row for each event.
+
     >>> log = read_log({"u": ["b", "a", "b"], "a": [7, 7, 9], "r": [1, 0, 0]}, "u", "a", "r")
     >>> log.users, log.actions, log.rewards
     (array([0, 1, 1]), array([0, 0, 1]), array([0., 1., 0.]))
@@ -211,9 +223,13 @@ def read_log(
 ) -> Log:
     """Read a table of interactions; LogError if it is not valid.
 
-    `source` is a file, folder, glob or list of these, or a frame (`read_table`). Events of a user
-    are in the order of the column `order`, or of the rows where that is None. Booleans are rewards
-    of 1 and 0.
+    Args:
+        source: a file, folder, glob or list of these, or a frame (`read_table`).
+        user: column of user ids.
+        action: column of action ids.
+        reward: column of rewards; booleans are 1 and 0.
+        order: column that orders a user's events; None: the order of the rows.
+        text_format: separator, encoding and columns of delimited text; detected by default.
     """
     return read_log_with(source, user, action, reward, (), order=order, text_format=text_format)[0]
 

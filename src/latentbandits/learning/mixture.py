@@ -42,9 +42,18 @@ def fit_mixture(
 ) -> MixtureFit:
     """Fit a variational mixture of `n_states` states (`learning/arms/mixture.py`).
 
-    States with a share below half a percent are dropped. `noise` fixes the standard deviation of
-    Gaussian rewards; None estimates it. The model's prior covers the estimation error of the means
-    only; `fit` also estimates the variation of users within a state. Deterministic given `seed`.
+    States with a share below half a percent are dropped. The model's prior covers the estimation
+    error of the means only; `fit` also estimates the variation of users within a state.
+
+    Args:
+        log: users, actions and rewards.
+        n_states: number of states S.
+        rewards: family of the rewards.
+        noise: standard deviation of Gaussian rewards; None: estimated.
+        n_restarts: number of starts.
+        tolerance: gain of the ELBO, in nats, below which passes end.
+        seed: of the starts; the result is deterministic given it.
+        progress: called with the number of passes done.
 
     >>> from latentbandits.learning.logs import read_log
     >>> log = read_log({"u": [1, 1, 2, 2], "a": list("xyxy"), "r": [1, 0, 0, 1.2]}, "u", "a", "r")

@@ -16,6 +16,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.sums import UserSums, condition_on_sums
+from latentbandits.models.numerics.log_weights import log_sum
 
 _GAIN = 1e-3  # of the log marginal likelihood per user
 _BURN_IN = 10  # sweeps of every restart; only the best is continued
@@ -72,21 +73,20 @@ class PopulationMixture:
         """Return the model after EM, and the log marginal likelihood of the last sweep."""
         before = -np.inf
         for _ in range(max_sweeps):
-            following, height = self.sweep(model, sums)
-            if height - before < _GAIN * len(sums.counts):
+            following, likelihood = self.sweep(model, sums)
+            if likelihood - before < _GAIN * len(sums.counts):
                 break
-            model, before = following, height
-        return model, height
+            model, before = following, likelihood
+        return model, likelihood
 
     def sweep(self, model: LinearGaussian, sums: UserSums) -> tuple[LinearGaussian, float]:
         """Return the model after one step of EM, and the log marginal likelihood before it."""
         log_evidence, posterior = condition_on_sums(model, sums)
         log_joint = log_evidence + model.log_state_prior
-        top = log_joint.max(axis=1, initial=-np.inf, keepdims=True)
-        weights = np.exp(log_joint - top)
-        total = weights.sum(axis=1, keepdims=True)
-        height = float((top + np.log(total)).sum())
-        return self._maximise(weights / total, posterior.mean, posterior.covariance), height
+        total = log_sum(log_joint)
+        shares = np.exp(log_joint - total[:, None])
+        likelihood = float(total.sum())
+        return self._maximise(shares, posterior.mean, posterior.covariance), likelihood
 
     def _maximise(
         self, shares: FloatArray, means: FloatArray, covariances: FloatArray

@@ -22,7 +22,12 @@ PAGE_FILE = "report.html"
 
 
 def save_fit(fit: Fit, path: str | os.PathLike[str]) -> None:
-    """Write the model, its catalogue, its report, results.json and the page, atomically."""
+    """Write the model, its catalogue, its report, results.json and the page, atomically.
+
+    Args:
+        fit: the result of `fit`.
+        path: a folder that does not exist, or one with a saved model, which is replaced.
+    """
     with artefacts.replacing(path) as folder:
         write_fit(fit, folder)
 
@@ -76,7 +81,7 @@ def _png(figure: Figure) -> bytes:
 
 
 def load_report(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return the report that was saved with a model; None if there is none."""
+    """Return the report that was saved with the model at `path`; None if there is none."""
     file = Path(path) / REPORT_FILE
     if not file.is_file():
         return None

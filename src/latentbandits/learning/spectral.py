@@ -66,6 +66,13 @@ def fit_spectral(
 
     Moments alone lose a part of the information in the data; the maximisation needs no restarts.
 
+    Args:
+        log: users, actions and rewards.
+        n_states: number of states S.
+        rewards: family of the rewards.
+        noise: standard deviation of Gaussian rewards; None: estimated.
+        seed: of the power iterations.
+
     >>> from latentbandits.learning.generate_arms import generate_arms
     >>> truth = generate_arms(n_users=500, n_rounds=30, n_states=2, n_actions=3, seed=0)
     >>> fit = fit_spectral(truth.log, 2)

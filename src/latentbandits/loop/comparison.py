@@ -84,7 +84,7 @@ def compare(
         )
 
     def estimate(side: Side) -> tuple[ByRound, list[float]]:
-        found = evaluate(
+        evaluation = evaluate(
             {"policy": side.policy},
             side.log,
             model=side.model,
@@ -93,8 +93,8 @@ def compare(
             draws=draws,
             seed=seed,
         )
-        sizes = [row["ess"] for row in found.rounds if row["policy"] == "policy"]
-        return found.by_round["policy", ESTIMATOR], sizes
+        sizes = [row["ess"] for row in evaluation.rounds if row["policy"] == "policy"]
+        return evaluation.by_round["policy", ESTIMATOR], sizes
 
     (base, base_sizes), (other, other_sizes) = estimate(current), estimate(candidate)
     return Comparison(base, other, np.minimum(base_sizes, other_sizes))

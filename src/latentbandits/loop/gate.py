@@ -76,8 +76,8 @@ def judge(
     allows, the candidate's estimate must be above the margin too.
 
     Args:
-        current: what decides now.
-        candidate: what may replace it. Neither may have been fitted on the logged sessions.
+        current: the model and policy in use.
+        candidate: their possible successor. Neither may have been fitted on the logged sessions.
         margin: the gain that a candidate must show.
         level: of the interval.
         unrewarded: the reward of decisions that got none; None drops them.

@@ -218,7 +218,7 @@ def _offset_variance(inner: Any, covariances: FloatArray, at: int) -> FloatArray
 
 
 def _noise_units(inner: Any) -> FloatArray:
-    """Return what a covariance of the model is multiplied by, `(n_states,)`: 1, or E[sigma^2]."""
+    """Return the factor of the model's covariances, `(n_states,)`: 1, or E[sigma^2]."""
     scale = getattr(inner, "noise_scale", None)
     if scale is None:
         return np.ones(inner.n_states)

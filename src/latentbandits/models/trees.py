@@ -55,4 +55,4 @@ def separate(tree: Any, n: int) -> list[Any]:
     if not isinstance(tree, tuple):
         return [None if tree is None else tree[i : i + 1].copy() for i in range(n)]
     branches = zip(*[separate(branch, n) for branch in tree], strict=True)
-    return [type(tree)(*own) if hasattr(tree, "_fields") else own for own in branches]
+    return [type(tree)(*parts) if hasattr(tree, "_fields") else parts for parts in branches]

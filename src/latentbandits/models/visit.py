@@ -14,8 +14,11 @@ from latentbandits.models.checks import FloatArray, IntArray, features
 class Visit:
     """One visit to each of B populations: a belief is shared by all users of a population.
 
-    `user` is `(B,)`, rows from 0 to n_users - 1; `features` is `(B, K, d)`, or None where actions
-    are items with ids. `visit[index]` keeps some of the populations.
+    `visit[index]` keeps some of the populations.
+
+    Args:
+        user: `(B,)`, rows from 0 to n_users - 1.
+        features: `(B, K, d)`; None where actions are items with ids.
 
     >>> Visit(np.array([3, 5]), None)[np.array([1])].user
     array([5])

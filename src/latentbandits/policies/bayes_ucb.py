@@ -48,6 +48,10 @@ class mBayesUCB(_Quantile, KnownPolicy):
     The quantile is the least of the states' means up to which their probabilities reach
     `quantile`. Deterministic up to ties.
 
+    Args:
+        model: a model of latent states, taken as true.
+        quantile: q, above 0 and below 1.
+
     >>> from latentbandits.models import GaussianArms
     >>> model = GaussianArms([[0.9, 0.5], [0.1, 0.5]], noise=0.5, state_prior=[0.2, 0.8])
     >>> rng = np.random.default_rng(0)
@@ -72,6 +76,10 @@ class mmBayesUCB(_Quantile, JointPolicy):
 
     The quantile is that of the mixture over states of the model's own laws (normal, Student, beta,
     gamma, inverse gamma, particles), to a relative 1e-11. Deterministic up to ties.
+
+    Args:
+        model: a model of latent states with uncertain parameters.
+        quantile: q, above 0 and below 1.
 
     >>> from latentbandits.models import GaussianArms
     >>> policy = mmBayesUCB(GaussianArms([[0.5, 0.4]], noise=0.5, spread=[[0.01, 0.2]]))

@@ -180,7 +180,7 @@ class Exploring(CheckedPolicy[Any]):
     def _sampled(
         self, belief: Any, context: Context, eligible: BoolArray | None, rng: np.random.Generator
     ) -> tuple[IntArray, IntArray, ActionProbabilities]:
-        """Return the same as `_inner` by draws of the inner policy; the first is the decision."""
+        """Estimate `_inner` by draws of the inner policy; the first draw is the decision."""
         policy: Any = self.policy
         draws = getattr(policy, "propensity_draws", 0) or self.draws
         if hasattr(policy, "sample_actions"):

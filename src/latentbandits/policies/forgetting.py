@@ -135,7 +135,11 @@ class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
 
 @dataclass(frozen=True, eq=False)
 class Discounted(_Forgetting[Faded]):
-    """`policy` with a round that is t rounds old counting `factor` ** t.
+    """Play `policy` with discounted rounds: one that is t rounds old has weight factor^t.
+
+    Args:
+        policy: UCB1, LinUCB, mUCB or mmUCB.
+        factor: weight of a round relative to the next one, above 0 and at most 1.
 
     >>> policy = Discounted(UCB1(n_actions=2), factor=0.5)
     >>> belief = policy.init()
@@ -163,7 +167,11 @@ class Discounted(_Forgetting[Faded]):
 
 @dataclass(frozen=True, eq=False)
 class SlidingWindow(_Forgetting[Windowed]):
-    """`policy` on the last `rounds` rounds.
+    """Play `policy` on the last `rounds` rounds, and forget older ones.
+
+    Args:
+        policy: UCB1, LinUCB, mUCB or mmUCB.
+        rounds: length of the window.
 
     >>> policy = SlidingWindow(UCB1(n_actions=2), rounds=2)
     >>> belief = policy.init()
@@ -212,7 +220,7 @@ def _packed(contribution: Any) -> Any:
 
 
 def _summed(contributions: Any, like: Any) -> Any:
-    """Packed contributions summed over the window, in the form of `like`."""
+    """Return packed contributions summed over the window, in the form of `like`."""
     if not isinstance(contributions, Cells):
         return map_leaves(lambda kept: kept.sum(axis=1), contributions)
     n, width = like[0].shape

@@ -13,7 +13,7 @@ from latentbandits.policies.latent import JointPolicy, LargestPosteriorScore
 
 @dataclass(frozen=True, eq=False)
 class mmGreedy(LargestPosteriorScore[JointBelief], JointPolicy):
-    """argmax_a of sum_s P(s) E[mu(a, x, s, theta) | s], on the joint belief of mmTS.
+    """Play argmax_a of sum_s P(s) E[mu(a, x, s, theta) | s], on the joint belief of mmTS.
 
     Args:
         model: with uncertain parameters.

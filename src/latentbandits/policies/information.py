@@ -73,6 +73,9 @@ class InformationDirected(PosteriorPolicy[Any], ABC):
 class mIDS(InformationDirected, KnownPolicy):
     """Information-directed sampling with a known model: the states are the scenarios, exactly.
 
+    Args:
+        model: a model of latent states, taken as true.
+
     >>> from latentbandits.models import GaussianArms
     >>> policy = mIDS(GaussianArms([[0.9, 0.1], [0.1, 0.9]], noise=0.5))
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity
@@ -101,6 +104,11 @@ class mmIDS(InformationDirected, JointPolicy):
     The draws come from nodes that `seed` fixes, the same in every round and session
     (`beliefs/scenarios.py`). So the action probabilities are a function of the belief: propensities
     are exact, and an action has probability zero only if this policy never plays it there.
+
+    Args:
+        model: a model of latent states with uncertain parameters.
+        draws: number of scenarios.
+        seed: of the nodes that the draws are made from.
 
     >>> from latentbandits.models import GaussianArms
     >>> policy = mmIDS(GaussianArms([[0.9, 0.1], [0.1, 0.9]], noise=0.5, spread=0.1))

@@ -93,6 +93,10 @@ class mKG(Planning):
 
     Q(a) = m(a) + (R - 1) E_r[max_b m(b | a, r)] with R rounds left of `horizon`.
 
+    Args:
+        model: a model of latent states, taken as true.
+        horizon: number of rounds of a session.
+
     >>> from latentbandits.models import GaussianArms
     >>> model = GaussianArms([[0.9, 0.5], [0.0, 0.5]], noise=0.1)  # 0.45 on average, or 0.5
     >>> policy = mKG(model, horizon=10)
@@ -132,6 +136,10 @@ class mKG(Planning):
 @dataclass(frozen=True, eq=False)
 class mmKG(Planning):
     """Knowledge gradient with an uncertain model: mKG on the joint belief of mmTS.
+
+    Args:
+        model: a model of latent states with uncertain parameters.
+        horizon: number of rounds of a session.
 
     >>> from latentbandits.models import GaussianArms
     >>> policy = mmKG(GaussianArms([[0.5, 0.4]], noise=0.5, spread=[[0.01, 0.3]]), horizon=50)

@@ -20,7 +20,7 @@ from latentbandits.policies.latent import LatentPolicy
 
 
 class _ConsistentUCB(LatentPolicy[GapBelief], ABC):
-    """(B, A) = argmax over consistent s and all a of mu_hat(a, x, s)."""
+    """Play (B, A) = argmax over consistent s and all a of mu_hat(a, x, s)."""
 
     learns_from: ClassVar[LearnsFrom] = "own"
     horizon: int | None
@@ -93,7 +93,11 @@ def _action_shares(pairs: BoolArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class mUCB(_ConsistentUCB):
-    """UCB with a known model (Algorithm 1). `horizon` None: log t stands for log n.
+    """UCB with a known model (Algorithm 1).
+
+    Args:
+        model: a model of latent states, taken as true.
+        horizon: number of rounds n; None: log t stands for log n.
 
     >>> from latentbandits.models import GaussianArms
     >>> policy = mUCB(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5), horizon=500)

@@ -17,6 +17,11 @@ class mLookahead(Planning):
     certain it is that of mTS. A decision looks at (actions x outcomes) ^ steps beliefs, and more
     than `planning.MOST_BELIEFS` are refused.
 
+    Args:
+        model: a model of latent states.
+        steps: number of rewards that are planned for.
+        horizon: number of rounds of a session.
+
     >>> import numpy as np
     >>> from latentbandits.models import BernoulliArms
     >>> model = BernoulliArms.from_means([[0.9, 0.5], [0.1, 0.5]], 0.05, state_prior=[0.3, 0.7])

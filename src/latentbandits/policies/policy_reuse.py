@@ -53,6 +53,13 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
     distribution is Gaussian with the model's noise, or 0 and 1 for `BernoulliArms`; "PI" and "EI"
     take it as Gaussian. A policy of the library plays the first of its best actions.
 
+    Args:
+        model: a model of latent states, taken as true.
+        rule: "PI", "EI", "BE" or "KG".
+        kappa: weight of information, for "BE" and "KG".
+        improvement: "expected" or "probability", for "EI".
+        horizon: number of rounds n; None if unknown.
+
     >>> from latentbandits.models import GaussianArms
     >>> policy = PolicyReuse(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5), rule="KG")
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).action

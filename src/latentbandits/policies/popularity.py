@@ -53,7 +53,7 @@ class _Unpersonalised(LargestScore[Rounds], ABC):
 
 @dataclass(frozen=True, eq=False)
 class Popularity(_Unpersonalised):
-    """argmax_a of sum_s P1(s) mu_hat(a, x, s): the best action for users on average.
+    """Play argmax_a of sum_s P1(s) mu_hat(a, x, s): the best action for users on average.
 
     For actions with features this is the best action of the linear model with one state, whose
     weights are the average weights of the states.
@@ -77,7 +77,7 @@ class Popularity(_Unpersonalised):
 
 @dataclass(frozen=True, eq=False)
 class Uniform(_Unpersonalised):
-    """Every eligible action equally often: the control group that any policy should beat.
+    """Play every eligible action equally often: the control group that any policy should beat.
 
     Args:
         model: says which actions there are.

@@ -219,6 +219,11 @@ class Rank1Elim(_Rank1):
     mean -+ sqrt(ln n / n_l); sums are kept. Rewards are in [0, 1]. A reward that is not of the next
     pair of the sweep (a late one, or another policy's) is not learned from.
 
+    Args:
+        n_rows: number of rows K.
+        n_columns: number of columns L.
+        horizon: number of rounds n.
+
     >>> policy = Rank1Elim(n_rows=4, n_columns=3, horizon=1000)
     >>> policy.sweeps_until(0), policy.sweeps_until(1)
     (28, 111)
@@ -242,6 +247,11 @@ class Rank1ElimKL(_Rank1):
     """Rank1ElimKL of Katariya et al. (2017b): bounds by n_l kl(p, q) <= ln n + 3 ln ln n.
 
     Stages are n_l = ceil(16 ln n / gap^2) long. Rewards are 0 or 1.
+
+    Args:
+        n_rows: number of rows K.
+        n_columns: number of columns L.
+        horizon: number of rounds n.
 
     >>> Rank1ElimKL(n_rows=4, n_columns=3, horizon=1000).sweeps_until(0)
     111

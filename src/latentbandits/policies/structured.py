@@ -138,6 +138,10 @@ class SingleKUCB(_BestAllowed):
     `alpha` 3 is the paper's width sqrt(6 ln t / N_a). Where no class is allowed, because the model
     is wrong, the least violated class is played; that rule is chosen here.
 
+    Args:
+        model: mean rewards of every state.
+        alpha: width of the intervals that allow a state.
+
     >>> from latentbandits.models import GaussianArms
     >>> policy = SingleKUCB(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5))
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).action

@@ -194,6 +194,12 @@ class mmTS(JointThompson):
     `propensity_draws` counted draws, or none if that is 0. With `catch_all` the model has one
     more state, "none of these": see `with_catch_all`.
 
+    Args:
+        model: a model of latent states with uncertain parameters.
+        propensity_draws: posterior draws that are counted for a propensity where it has no
+            integral; 0: none.
+        catch_all: whether to add a state for sessions that no state explains.
+
     >>> policy = mmTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1))
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity.round(2)
     array([0.5])

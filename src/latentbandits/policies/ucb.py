@@ -19,7 +19,11 @@ from latentbandits.policies.latent import check_context
 
 @dataclass(frozen=True, eq=False)
 class UCB1(LargestScore[ArmStatistics]):
-    """Each action once, then mean + scale sqrt(2 log t / n_a). Scale 1 is for rewards in [0, 1].
+    """Play each action once, then the largest mean + scale sqrt(2 log t / n_a).
+
+    Args:
+        n_actions: number of actions.
+        scale: scale of a reward; 1 is for rewards in [0, 1].
 
     >>> policy = UCB1(n_actions=2)
     >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity
@@ -68,10 +72,15 @@ class UCB1(LargestScore[ArmStatistics]):
 
 @dataclass(frozen=True, eq=False)
 class LinUCB(LargestScore[LinearPosterior]):
-    """x'theta + alpha sqrt(x' A^-1 x) with A = ridge I + sum x x'.
+    """Play the largest x'theta + alpha sqrt(x' A^-1 x), with A = ridge I + sum x x'.
 
     theta and A^-1 are the posterior mean and covariance of a linear Gaussian model with one state,
     noise 1 and prior covariance I / ridge, and are computed as such.
+
+    Args:
+        n_features: number of features of an action.
+        alpha: factor of the confidence bonus.
+        ridge: ridge penalty of the regression.
 
     >>> policy = LinUCB(n_features=2)
     >>> policy.decide(policy.init(), [[[1.0, 0.0], [0.0, 2.0]]], np.random.default_rng(0)).action

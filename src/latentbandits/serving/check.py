@@ -32,7 +32,7 @@ _TOTALS = f"""s.key, s.name, s.rounds, s.rewards, s.reward_sum, s.merged_into, s
     (SELECT count(*) {_APPLIED}), (SELECT COALESCE(sum(r.value), 0.0) {_APPLIED})"""
 
 
-class Checked(NamedTuple):
+class CheckResult(NamedTuple):
     """The checks that were made, by name, and the problems that were found."""
 
     counts: dict[str, int]
@@ -50,7 +50,7 @@ class _ReadOnly(SqlQueries):
         return list(self._tables.run(statement, values))
 
 
-def check(tables: Tables, progress: Callable[[str], None] = lambda text: None) -> Checked:
+def check(tables: Tables, progress: Callable[[str], None] = lambda text: None) -> CheckResult:
     """Verify everything; each problem is one sentence that names its place."""
     counts: dict[str, int] = {}
     problems: list[str] = []
@@ -68,7 +68,7 @@ def check(tables: Tables, progress: Callable[[str], None] = lambda text: None) -
             problems += step()
         except (Damaged, StoreUnavailable) as error:
             problems.append(f"{name}: {error.message}")
-    return Checked(counts, problems)
+    return CheckResult(counts, problems)
 
 
 def _rows(tables: Tables, counts: dict[str, int]) -> Iterator[str]:

@@ -210,7 +210,7 @@ def tune_in(
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Tuning:
-    """Return the candidate of the least regret in an environment; `tune` explains the rest."""
+    """Return the candidate of the least regret in an environment; arguments as in `tune`."""
     texts = list(dict.fromkeys(str(parse(text)) for text in candidates))
     if not texts:
         raise ValueError("give at least one candidate policy")

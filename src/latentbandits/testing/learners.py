@@ -80,8 +80,12 @@ def check_learner(
 def check_engine(engine: Engine, log: Log, tolerance: float = TOLERANCE) -> None:
     """Check that an engine that holds `log` gives what the engine in memory gives.
 
-    Raises:
-        AssertionError: sizes, users chosen by hash, their rows, or sums of a learner differ.
+    AssertionError if sizes, users chosen by hash, their rows, or sums of a learner differ.
+
+    Args:
+        engine: the engine to check.
+        log: the log that it holds.
+        tolerance: relative difference of sums that is allowed.
     """
     ours = MemoryEngine(log)
     assert engine.action_ids == ours.action_ids, "the engine numbers the actions differently"

@@ -61,12 +61,17 @@ def check_policy(
 ) -> None:
     """Raise AssertionError, which names the broken promise, unless `policy` keeps them all.
 
-    `context(n_sessions, rng)` and `reward(n_sessions, rng)` draw inputs that the policy takes; by
-    default no context, and standard normal rewards. The context of a population policy is a
-    `Visit`, and its sessions are populations. Probabilities of actions and states are checked
-    where the policy gives them. `order_free=False` says that the order of rewards matters, as it
-    does where states move, for policies that forget and for particles; None asks the policy and
-    its model.
+    Probabilities of actions and states are checked where the policy gives them.
+
+    Args:
+        policy: the policy to check.
+        n_actions: number of its actions.
+        context: a function (n_sessions, rng) that draws contexts that the policy takes; None: no
+            context. That of a population policy draws a `Visit`, and its sessions are populations.
+        reward: a function (n_sessions, rng) that draws rewards `(n_sessions,)`; None: standard
+            normal.
+        order_free: whether the order of rewards does not matter; it does where states move, for
+            policies that forget and for particles. None asks the policy and its model.
 
     >>> from latentbandits import LinUCB
     >>> check_policy(LinUCB(2), 4, context=lambda n, rng: rng.normal(size=(n, 4, 2)))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import fields
+from io import BytesIO
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 
+from latentbandits.replacing import replace_file
 from latentbandits.simulation.results import PolicyResult, Windows
 
 _ARRAYS = tuple(
@@ -52,10 +53,9 @@ class KeptRows:
         if path is None:
             return
         arrays = {name: getattr(result, name) for name in _ARRAYS}
-        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-        with unfinished.open("wb") as file:
-            np.savez(file, row=row, numbers=numbers, windows=tuple(result.windows), **arrays)
-        unfinished.replace(path)
+        content = BytesIO()
+        np.savez(content, row=row, numbers=numbers, windows=tuple(result.windows), **arrays)
+        replace_file(path, content.getvalue())
 
     def _path(self, row: tuple[str, ...]) -> Path | None:
         words = re.sub(r"[^A-Za-z0-9.=]+", "-", " ".join(row)).strip("-")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from latentbandits.beliefs.states import probabilities
 from latentbandits.experiments.yardstick.problems import Problem
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.trees import map_leaves
@@ -68,9 +69,7 @@ class Programme:
             log_evidence = log_evidence.sum(axis=2)
             means = (alpha + ones) / (alpha + beta + ones + zeros)
         joint = np.log(self.problem.prior) + log_evidence
-        weights = np.exp(joint - joint.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        chances: FloatArray = np.einsum("ns,nsk->nk", weights, means)
+        chances: FloatArray = np.einsum("ns,nsk->nk", probabilities(joint), means)
         return chances
 
     @cached_property

@@ -108,9 +108,10 @@ class ArmsLearner:
         """
         fitted = [row for row in rows if row.evidence is not None]
         left = [row for row in fitted if not vetoed(row, fitted, _CLEAR)]
-        best = max(_height(row) for row in left)
+        best = max(_evidence(row) for row in left)
         return min(
-            (row for row in left if _height(row) >= best - LEAST_NATS), key=lambda row: row.n_states
+            (row for row in left if _evidence(row) >= best - LEAST_NATS),
+            key=lambda row: row.n_states,
         )
 
     def learn(self, log: AnyLog, chosen: Candidate, seed: int) -> Learned:
@@ -263,12 +264,12 @@ def check_size(log: AnyLog, n_states: int) -> None:
         )
 
 
-def _height(row: Candidate) -> float:
+def _evidence(row: Candidate) -> float:
     return -inf if row.log_evidence is None else row.log_evidence
 
 
 def _past(rows: Sequence[Candidate]) -> bool:
     """Return whether the last few numbers of states did not raise the log evidence."""
-    heights = [_height(row) for row in rows]
-    best = next(i for i, one in enumerate(heights) if one >= max(heights) - LEAST_NATS)
-    return len(heights) - 1 - best >= _PATIENCE
+    evidence = [_evidence(row) for row in rows]
+    best = next(i for i, one in enumerate(evidence) if one >= max(evidence) - LEAST_NATS)
+    return len(evidence) - 1 - best >= _PATIENCE

@@ -153,17 +153,17 @@ def _update_strength(
 ) -> FloatArray:
     """Move log kappa by one safeguarded Newton step on E_q[log prior], which never falls."""
 
-    def height(log_strength: FloatArray) -> FloatArray:
+    def objective(log_strength: FloatArray) -> FloatArray:
         return family.expected_log_prior(centre, np.exp(log_strength), phi)
 
     now, h = np.log(strength), 0.05
-    middle, below, above = height(now), height(now - h), height(now + h)
+    middle, below, above = objective(now), objective(now - h), objective(now + h)
     slope, curvature = (above - below) / (2 * h), (above - 2 * middle + below) / h**2
     with np.errstate(divide="ignore", invalid="ignore"):
         move = np.where(curvature < 0, -slope / curvature, np.sign(slope) * _LOG_STRENGTH_STEP)
     move = np.clip(np.nan_to_num(move), -_LOG_STRENGTH_STEP, _LOG_STRENGTH_STEP)
     proposed = np.clip(now + move, *np.log(STRENGTHS))
-    better = height(proposed) >= middle
+    better = objective(proposed) >= middle
     updated: FloatArray = np.where(better, np.exp(proposed), strength)
     return updated
 

@@ -23,6 +23,7 @@ from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.arms.gaussian_unknown_noise import GaussianArmsUnknownNoise
 from latentbandits.models.arms.poisson import PoissonArms
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.numerics.log_weights import log_sum
 from latentbandits.models.numerics.normal import log_normal_density
 
 Edges = tuple[FloatArray, FloatArray]
@@ -78,7 +79,7 @@ def predict(
     if by_state.cell is not None:
         log_cell = np.log(np.maximum(mixed(by_state.cell), 1e-300))
     return Predicted(
-        _log_sum(weights + by_state.log_density),
+        log_sum(weights + by_state.log_density),
         mixed(mean),
         mixed(by_state.below),
         mixed(by_state.up_to),
@@ -92,14 +93,8 @@ def _weights(model: GaussianArms | ConjugateArms, log: Log, log_density: FloatAr
     before = summed - log_density
     start = before[log.starts[log.users]]
     weights = before - start + model.log_state_prior
-    normalised: FloatArray = weights - _log_sum(weights)[:, None]
+    normalised: FloatArray = weights - log_sum(weights)[:, None]
     return normalised
-
-
-def _log_sum(values: FloatArray) -> FloatArray:
-    top = values.max(axis=1)
-    total: FloatArray = top + np.log(np.exp(values - top[:, None]).sum(axis=1))
-    return total
 
 
 def _by_state(model: GaussianArms | ConjugateArms, log: Log, edges: Edges | None) -> ByState:

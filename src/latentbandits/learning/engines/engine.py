@@ -135,13 +135,13 @@ class Smallest:
 
 
 @dataclass(frozen=True, eq=False)
-class _Taken:
+class _UserLogs:
     """Logs of some users of each bucket."""
 
     parts: tuple[Log, ...]
 
-    def __add__(self, other: _Taken) -> _Taken:
-        return _Taken(self.parts + other.parts)
+    def __add__(self, other: _UserLogs) -> _UserLogs:
+        return _UserLogs(self.parts + other.parts)
 
     def log(self, action_ids: tuple[str, ...]) -> Log:
         """Join the parts into one log, with users sorted by key."""
@@ -154,7 +154,7 @@ class Take:
 
     keys: Keys
 
-    def summarise(self, partition: Log, parameters: None) -> _Taken:
+    def summarise(self, partition: Log, parameters: None) -> _UserLogs:
         chosen = np.flatnonzero(np.isin(partition.keys, self.keys))
         # The catalogue is known to the engine, so it is not sent with every bucket.
-        return _Taken((replace(partition.of_users(chosen), action_ids=()),))
+        return _UserLogs((replace(partition.of_users(chosen), action_ids=()),))

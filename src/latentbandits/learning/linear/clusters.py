@@ -41,10 +41,16 @@ def cluster_users(
 ) -> Clusters:
     """Cluster the users of a completion by k-means into the states of a linear model.
 
-    The model is a LinearGaussian, or a LogisticLinear for a completion of clicks.
+    The model is a LinearGaussian, or a LogisticLinear for a completion of clicks. Users without
+    ratings are left out.
 
-    If `noise` is None, it is estimated from the completion's residuals. Raise ValueError if a state
-    has fewer than `smallest` users. Users without ratings are left out.
+    Args:
+        completion: a completed user x action matrix.
+        n_states: number of clusters.
+        noise: standard deviation of a reward; None: estimated from the completion's residuals.
+        smallest: least number of users of a state; ValueError if a cluster has fewer.
+        restarts: starts of k-means, of which the best counts.
+        seed: of the starts.
 
     >>> from latentbandits.learning.generate import generate_ratings
     >>> made = generate_ratings(n_users=200, n_actions=50, n_states=3, density=0.5, seed=0)

@@ -142,15 +142,29 @@ def complete(
 ) -> Completion:
     """Complete the user x action matrix of which `rewards` are the known entries.
 
-    `users` and `actions` number the rows and columns from 0; a pair that occurs twice counts
-    twice. Alternatively an entry stands for several rewards of its pair: `rewards` are then their
-    means, `weights` their numbers, and `scatter` the sum of their squared distances from those
-    means, from which the noise is estimated. With `link` "logit", rewards are 0 and 1, or fractions
-    of ones among `weights` trials, and their log-odds are completed.
+    A pair of user and action that occurs twice counts twice. Alternatively an entry stands for
+    several rewards of its pair: `rewards` are then their means, and `weights` their numbers. With
+    `link` "logit" the log-odds of rewards are completed.
 
-    There are at most `sweeps` passes, and fewer if the relative decrease of the objective falls
-    below `tolerance`; `callback` is called after each. The same seed gives the same numbers on any
-    number of `threads` (None: one per core).
+    Args:
+        users: row of each reward, `(n,)`, numbered from 0.
+        actions: column of each reward, `(n,)`, numbered from 0.
+        rewards: known entries, `(n,)`; 0 and 1, or fractions of ones, with `link` "logit".
+        rank: rank of the factorisation.
+        reg: factor of the penalty.
+        weighting: weights w of the penalty: "plain" is one, "counts" the number of rewards of a
+            row.
+        biases: whether rows and columns have levels of their own.
+        link: "identity", or "logit" for clicks.
+        weights: number of rewards that each entry stands for, `(n,)`; None: one each.
+        scatter: sum of the squared distances of these rewards from their means, for the noise.
+        sweeps: largest number of passes.
+        tolerance: relative decrease of the objective below which passes end.
+        n_users: number of rows; None: the largest number of `users` and one.
+        n_actions: number of columns; None: the largest number of `actions` and one.
+        seed: of the first vectors.
+        threads: number of threads, which does not change the result; None: one per core.
+        callback: called after each pass.
 
     >>> fit = complete([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [4, 2, 4, 2, 4], rank=1, reg=0.01)
     >>> bool(abs(fit.predict(2, 1) - 2) < 0.1)

@@ -33,7 +33,7 @@ _PASSES = 10
 _STILL = 1e-4  # convergence: centres move less than this fraction of the mean variance
 
 
-class Found(NamedTuple):
+class ClusterSums(NamedTuple):
     """Sums of each cluster, over vectors minus a common shift."""
 
     counts: FloatArray  # (n_states,)
@@ -49,7 +49,7 @@ class ClusterPass:
     prepare: PrepareVectors
     shift: FloatArray  # (d,)
 
-    def summarise(self, part: Vectors, centres: FloatArray) -> Found:
+    def summarise(self, part: Vectors, centres: FloatArray) -> ClusterSums:
         state = nearest(part.tastes, centres)
         n_states, d = len(centres), part.vectors.shape[1]
         counts, tastes = np.zeros(n_states), np.zeros(centres.shape)
@@ -64,7 +64,7 @@ class ClusterPass:
             outer[s] = moved[members].T @ (weights[:, None] * moved[members])
             if part.covariances is not None:  # users' vectors have posterior covariances
                 outer[s] += np.tensordot(weights, part.covariances[members], axes=1)
-        return Found(counts, tastes, sums, outer)
+        return ClusterSums(counts, tastes, sums, outer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ def cluster_fold(
     return FoldedClusters(model, sums.counts, shrinkage)
 
 
-def _centres(sums: Found, centres: FloatArray) -> FloatArray:
+def _centres(sums: ClusterSums, centres: FloatArray) -> FloatArray:
     """Return the mean taste vector of each cluster; an empty cluster keeps its centre."""
     counts = sums.counts[:, None]
     moved: FloatArray = np.where(counts > 0, sums.tastes / np.maximum(counts, 1e-12), centres)

@@ -62,7 +62,7 @@ def first_values(log: Log, columns: Sequence[str]) -> UserRows:
     return UserRows(pl.DataFrame(taken), changed, missing)
 
 
-class Found(NamedTuple):
+class SideSums(NamedTuple):
     """The sums of all columns; sums of partitions add."""
 
     rows: dict[str, ColumnSums]
@@ -78,10 +78,10 @@ class SumColumns:
     rows: tuple[str, ...]
     users: tuple[str, ...]
 
-    def summarise(self, log: Log, parameters: None) -> Found:
+    def summarise(self, log: Log, parameters: None) -> SideSums:
         assert log.beside is not None
         known = first_values(log, self.users)
-        return Found(
+        return SideSums(
             {name: sum_column(log.beside[name]) for name in self.rows},
             {name: sum_column(known.frame[name]) for name in self.users},
             int(known.changed.sum()),
@@ -89,7 +89,7 @@ class SumColumns:
         )
 
 
-def learn_attributes(log: Engine, column_sums: Found) -> UserAttributes:
+def learn_attributes(log: Engine, column_sums: SideSums) -> UserAttributes:
     """Return the encoding of users' attributes, with the attributes of a sample of users."""
     for name, sums in column_sums.users.items():
         if isinstance(sums, VectorSums):
@@ -101,7 +101,7 @@ def learn_attributes(log: Engine, column_sums: Found) -> UserAttributes:
     )
 
 
-def learn_features(sums: Found, terms: Sequence[str]) -> Encoder:
+def learn_features(sums: SideSums, terms: Sequence[str]) -> Encoder:
     """Return the encoder of row features; `a*b` is an interaction, with `a` and `b` themselves.
 
     If all columns are vectors, they are used unchanged. Otherwise an intercept is added.

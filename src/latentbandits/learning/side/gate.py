@@ -27,6 +27,7 @@ from latentbandits.learning.logs import Log
 from latentbandits.learning.side.evidence import state_evidence
 from latentbandits.models.attributes.gate import log_softmax
 from latentbandits.models.checks import FloatArray
+from latentbandits.models.numerics.log_weights import log_sum
 
 RIDGES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """Ridge penalties that are tried, from strong to weak; numeric attributes are standardised."""
@@ -184,6 +185,4 @@ def learn_weights(
 def user_evidence(part: GatePartition, weights: FloatArray) -> FloatArray:
     """Return the log evidence of every user's rewards with a gate, `(n_users,)`."""
     scores = log_softmax(part.attributes @ weights.T) + part.log_evidence
-    top = scores.max(axis=1)
-    evidence: FloatArray = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
-    return evidence
+    return log_sum(scores)

@@ -271,9 +271,9 @@ def fit_mixture(
     d = n_features
     noise = 1.0 if is_clicks else max(scale, 1e-6)
     alone = Mixture(np.zeros((1, d)), scale**2 * np.eye(d)[None], np.ones(1), noise)
-    alone, height = climb(learner, log, alone)
+    alone, evidence = climb(learner, log, alone)
     if n_states == 1:
-        return alone, height
+        return alone, evidence
     sample = log.sample(_SAMPLE, seed)
     points = posterior(learner.prepare(sample).rows, alone, is_clicks).mean[:, 0]
     rng = np.random.default_rng(seed)
@@ -282,11 +282,11 @@ def fit_mixture(
         start = _grouped(points, n_states, alone, rng)
         fits.append(climb(learner, log, start, _BURN_IN))
     best = max(fits, key=lambda one: one[1])[0]
-    best, height = climb(learner, log, best)
+    best, evidence = climb(learner, log, best)
     order = np.argsort(-best.shares, kind="stable")
     return Mixture(
         best.weights[order], best.covariances[order], best.shares[order], best.noise
-    ), height
+    ), evidence
 
 
 def _grouped(

@@ -65,7 +65,7 @@ class CategoricalArms(ConjugateArms):
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:
-        """Five-star ratings with a Dirichlet prior worth twenty ratings."""
+        """Return a random problem of five-star ratings; the prior is worth twenty ratings."""
         shares = rng.dirichlet(np.ones(5), shape)
         return cls(20 * shares + 0.1, values=[1, 2, 3, 4, 5])
 
@@ -125,7 +125,7 @@ class CategoricalArms(ConjugateArms):
     def law(self, phi: FloatArray) -> Beta:
         """Return the beta law of the same mean, variance and range; of two categories, exactly.
 
-        The weighted mean of Dirichlet probabilities has no closed form for more of them.
+        The weighted mean of Dirichlet probabilities has no closed form for more categories.
         """
         mean, variance = self.moments(phi)
         low, width = float(self.values[0]), float(self.values[-1] - self.values[0])

@@ -198,7 +198,7 @@ class ConjugateArms(StationaryModel, ABC):
         return self.moments(self.prior_hyperparameters + parameters.totals[:, None])
 
     def law(self, phi: FloatArray) -> Law:
-        """Return the posterior of the mean reward; normal with its moments unless a family says."""
+        """Return the posterior of the mean reward: a normal law, unless a family overrides it."""
         mean, variance = self.moments(phi)
         return Normal(mean, np.sqrt(variance))
 

@@ -44,7 +44,10 @@ def save(
 ) -> None:
     """Write `model` to the folder `path`: all of it, or nothing.
 
-    `catalogue` says which actions it was learned for; `load_catalogue` reads it again.
+    Args:
+        model: any registered model.
+        path: a folder that does not exist, or one with a saved model, which is replaced.
+        catalogue: the actions that the model was learned for; `load_catalogue` reads it again.
 
     >>> import tempfile
     >>> from latentbandits import GaussianArms
@@ -129,7 +132,7 @@ def _notes(path: Any, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_catalogue(path: str | os.PathLike[str]) -> Catalogue | None:
-    """Return the catalogue that was saved with a model; None if there was none.
+    """Return the catalogue that was saved with the model at `path`; None if there was none.
 
     >>> import tempfile
     >>> from latentbandits import GaussianArms

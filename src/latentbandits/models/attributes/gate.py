@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.attributes.encoder import Encoder, json_bytes
 from latentbandits.models.checks import FloatArray
+from latentbandits.models.numerics.log_weights import log_sum
 
 
 def log_softmax(scores: FloatArray) -> FloatArray:
     """Return log probabilities over the last axis."""
-    shifted = scores - scores.max(axis=-1, keepdims=True)
-    logs: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    logs: FloatArray = scores - log_sum(scores)[..., None]
     return logs
 
 

@@ -130,7 +130,7 @@ class Ensemble(StationaryModel):
 
     @property
     def is_certain(self) -> bool:
-        """A single certain member is certain; of several the right one is unknown."""
+        """True for a single certain member; of several members the right one is unknown."""
         return len(self.models) == 1 and self.models[0].is_certain
 
     @property
@@ -139,7 +139,7 @@ class Ensemble(StationaryModel):
 
     @cached_property
     def spread_bound(self) -> float:
-        """The members' largest, and without context the spread between members in addition."""
+        """The largest bound of a member, and without context also the spread between members."""
         within = max(member.spread_bound for member in self._members)
         if self.n_actions is None:
             return within

@@ -91,7 +91,7 @@ class Markov(Wrapping):
 
     @classmethod
     def restarting(cls, model: KnownModel, probability: float, n_paths: int = 16) -> Self:
-        """Change points: with this probability the state is drawn anew from P1(s).
+        """Return a model of change points: with this probability the state is drawn from P1(s).
 
         >>> from latentbandits import GaussianArms
         >>> Markov.restarting(GaussianArms([[1.0], [0.0]], noise=0.1), 0.2).transition

@@ -345,7 +345,7 @@ class SqrtRewards(TransformedRewards):
 
     @staticmethod
     def log_slope(reward: FloatArray) -> FloatArray:
-        """-log(2 sqrt r); a reward of zero, where f' is infinite, counts as one of 1e-6."""
+        """Return -log(2 sqrt r); a reward of zero, where f' is infinite, counts as one of 1e-6."""
         slope: FloatArray = -np.log(2 * np.sqrt(np.maximum(reward, 1e-6)))
         return slope
 

@@ -184,7 +184,7 @@ class LogisticLinear(ParticleModel):
         return rewards
 
     def _scores(self, theta: FloatArray, columns: FloatArray) -> FloatArray:
-        """Log-odds `(n, m, k)` for theta (n, m, d) and features as columns `(n, n_features, k)`."""
+        """Return log-odds `(n, m, k)` for theta (n, m, d) and the columns `(n, n_features, k)`."""
         d = self.weights.shape[1]
         scores: FloatArray = theta @ columns[:, :d]
         if self.offset:

@@ -97,8 +97,17 @@ class NMFBandit(PopulationPolicy[NMFBelief]):
     `n_probes` users) try any item, all others only items of a small random set S. Else play the
     best item of the estimate. It is refitted when the rounds double: the columns S are factorised,
     and the rows R give W by least squares on A_R. Cells that were never tried are the average of
-    their row's set, and means below zero are clipped. `exploration`, `n_probes` (default 3 m),
-    `first` and the refits are chosen here. The sets are drawn from `seed`.
+    their row's set, and means below zero are clipped. `exploration`, `n_probes`, `first`
+    and the refits are chosen here.
+
+    Args:
+        n_users: number of users of the population.
+        n_items: number of items.
+        rank: rank m of the factorisation.
+        exploration: factor of the probability of exploring.
+        n_probes: size of the sets R and S; None is 3 m.
+        first: rounds before the first fit.
+        seed: of the sets R and S.
 
     >>> policy = NMFBandit(n_users=8, n_items=6, rank=2)
     >>> policy.decide(policy.init(), Visit(np.array([1])), np.random.default_rng(0)).action.shape

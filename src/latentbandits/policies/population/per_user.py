@@ -31,6 +31,11 @@ class PerUser(PopulationPolicy[PerUserBelief]):
     The baseline that learns nothing across users: each user's belief is a session of `policy`. With
     `n_users=1` and `shared=True` all users of the population share that session.
 
+    Args:
+        policy: any policy of one session.
+        n_users: number of users of the population.
+        shared: whether all users share one belief.
+
     >>> from latentbandits.policies import TS
     >>> policy = PerUser(TS(n_actions=3), n_users=5)
     >>> visit = Visit(np.array([4, 0]))

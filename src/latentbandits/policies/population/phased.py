@@ -54,6 +54,15 @@ class Phased(PopulationPolicy[PhasedBelief]):
     and LinUCB. A policy whose belief does not follow from sums (EXP4) keeps a belief per user, and
     starts anew at each refit.
 
+    Args:
+        start: the policy of the first phase; its belief must follow from sums.
+        learner: a function from the sums of all users to a `LinearGaussian`.
+        deploy: a function from that model to the policy of the next phase.
+        n_users: number of users of the population.
+        n_features: number of features of an action.
+        first: rounds before the first fit.
+        factor: ratio of the rounds of one fit to those of the fit before it.
+
     >>> from latentbandits.policies import LinTS, mmTS
     >>> prior = LinearGaussian([[0.0, 0.0]], 0.5, [np.eye(2)])
     >>> policy = Phased(LinTS(2, 0.5), lambda sums: prior, mmTS, n_users=9, n_features=2, first=50)

@@ -154,7 +154,7 @@ class SCLUB(ScoredPopulation[SclubBelief]):
     def _leaves(
         self, draft: _Draft, b: int, i: int, j: int, own_weights: FloatArray, t: float
     ) -> bool:
-        """Return whether the weights or the visits of user i differ too much from its set j's."""
+        """Return whether the weights or visits of user i differ too much from those of set j."""
         offset = own_weights - draft.start_weights[b, j]
         width = _confidence(draft.counts[b, i]) + _confidence(draft.start_counts[b, j])
         if math.sqrt(offset @ offset) > self.a_theta * width:
