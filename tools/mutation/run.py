@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import _lru_cache_wrapper
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -49,6 +50,7 @@ class WarmTests:
         self._job = job
         self._items: dict[str, pytest.Item] = {}
         self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        self._caches: list[_lru_cache_wrapper[object]] = []
         self._done = False
         self._report: Callable[[str], None] | None = None
 
@@ -69,6 +71,8 @@ class WarmTests:
         for result in gc.get_objects():
             if isinstance(result, FunctionType):
                 self._functions.setdefault(_place(result.__code__), []).append(result)
+            elif isinstance(result, _lru_cache_wrapper):
+                self._caches.append(result)
         gc.collect()
         gc.freeze()
         self._job(self)
@@ -100,6 +104,8 @@ class WarmTests:
         for old, new in _changed_codes(old_module, new_module):
             for function in self._functions.get(_place(old), ()):
                 function.__code__ = new
+        for cached in self._caches:  # results of the unchanged functions
+            cached.cache_clear()
 
 
 def cold(mutant: Mutant, tests: list[str], seconds: dict[str, float]) -> Outcome:
