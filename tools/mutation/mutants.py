@@ -69,7 +69,11 @@ def mutants(path: str) -> list[Mutant]:
     lines = text.splitlines()
     made = []
     seen: Counter[tuple[str, str, str]] = Counter()
-    for index, (node, place, function, change, _) in enumerate(_sites(ast.parse(text))):
+    tree = ast.parse(text)
+    strict = {id(part.value) for part in ast.walk(tree) if _is_strict(part)}
+    for index, (node, place, function, change, _) in enumerate(_sites(tree)):
+        if id(node) in strict:
+            continue
         statement, inside = place
         line = node.lineno
         source = lines[line - 1].strip()
@@ -151,6 +155,11 @@ def _is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
+def _is_strict(node: ast.AST) -> bool:
+    """Arguments such as zip(..., strict=True): sequences of one length are the same with either."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
+
+
 def _is_alias(node: ast.AST) -> bool:
     """Type aliases and overloads of names at the top of a module."""
     if isinstance(node, ast.AnnAssign) and "TypeAlias" in ast.unparse(node.annotation):
@@ -176,7 +185,8 @@ def _changes(node: ast.AST, function: str) -> Iterator[tuple]:
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield _set(node, function, "value", not node.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        yield _set(node, function, "value", node.value + 1)
+        larger = node.value + 1
+        yield _set(node, function, "value", larger if larger != node.value else 2 * node.value)
     elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
         yield _set(node, function, "test", ast.UnaryOp(ast.Not(), node.test))
     elif isinstance(node, (ast.Break, ast.Continue)):

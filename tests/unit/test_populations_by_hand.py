@@ -1,0 +1,203 @@
+"""Small numbers of policies for populations, and of other policies, checked by hand."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from latentbandits import (
+    COFIBA,
+    EXP4,
+    SCLUB,
+    UCB1,
+    Decision,
+    Discounted,
+    Exploring,
+    GaussianArms,
+    HierTS,
+    LinearGaussian,
+    LinTS,
+    ParticleMF,
+    Phased,
+    Popularity,
+    Rank1Elim,
+    Visit,
+    mmKG,
+    mmTS,
+    mUCB,
+)
+from latentbandits.beliefs.encoding import BeliefError, decode, encode
+from latentbandits.learning.population_mixture import PopulationMixture
+from latentbandits.policies.population.graph import SparseGraph, components_after_cut, cut, no_cuts
+from latentbandits.policies.registry import Inputs, build, entries
+
+TWO = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)
+
+
+def visit(user, x):
+    return Visit(np.array([user]), np.asarray(x, np.float64)[None])
+
+
+def test_counts_of_checked_users_are_those_of_each_set():
+    """Users with uneven visits split and merge; every set knows its size, visits and checks."""
+    policy, rng = SCLUB(6, 2, a_theta=0.5, a_p=0.8), np.random.default_rng(3)
+    belief, seen = policy.init(), set()
+    for _ in range(250):
+        user = min(int(rng.exponential(1.5)), 5)
+        x, reward = rng.normal(size=2), rng.normal(2.0 * (user % 2), 0.3)
+        belief = policy.update(belief, visit(user, [x]), Decision.logged([0]), [reward])
+        sets = belief.set_of[0]
+        for j in range(6):
+            users = sets == j
+            assert belief.set_sizes[0, j] == users.sum()
+            assert belief.set_checked[0, j] == (belief.checked[0] & users).sum()
+            assert belief.set_counts[0, j] == belief.counts[0, users].sum()
+        seen.add(len(set(sets.tolist())))
+    assert len(seen) > 2, "the sets hardly changed"
+
+
+@pytest.mark.parametrize(("visits", "merged"), [(14, True), (13, False)])
+def test_sets_merge_if_their_shares_of_visits_are_alike(visits, merged):
+    """|p_j - p_k| < a_p / 2 F(t), F(t) = sqrt((1 + ln(1 + t)) / (1 + t)), with equal weights."""
+    policy = SCLUB(2, 1, a_theta=100.0, a_p=0.5)
+    t = 30.0
+    bound = 0.25 * np.sqrt((1 + np.log(1 + t)) / (1 + t))
+    draft = _draft(policy, counts=[visits, 30 - visits])
+    policy._merge(draft, 0, 0, t)
+    assert ((30 - 2 * visits) / t < bound) == merged == (draft.set_sizes[0, 0] == 2)
+
+
+def _draft(policy, counts):
+    from latentbandits.policies.population.sclub import _Draft
+
+    belief = policy.init()
+    draft = _Draft(belief)
+    draft._own_structure()
+    draft.set_of[0], draft.set_sizes[0], draft.set_checked[0] = [0, 1], [1, 1], [1, 1]
+    draft.counts[0], draft.set_counts[0] = counts, counts
+    return draft
+
+
+def test_an_item_without_features_tells_no_users_apart():
+    policy = COFIBA(4, np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), alpha2=0.1)
+    belief = policy.update(policy.init(), Visit(np.array([1])), Decision.logged([0]), [5.0])
+    assert not belief.user_cuts.any()
+
+
+def test_a_node_that_lost_all_its_neighbours_is_alone():
+    """A path 0 - 1 - 2 and the edge 0 - 2: without 0 - 1 it holds together, without both not."""
+    graph = SparseGraph(3, np.array([[0, 1], [1, 2], [0, 2]]))
+    number = {tuple(sorted((s, n))): e for s, n, e in zip(*graph.edges(np.arange(3)), strict=True)}
+    flags = cut(no_cuts(graph, 1), 0, np.array([number[0, 1]]))
+    assert components_after_cut(graph, flags, 0, 0, np.array([1])) == []
+    flags = cut(flags, 0, np.array([number[0, 2]]))
+    parts = components_after_cut(graph, flags, 0, 0, np.array([2]))
+    assert [part.tolist() for part in parts] == [[0], [1, 2]]
+
+
+def test_one_draw_is_enough_for_a_propensity_of_a_population():
+    policy = HierTS(2, 1, propensity_draws=1)
+    decision = policy.decide(policy.init(), visit(0, [[1.0]]), np.random.default_rng(0))
+    assert (decision.propensity, decision.propensity_kind) == ([1.0], "counted")
+
+
+def test_the_variance_of_users_vectors_is_learned_from_them():
+    """400 users of deviation 3, rank 2: the posterior of s_u^2 is within 20% of 9."""
+    policy = ParticleMF(400, 2, rank=2, n_particles=20, user_spread=3.0, learn_spread=True)
+    belief = policy.update(policy.init(), Visit(np.array([0])), Decision.logged([1]), [0.5])
+    np.testing.assert_allclose(belief.user_variance, 9.0, rtol=0.2)
+    assert belief.user_variance.std() > 0
+
+
+def test_rewards_that_tell_nothing_leave_an_item_at_its_prior():
+    """2,000 particles, noise 1e6, item_spread 3: the deviation of V is within 6 errors of 3."""
+    policy = ParticleMF(1, 1, rank=1, n_particles=2_000, noise=1e6, item_spread=3.0)
+    belief = policy.update(policy.init(), Visit(np.array([0])), Decision.logged([0]), [4.0])
+    assert belief.items.std() == pytest.approx(3.0, rel=6 / np.sqrt(4_000))
+
+
+def test_a_kept_belief_of_a_model_with_one_state_learns():
+    prior = LinearGaussian([[1.0]], 0.5, [[[1.0]]])
+    policy = Phased(
+        LinTS(1, 0.5), lambda sums: prior, partial(EXP4, reward_range=(0.0, 4.0)), 2, 1, first=1
+    )
+    belief = policy.init()
+    for _ in range(3):
+        logged = Decision.logged([0], propensity=[1.0])
+        belief = policy.update(belief, visit(1, [[1.0]]), logged, [1.0])
+    losses = belief.kept[0].losses
+    np.testing.assert_allclose(losses[0, :, 0], [0.0, 0.75])  # 1 - 1/4, since the refit at round 2
+
+
+def test_beliefs_of_learners_with_other_settings_are_told_apart():
+    def policy(noise):
+        learner = PopulationMixture(2, noise=noise, scale=1.0)
+        return Phased(LinTS(1, 0.5), learner, partial(mmTS, propensity_draws=3), 2, 1)
+
+    data = encode(policy(0.5), policy(0.5).init())
+    assert decode(policy(0.5), data).rounds == [0.0]
+    with pytest.raises(BeliefError, match="not one of this Phased"):
+        decode(policy(0.6), data)
+
+
+def test_beliefs_that_count_rounds():
+    fading, popular = Discounted(UCB1(2), 0.9), Popularity(TWO)
+    beliefs = [fading.init(), popular.init()]
+    for _ in range(2):
+        step = (None, Decision.logged([0]), [1.0])
+        beliefs = [p.update(b, *step) for p, b in zip((fading, popular), beliefs, strict=True)]
+    assert beliefs[0].rounds == beliefs[1].counts == [2.0]
+
+
+def test_ts_without_a_model_has_a_standard_normal_prior():
+    policy = build("TS", Inputs(n_actions=2))
+    assert (policy.prior_mean, policy.prior_spread, policy.noise) == (0.0, 1.0, 1.0)
+
+
+def test_a_horizon_of_one_round():
+    assert mUCB(TWO, horizon=1).horizon == 1
+    with pytest.raises(ValueError, match="at least 1"):
+        mUCB(TWO, horizon=0)
+
+
+def test_the_knowledge_gradient_counts_the_rounds_that_are_left():
+    """Action 1 is worth a try for 20 more rounds, and not in the last one."""
+    policy = mmKG(GaussianArms([[0.5, 0.4]], 0.5, [[0.01, 0.3]]), horizon=20)
+    belief, rng = policy.init(), np.random.default_rng(0)
+    assert policy.decide(belief, None, rng).action == [1]
+    for _ in range(19):
+        belief = policy.update(belief, None, Decision.logged([0]), [0.5])
+    assert policy.decide(belief, None, rng).action == [0]
+
+
+class First:
+    """A policy of one's own that does not say how many actions it has."""
+
+    def init(self, n_sessions=1):
+        return (np.zeros(n_sessions),)
+
+    def decide(self, belief, context, rng, *, eligible=None, propensity=True):
+        zeros = np.zeros(len(belief[0]), np.int64)
+        return Decision(zeros, zeros, np.ones(len(zeros)), "exact", "First")
+
+    def update(self, belief, context, decision, reward):
+        return belief
+
+
+def test_exploring_counts_the_actions_of_a_context():
+    policy, rng = Exploring(First(), 1.0), np.random.default_rng(0)
+    decision = policy.decide(policy.init(), np.zeros((1, 4, 2)), rng)
+    assert decision.propensity == [0.25]
+    with pytest.raises(ValueError, match="cannot tell how many actions"):
+        policy.decide(policy.init(), np.zeros(1), rng)
+
+
+def test_policies_show_their_arguments_and_nothing_private():
+    inputs = Inputs(GaussianArms([[0.9, 0.1, 0.2]], 0.5, 0.1), horizon=20, reward_range=(0.0, 1.0))
+    shown = [repr(entry.make(inputs, {})) for entry in entries("session") if entry.fits(inputs)]
+    assert len(shown) > 20
+    assert [text for text in shown if "(_" in text or " _" in text] == []
+
+
+def test_rank_one_policies_have_one_state():
+    assert Rank1Elim(2, 2, 100).n_states == 1
