@@ -127,7 +127,7 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         features, n_actions = self._check_context(context, n)
         mask = check_eligible(eligible, n, n_actions)
         action, state = self.sample_actions(belief, features, mask, draws + 1, rng)
-        chance = np.count_nonzero(action == action[:, :1], axis=1) / (draws + 1)
+        chance = (action == action[:, :1]).sum(axis=1) / (draws + 1)
         return Decision(action[:, 0], state[:, 0], chance, "counted", self.name, mask)
 
     def sample_actions(
@@ -143,7 +143,7 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         `context` and `eligible` are taken as checked.
         """
         n = len(belief.log_weights)
-        wide = np.repeat(belief.log_weights, draws, axis=0)
+        wide = belief.log_weights.repeat(draws, axis=0)
         state = states.sample(wide, rng).reshape(n, draws)
         rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
         mask = None if eligible is None else np.repeat(eligible, draws, axis=0)

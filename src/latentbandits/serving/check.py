@@ -14,8 +14,7 @@ from latentbandits.serving.engine.actions import action_space
 from latentbandits.serving.engine.library import GroupPolicy, content_id
 from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.serving.engine.replay import replay
-from latentbandits.serving.engine.statistics import Statistics
-from latentbandits.serving.engine.totals import STATISTICS
+from latentbandits.serving.engine.totals import STATISTICS, decode_totals
 from latentbandits.serving.engine.visitors import users_of
 from latentbandits.serving.errors import Damaged, Invalid, StoreUnavailable
 from latentbandits.serving.records import ModelRow, SnapshotRow
@@ -136,7 +135,7 @@ def _totals(tables: Tables) -> Iterator[str]:
         if name.startswith(STATISTICS):
             try:
                 verified("notes", (name, value, expected))
-                totals = msgspec.json.decode(value, type=Statistics)
+                totals = decode_totals(value)
             except (Damaged, msgspec.DecodeError) as error:
                 yield f"the note {name} is damaged; the next start computes it anew ({error})"
                 return

@@ -201,8 +201,9 @@ class LinearGaussian(StationaryModel):
             theta = (_at(parameters.factor, state) @ normals[..., None])[..., 0]
             theta += _at(parameters.mean, state)
             return theta @ features.swapaxes(1, 2)
-        draws = np.broadcast_to(normals, (*state.shape, self.n_features))
-        return _many_rewards(parameters, features, state, draws)
+        if len(normals) != len(state):
+            normals = np.broadcast_to(normals, (*state.shape, self.n_features))
+        return _many_rewards(parameters, features, state, normals)
 
     def point_theta(self, state: IntArray) -> FloatArray:
         """Return the weights that `log_likelihood` takes for users in `state` (n,)."""
@@ -290,24 +291,29 @@ def _many_rewards(
     n, m, d = draws.shape
     n_states, n_actions = parameters.mean.shape[1], features.shape[1]
     order = state.argsort(axis=1, kind="stable")
-    flat = state + n_states * np.arange(n)[:, None]
-    counts = np.bincount(flat.ravel(), minlength=n * n_states).reshape(n, n_states)
-    session, states = counts.nonzero()
-    sizes = counts[session, states]
+    group = state  # index of session and state
+    if n > 1:
+        sessions = np.arange(n)[:, None]
+        order += m * sessions
+        group = state + n_states * sessions
+    counts = np.bincount(group.ravel(), minlength=n * n_states)
+    session, states = counts.reshape(n, n_states).nonzero()
+    sizes = counts[counts > 0]
     few_actions = n_actions * len(session) < n * m
     factor, mean = parameters.factor[session, states], parameters.mean[session, states]
     if few_actions:
         chosen = features[session] if n > 1 else features
         mean = (chosen @ mean[:, :, None])[:, :, 0]
         factor = chosen @ factor
-    in_order = mean.repeat(sizes, axis=0)  # rows in the order of session and state
+    in_order = np.empty((n * m, mean.shape[1]))  # rows in the order of session and state
     normals = draws.reshape(n * m, d)
     stop = 0
     for root, size in zip(factor.swapaxes(1, 2), sizes.tolist(), strict=True):
         start, stop = stop, stop + size
-        in_order[start:stop] += normals[start:stop] @ root
+        np.matmul(normals[start:stop], root, out=in_order[start:stop])
+    in_order += mean.repeat(sizes, axis=0)
     values = np.empty_like(in_order)
-    values[(order + m * np.arange(n)[:, None]).ravel()] = in_order
+    values[order.ravel()] = in_order
     values = values.reshape(n, m, -1)
     return values if few_actions else values @ features.swapaxes(1, 2)
 

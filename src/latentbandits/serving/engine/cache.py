@@ -51,16 +51,15 @@ class Cache:
 
     def put(self, live: Live) -> None:
         """Keep a session as the one that was used last; those used longest ago may leave."""
-        key = live.row.key
-        if self._sessions.get(key) is live:
-            self._sessions.move_to_end(key)
-            return
-        self.remove(key)
-        self._insert(key, live)
-        while self._sessions and (
-            len(self._sessions) > self._capacity or self._bytes > self._capacity_bytes
-        ):
-            old_key, old = next(iter(self._sessions.items()))
+        key, sessions = live.row.key, self._sessions
+        old = sessions.get(key)
+        if old is not live:
+            self._before.setdefault(key, old)
+            sessions[key] = live
+            self._bytes += _size(live) - (0 if old is None else _size(old))
+        sessions.move_to_end(key)
+        while len(sessions) > self._capacity or self._bytes > self._capacity_bytes:
+            old_key, old = next(iter(sessions.items()))
             self._pop(old_key)
             self._keys.pop(old.row.name, None)
 

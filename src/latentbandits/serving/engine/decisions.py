@@ -242,7 +242,7 @@ class Decisions:
             msgspec.structs.replace(
                 session,
                 rounds=row.round,
-                seen=one.now,
+                seen=self._sessions.seen(session, one.now),
                 last_order=one.order,
                 activation=self._library.active.order,
                 probabilities=row.probabilities if states else b"",

@@ -27,7 +27,7 @@ from latentbandits.serving.engine.sessions import Sessions
 from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.engine.statistics import Changes, Statistics
 from latentbandits.serving.engine.sweeping import Sweeping
-from latentbandits.serving.engine.totals import STATISTICS, read_totals
+from latentbandits.serving.engine.totals import STATISTICS, encode_totals, read_totals
 from latentbandits.serving.engine.transaction import Transaction
 from latentbandits.serving.engine.values import (
     Decided,
@@ -167,7 +167,7 @@ class Engine:
         self.settle()
         changed = self._changes.carry_out(self.statistics)
         if changed and self.store.durable:
-            self.store.put_note(f"{STATISTICS}{self.store.node}", _encode(self.statistics))
+            self.store.put_note(f"{STATISTICS}{self.store.node}", encode_totals(self.statistics))
         self.store.commit()
         self.sessions.committed()
 

@@ -249,9 +249,10 @@ class Rewards:
             live, row = told.live, told.row
             session = live.row
             at = self._orders.next(max(session.last_order, row.order))
+            now = session.seen if told.kind == "default" else self._clock()
             saved = msgspec.structs.replace(
                 session,
-                seen=session.seen if told.kind == "default" else self._clock(),
+                seen=self._sessions.seen(session, now),
                 last_order=at,
                 rewards=session.rewards + 1,
                 reward_sum=session.reward_sum + told.value,

@@ -75,6 +75,7 @@ class Sessions:
         self._clock = clock
         self._changes = changes
         self._ttl_ms = ttl_ms
+        self._seen_ms = min(1000, ttl_ms // 100)  # resolution of the time a session was seen
         self._groups = groups
         self._salt = salt
         self._cache = Cache(capacity, capacity_bytes)
@@ -395,14 +396,30 @@ class Sessions:
         """Write sessions after a decision or a reward each; those of the keys `new` have no row
         yet.
         """
+        seen: list[SessionRow] = []
+        seen_before: list[SessionRow] = []
         for live in lives:
-            if live.row.key in new:
-                self._store.add_session(live.row)
-            self._cache.name(live.row.name, live.row.key)
+            row = live.row
+            if row.key in new:
+                self._store.add_session(row)
+            else:
+                before = self._cache.get(row.key)
+                same = before is not None and before.row.seen == row.seen
+                (seen_before if same else seen).append(row)
+            self._cache.name(row.name, row.key)
             self._cache.put(live)
-        known = [live.row for live in lives if live.row.key not in new]
-        if known:
-            self._store.touch_sessions(known)
+        if seen:
+            self._store.touch_sessions(seen)
+        if seen_before:
+            self._store.touch_sessions(seen_before, seen=False)
+
+    def seen(self, row: SessionRow, now: int) -> int:
+        """Return the time at which a session that is used `now` was last seen, to the second.
+
+        A session that is used again at once keeps its time, so that the index of sessions by time
+        need not be written.
+        """
+        return row.seen if 0 <= now - row.seen < self._seen_ms else now
 
     def replace(self, live: Live) -> None:
         """Save a session all of whose columns may have changed."""

@@ -14,6 +14,14 @@ from latentbandits.serving.stores.protocol import LogReader, Store
 _log = logging.getLogger(__name__)
 STATISTICS = "statistics/"
 _PAGE = 1_000
+encode_totals = msgspec.msgpack.Encoder().encode
+
+
+def decode_totals(data: bytes) -> Statistics:
+    """Return the totals that `encode_totals` wrote, or an earlier version as JSON."""
+    if data.startswith(b"{"):
+        return msgspec.json.decode(data, type=Statistics)
+    return msgspec.msgpack.decode(data, type=Statistics)
 
 
 def read_totals(store: Store) -> Statistics:
@@ -21,7 +29,7 @@ def read_totals(store: Store) -> Statistics:
     try:
         kept = store.note(f"{STATISTICS}{store.node}")
         if kept is not None:
-            return msgspec.json.decode(kept, type=Statistics)
+            return decode_totals(kept)
     except (Damaged, msgspec.DecodeError) as error:
         _log.warning("the totals are damaged and computed anew from the log: %s", error)
     if store.shared:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import numpy as np
 
 from latentbandits.evaluation.intervals import sequence_width
@@ -12,7 +11,7 @@ from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.groups import HOLDOUT, MAIN
 from latentbandits.serving.engine.live import floats
 from latentbandits.serving.engine.statistics import GroupTotals, RoundTotals, Statistics, combined
-from latentbandits.serving.engine.totals import STATISTICS
+from latentbandits.serving.engine.totals import STATISTICS, decode_totals
 from latentbandits.serving.http.messages import (
     Band,
     DifferenceView,
@@ -69,11 +68,7 @@ def statistics(engine: Engine) -> Statistics:
         return engine.statistics
     this_process = f"{STATISTICS}{engine.store.node}"
     kept = engine.store.notes(STATISTICS)
-    others = [
-        msgspec.json.decode(value, type=Statistics)
-        for name, value in kept.items()
-        if name != this_process
-    ]
+    others = [decode_totals(value) for name, value in kept.items() if name != this_process]
     return combined([engine.statistics, *others])
 
 

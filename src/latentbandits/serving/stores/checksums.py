@@ -32,24 +32,19 @@ def checksum(table: str, values: Sequence[Any]) -> int:
     >>> checksum("notes", ("a", b"1")) != checksum("notes", ("a", b"2"))
     True
     """
-    if not _Switch.on:
-        return _NONE
-    return _sum(table, values)
-
-
-def _sum(table: str, values: Sequence[Any]) -> int:
-    return zlib.crc32(_encode(_counted(table, values)), _seed(table))
+    return _sum(table, values) if _Switch.on else _NONE
 
 
 _COLUMNS = {"sessions": 17}  # number of columns in version 3, for tables with columns added later
 
 
-def _counted(table: str, values: Sequence[Any]) -> Sequence[Any]:
-    """Leave out columns that were added later where they are empty: old rows stay valid."""
-    n = _COLUMNS.get(table)
-    if n is not None and len(values) > n and all(value is None for value in values[n:]):
-        return values[:n]
-    return values
+def _sum(table: str, values: Sequence[Any]) -> int:
+    """Return the checksum; columns that were added later are left out where they are empty, so
+    that old rows stay valid.
+    """
+    if table in _COLUMNS and values[_COLUMNS[table] :].count(None) == len(values) - _COLUMNS[table]:
+        values = values[: _COLUMNS[table]]
+    return zlib.crc32(_encode(values), _seed(table))
 
 
 @cache

@@ -128,7 +128,7 @@ class MemoryStore:
             self._append(self._members[row.merged_into], row.key)
         self._set(self._sessions, row.key, row)
 
-    def touch_sessions(self, rows: Sequence[SessionRow]) -> None:
+    def touch_sessions(self, rows: Sequence[SessionRow], *, seen: bool = True) -> None:
         for row in rows:
             self._set(self._sessions, row.key, row)
 

@@ -110,9 +110,11 @@ class Store(Protocol):
     def put_session(self, row: SessionRow) -> None:
         """Replace the session with this key. At most one of a name is open."""
 
-    def touch_sessions(self, rows: Sequence[SessionRow]) -> None:
+    def touch_sessions(self, rows: Sequence[SessionRow], *, seen: bool = True) -> None:
         """Replace what deciding and rewarding change of sessions that are there: `seen`, `rounds`,
         `rewards`, `reward_sum`, `last_order`, `activation`, `probabilities`, `revision`.
+
+        Where `seen` is not set, it is known to be what it was: its index need not be written.
         """
 
     def generations(self, name: str) -> list[SessionRow]:

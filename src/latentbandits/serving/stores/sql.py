@@ -222,13 +222,14 @@ class SqlQueries(ABC):
         values = SESSIONS.values(row)
         self._run(SESSIONS.update, [*values[1:], row.key])
 
-    def touch_sessions(self, rows: Sequence[SessionRow]) -> None:
+    def touch_sessions(self, rows: Sequence[SessionRow], *, seen: bool = True) -> None:
         self._run_many(
-            "UPDATE sessions SET seen = ?, rounds = ?, rewards = ?, reward_sum = ?, "
-            "last_order = ?, activation = ?, probabilities = ?, revision = ?, checksum = ? "
-            "WHERE key = ?",
-            [(row.seen, row.rounds, row.rewards, row.reward_sum, row.last_order, row.activation,
-              row.probabilities, row.revision, SESSIONS.values(row)[-1], row.key)
+            f"UPDATE sessions SET {'seen = ?, ' if seen else ''}rounds = ?, rewards = ?, "
+            "reward_sum = ?, last_order = ?, activation = ?, probabilities = ?, revision = ?, "
+            "checksum = ? WHERE key = ?",
+            [(*((row.seen,) if seen else ()), row.rounds, row.rewards, row.reward_sum,
+              row.last_order, row.activation, row.probabilities, row.revision,
+              SESSIONS.values(row)[-1], row.key)
              for row in rows],
         )  # fmt: skip
 
