@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -100,6 +101,61 @@ def test_long_replays_are_done_in_slices() -> None:
     assert driver.session("ann") == before
     driver.engine.sessions.clear()  # the rebuilt belief was kept as a snapshot
     assert driver.session("ann") == before
+
+
+def test_a_replay_is_interrupted_after_a_reward() -> None:
+    """A request waits for one reward of another session's replay, not for a whole part of it."""
+    driver = Driver(ARMS, swap="migrated")
+    driver.play("ann", SLICE + 6, np.random.default_rng(4))
+    driver.activate(pack(OTHER_ARMS, "other"), "migrated")
+    driver.engine.sessions.deferring = True
+    with pytest.raises(Rebuilding) as rebuilding:
+        driver.session("ann")
+    parts = 1
+    while not driver_rebuild(driver, rebuilding.value.key, lambda: True):
+        parts += 1
+    assert parts >= SLICE + 6
+    interrupted = driver.session("ann")
+    driver.engine.sessions.clear()
+    driver.engine.sessions.deferring = False
+    assert driver.session("ann") == interrupted
+
+
+def driver_rebuild(driver: Driver, key: int, interrupted: Callable[[], bool]) -> bool:
+    with driver.engine.transaction():
+        return driver.engine.sessions.rebuild(key, 10.0, interrupted)
+
+
+def test_a_session_that_is_used_again_at_once_keeps_its_time(tmp_path: Path) -> None:
+    """Its index entry is not written again; after a second it is."""
+    store = SqliteStore(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store)
+    seen = [driver.clock.now]
+    for later in (10, 990, 500, 499):
+        driver.clock.now += later
+        driver.ask("ann")
+        driver.engine.sessions.clear()  # read from the store
+        seen.append(round(driver.session("ann").seen * 1000))
+    begin = seen[0]
+    assert seen[1:] == [begin + 10, begin + 10, begin + 1500, begin + 1500]
+    driver.clock.now -= 3_600_000  # a clock that is set back
+    driver.ask("ann")
+    assert driver.session("ann").seen * 1000 == driver.clock.now
+    store.close()
+
+
+def test_totals_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store)
+    driver.play("ann", 30, np.random.default_rng(4))
+    totals = msgspec.json.encode(driver.engine.statistics)
+    with driver.engine.transaction():
+        store.put_note("statistics/0", totals)
+    store.close()
+    again = Driver(ARMS, SqliteStore(tmp_path / "s.sqlite"))
+    with again.engine.transaction():
+        assert msgspec.json.encode(again.engine.statistics) == totals
+    again.store.close()
 
 
 def test_a_rollback_keeps_the_cache(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from latentbandits.policies.begin import begin, gate_of
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.serving.engine.library import GroupPolicy, ServedModel
+from latentbandits.serving.errors import Conflict, Damaged
 from latentbandits.serving.records import DecisionRow, SessionRow
 
 
@@ -97,6 +98,24 @@ encode_user = msgspec.json.Encoder(order="sorted").encode
 def decode_user(data: bytes | None) -> dict[str, Any] | None:
     """Return the attributes of a session's user, by name."""
     return None if data is None else msgspec.json.decode(data, type=dict[str, Any])
+
+
+def check_same_user(row: SessionRow, user: Mapping[str, Any]) -> None:
+    """Refuse other attributes of the user than those that the session began with."""
+    if row.user_features != encode_user(user):
+        began = row.user_features.decode() if row.user_features else "none"
+        raise Conflict(
+            f"session {row.name!r} began with the user_features {began}, which hold for the whole "
+            "session: send the same ones, or leave them out"
+        )
+
+
+def too_short(row: SessionRow) -> Damaged:
+    """Return the error of a session whose log has fewer or more rewards than its row says."""
+    return Damaged(
+        f"session {row.name!r} states {row.rewards} rewards, but its log has others: rows of it "
+        "are lost or damaged (`latentbandits check` tells more)"
+    )
 
 
 def floats(data: bytes) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -98,9 +98,33 @@ def replay(
     """Return the belief after these rewarded decisions, from the prior or from `belief` on."""
     if belief is None:
         belief = group.policy.init(1)
+    return replay_until(never, group, model_id, space, rows, belief)[0]
+
+
+def never() -> bool:
+    """Return False: a replay that does not stop before its end."""
+    return False
+
+
+def replay_until(
+    stop: Callable[[], bool],
+    group: GroupPolicy,
+    model_id: str,
+    space: ActionSpace,
+    rows: Iterable[RewardedDecision],
+    belief: Any,
+) -> tuple[Any, int]:
+    """Return the belief after the first of these rewarded decisions, and how many they are.
+
+    The replay stops where `stop` returns true, after one decision at least.
+    """
+    n = 0
     for row in rows:
         assert row.reward is not None
         # A model of another kind may reject rewards that its predecessor accepted.
         with suppress(ValueError):
             belief = learn(group, model_id, space, belief, row.decision, row.reward.value)
-    return belief
+        n += 1
+        if stop():
+            break
+    return belief, n

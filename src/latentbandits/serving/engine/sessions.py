@@ -17,15 +17,17 @@ from latentbandits.serving.engine.ids import OrderSequence
 from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.live import (
     Live,
+    check_same_user,
     encode_user,
     first_belief,
     floats,
     state_probabilities,
+    too_short,
 )
-from latentbandits.serving.engine.replay import replay
+from latentbandits.serving.engine.replay import never, replay, replay_until
 from latentbandits.serving.engine.reward_range import RewardRange
 from latentbandits.serving.engine.statistics import Changes
-from latentbandits.serving.errors import Conflict, Damaged, Invalid
+from latentbandits.serving.errors import Damaged, Invalid
 from latentbandits.serving.records import (
     DecisionRow,
     RewardedDecision,
@@ -35,7 +37,7 @@ from latentbandits.serving.records import (
 from latentbandits.serving.stores.protocol import Store
 
 SLICE = 64  # most rewards that are replayed before a request is answered
-_STEP = 8  # rewards that are replayed between two checks of the clock
+_STEP = 8  # rewards that are read at a time in a long replay
 
 
 class Rebuilding(Exception):  # noqa: N818 - the operation is to be tried again, later
@@ -108,7 +110,7 @@ class Sessions:
         live = self.find(name)
         if live is not None:
             if user is not None:
-                _check_same(live.row, user)
+                check_same_user(live.row, user)
             return live
         activation = self._library.active
         group = group_of(name, self._salt, self._groups)
@@ -222,7 +224,7 @@ class Sessions:
             return live
         if self.deferring and row.rewards - start.learned > SLICE:
             if self._short.get(row.key) == row.last_order:
-                raise _too_short(row)
+                raise too_short(row)
             self._partial[row.key] = start
             raise Rebuilding(row.key)
         rows = self._missing(row, start)
@@ -234,7 +236,7 @@ class Sessions:
             start, rows = grown, self._missing(row, grown)
         live = self._learned(start.with_row(row), rows)
         if live.learned != row.rewards:
-            raise _too_short(row)
+            raise too_short(row)
         self._cache.put(live)
         return live
 
@@ -273,8 +275,13 @@ class Sessions:
             row.key, merged=row.members > 0, after=start.learned_to, **options
         )
 
-    def _learned(self, start: Live, rows: Sequence[RewardedDecision]) -> Live:
-        belief = replay(start.group, start.served.id, start.served.space, rows, start.belief)
+    def _learned(
+        self, start: Live, rows: Sequence[RewardedDecision], stop: Callable[[], bool] = never
+    ) -> Live:
+        """Return the session after these rewards, or those before the replay was stopped."""
+        served = start.served
+        belief, n = replay_until(stop, start.group, served.id, served.space, rows, start.belief)
+        rows = rows[:n]
         last = rows[-1].reward if rows else None
         learned_to = start.learned_to if last is None else last.applies_at
         states = state_probabilities(start.policy, belief)[0]
@@ -302,7 +309,7 @@ class Sessions:
             raise Rebuilding(row.key)
         rebuilt = self._learned(fresh, self._missing(row, fresh))
         if rebuilt.learned != row.rewards:
-            raise _too_short(row)
+            raise too_short(row)
         self._cache.put(rebuilt)
         return rebuilt
 
@@ -317,8 +324,11 @@ class Sessions:
             return live
         return self.on(live, self._library.grown(live.row.model))
 
-    def rebuild(self, key: int, seconds: float) -> bool:
-        """Continue the replay of a session for some seconds; return whether it is complete."""
+    def rebuild(self, key: int, seconds: float, interrupted: Callable[[], bool] = never) -> bool:
+        """Continue the replay of a session; return whether it is complete.
+
+        It goes on for some seconds, or until it is `interrupted`, but learns one reward at least.
+        """
         row = self._row(key)
         current = None if row is None or row.merged_into is not None else self._up_to_date(row)
         if current is None:
@@ -326,16 +336,21 @@ class Sessions:
             return True
         live = self._nearest(current).with_row(current)
         end = time.perf_counter() + seconds
+
+        def stop() -> bool:
+            return interrupted() or time.perf_counter() > end
+
         while True:
             rows = self._missing(current, live, _STEP)
             grown = self._grown_for(live, rows)
             if grown is not None:
                 live = grown
                 continue
-            live = self._learned(live, rows)
-            if len(rows) < _STEP:
+            after = live.learned + len(rows)
+            live = self._learned(live, rows, stop)
+            if live.learned == after and len(rows) < _STEP:
                 break
-            if time.perf_counter() > end:
+            if stop():
                 self._partial[key] = live
                 return False
         self._partial.pop(key, None)
@@ -445,19 +460,3 @@ def _decoded(fresh: Live, snapshot: SnapshotRow) -> Live:
     belief = decode(fresh.policy, snapshot.belief)
     states = state_probabilities(fresh.policy, belief)[0]
     return fresh.with_belief(fresh.row, belief, states, snapshot.learned, snapshot.learned_to)
-
-
-def _check_same(row: SessionRow, user: Mapping[str, Any]) -> None:
-    if row.user_features != encode_user(user):
-        began = row.user_features.decode() if row.user_features else "none"
-        raise Conflict(
-            f"session {row.name!r} began with the user_features {began}, which hold for the whole "
-            "session: send the same ones, or leave them out"
-        )
-
-
-def _too_short(row: SessionRow) -> Damaged:
-    return Damaged(
-        f"session {row.name!r} states {row.rewards} rewards, but its log has others: rows of it "
-        "are lost or damaged (`latentbandits check` tells more)"
-    )

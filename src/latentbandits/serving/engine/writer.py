@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,8 +31,9 @@ Operation = Callable[[Engine], Answer]
 _log = logging.getLogger(__name__)
 MAX_BATCH = 256
 _ATTEMPTS = 3
-_SLICE_SECONDS = 0.0005  # time between two batches for replaying a long session
-_PAUSE_SECONDS = 0.0001
+_SLICE_SECONDS = 0.0005  # longest part of a replay between two looks at the requests that wait
+_PAUSE_SECONDS = 0.0001  # after each part, so that the event loop gets the interpreter
+_SWITCH_SECONDS = 0.0002  # switch interval of the interpreter during such a replay
 
 
 class _Job:
@@ -156,7 +158,7 @@ class Writer:
     def _rebuild_soon(self, key: int, job: _Job) -> None:
         """Continue the replay of a long session, a part in each turn of the event loop."""
         assert self._loop is not None
-        if self._rebuild(key):
+        if self._rebuild(key, lambda: bool(self._at_hand)):
             self._take(job, self._run_at_hand)
         else:
             self._loop.call_soon(self._rebuild_soon, key, job)
@@ -204,13 +206,16 @@ class Writer:
             for begin in range(0, len(batch), MAX_BATCH):
                 self._carry_out(batch[begin : begin + MAX_BATCH])
             if self._parked and more:
+                self._turns.await_answers()  # those of the batch leave before the replay goes on
                 key, jobs = next(iter(self._parked.items()))
                 del self._parked[key]
-                if self._rebuild(key):
+                with _switching(_SWITCH_SECONDS):
+                    complete = self._rebuild(key, lambda: not self._jobs.empty())
+                if complete:
                     self._carry_out(jobs)
                 else:
                     self._parked[key] = jobs  # at the end, so that sessions take turns
-                    time.sleep(_PAUSE_SECONDS)  # releases the interpreter lock for the event loop
+                    time.sleep(_PAUSE_SECONDS)
 
     def _gather(self) -> tuple[list[_Job], bool]:
         """Return the jobs that wait, and whether more may come; waits for one if none does."""
@@ -247,11 +252,13 @@ class Writer:
         with suppress(RuntimeError):  # the loop has ended, and no request is waiting
             self._loop.call_soon_threadsafe(self._answer, answered)
 
-    def _rebuild(self, key: int) -> bool:
-        """Replay a part of a long session; returns whether its requests can be tried again."""
+    def _rebuild(self, key: int, interrupted: Callable[[], bool]) -> bool:
+        """Replay a part of a long session, until a request waits; returns whether the session's
+        own requests can be tried again.
+        """
         try:
             with self.engine.transaction():
-                return self.engine.sessions.rebuild(key, _SLICE_SECONDS)
+                return self.engine.sessions.rebuild(key, _SLICE_SECONDS, interrupted)
         except StoreUnavailable:
             return True  # the retried requests get the error
 
@@ -309,6 +316,17 @@ class Writer:
         self._turns.expect_decisions()
         self._turns.answered()
         self._turns.await_decisions()
+
+
+@contextmanager
+def _switching(seconds: float) -> Iterator[None]:
+    """Let the interpreter pass from thread to thread within `seconds`, where both want it."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(min(seconds, usual))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def _resolve(future: asyncio.Future[Any], answer: Any) -> None:
