@@ -173,6 +173,26 @@ def test_bad_input_is_named(changed, message):
         )
 
 
+@pytest.mark.parametrize("n_actions", [3, 1_000_000])
+def test_pairs_are_those_of_a_loop(n_actions):
+    """Long and short histories; a user without rows; rows of a user in any order."""
+    rng = np.random.default_rng(5)
+    users = np.repeat([0, 1, 3, 4], [40, 1, 7, 300])
+    actions = rng.integers(n_actions, size=len(users))
+    actions[:20] = actions[20:40]
+    rewards = rng.normal(size=len(users))
+    log = Log(users, actions, rewards, tuple("abcde"), tuple(map(str, range(n_actions))))
+    by_pair = {}
+    for pair, reward in zip(zip(users, actions, strict=True), rewards, strict=True):
+        by_pair.setdefault(pair, []).append(reward)
+    pairs = sum_pairs(log)
+    assert list(zip(pairs.users, pairs.actions, strict=True)) == sorted(by_pair)
+    one_each = [by_pair[pair] for pair in sorted(by_pair)]
+    np.testing.assert_allclose(pairs.means, [np.mean(one) for one in one_each], rtol=1e-14)
+    np.testing.assert_array_equal(pairs.counts, [len(one) for one in one_each])
+    assert pairs.scatter == pytest.approx(sum(len(one) * np.var(one) for one in one_each))
+
+
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize("weighting", ["plain", "counts"])
 def test_weights_are_repeated_pairs(biases, weighting):
