@@ -10,6 +10,7 @@ import numpy as np
 
 from latentbandits.learning.arms.families import REWARDS, family_class
 from latentbandits.learning.arms.lattice import off_lattice
+from latentbandits.learning.distinct import distinct
 from latentbandits.learning.logs import Log
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.transformed import Log1pRewards, SqrtRewards
@@ -50,7 +51,7 @@ class RewardSummary:
     @classmethod
     def from_rewards(cls, rewards: FloatArray, log: Log | None = None) -> RewardSummary:
         """Summarise rewards; with `log`, messages can name user and action."""
-        values = np.unique(rewards)
+        values = distinct(rewards)
         mean = float(rewards.mean())
         squares = float(((rewards - mean) ** 2).sum())
         outside = {name: _outside(mask, rewards, log) for name, mask in _MASKS.items()}

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from latentbandits.learning import user_hash
+from latentbandits.learning.distinct import distinct
 from latentbandits.learning.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.tables import Table, TableSource, as_text, read_table
 from latentbandits.learning.user_hash import Keys
@@ -91,7 +92,7 @@ class Log:
     @cached_property
     def n_duplicates(self) -> int:
         """Events beyond the first of their (user, action) pair."""
-        return self.n_events - len(np.unique(self._pairs))
+        return self.n_events - len(distinct(self._pairs))
 
     @property
     def n_repeated_rows(self) -> int:

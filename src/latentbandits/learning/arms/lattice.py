@@ -53,6 +53,8 @@ def cells_of_values(values: FloatArray, distances: FloatArray) -> Cells | None:
 
 def off_lattice(values: FloatArray) -> FloatArray:
     """Return the largest distance of `values` from the multiples of each of `STEPS`, in steps."""
-    units = values / np.array(STEPS)[:, None]
-    distances: FloatArray = np.abs(units - np.round(units)).max(axis=1)
-    return distances
+    return np.array([_distance(values / step) for step in STEPS])
+
+
+def _distance(units: FloatArray) -> float:
+    return float(np.abs(units - np.rint(units)).max())
