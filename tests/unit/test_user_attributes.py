@@ -202,6 +202,22 @@ def test_the_gate_recovers_the_achievable_gain_in_round_one():
     assert recovered(truth, planted.model) < 0.5
 
 
+def test_attributes_that_held_out_users_do_not_confirm_change_nothing():
+    """The device says nothing; its gain on 60 held-out users is 0.0039 +- 0.0044 nats."""
+    truth = generate_attributed(300, 8, seed=0)
+    options = {"rewards": "gaussian", "states": 3, "bootstrap": 0}
+    plain = fit(truth.table, **options)
+    actual = fit(truth.table, **options, user_features=["device"])
+    assert max(row["gain"] for row in actual.report["user_features"]["ridges"]) > 0
+    assert not actual.report["user_features"]["used"]
+    assert any("device say about users was not confirmed" in w for w in actual.report["warnings"])
+    np.testing.assert_array_equal(actual.model.means, plain.model.means)
+    prior = actual.model.gate.log_prior([{"device": "phone"}], actual.model.log_state_prior)
+    np.testing.assert_allclose(prior, plain.model.log_state_prior, rtol=1e-12)
+    worth = actual.report["user_features"]["worth"]
+    assert [row["nats"] for row in worth] == pytest.approx([0, 0, 0], abs=1e-12)
+
+
 def test_states_and_gate_are_refined_together_where_users_have_few_rows(monkeypatch):
     """Four rows a user: without the refinement, the planted bug, almost nothing is recovered."""
     truth = generate_attributed(1_500, 4, seed=3)

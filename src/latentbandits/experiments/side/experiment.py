@@ -78,7 +78,7 @@ def _run(
 
 def share_of_gain(rounds: Sequence[RoundOne]) -> float:
     """Return the summed gain of the gates divided by the summed achievable gain."""
-    without, gated, best = np.array(rounds).T
+    without, gated, best, _ = np.array(rounds).T
     return float((gated - without).sum() / (best - without).sum())
 
 
@@ -93,10 +93,10 @@ def _recovered(rows: int, rounds: Sequence[RoundOne]) -> Claim:
 
 
 def _no_cost(rounds: Sequence[RoundOne]) -> Claim:
-    lead = Estimate.from_values(np.array([one.gated - one.without for one in rounds]))
+    lead = Estimate.from_values(np.array([one.gated - one.untold for one in rounds]))
     return Claim(
         "gate-useless", "an uninformative attribute costs nothing",
-        "reward of round 1 with it at most one standard error below that without it",
+        "reward of round 1 with it at most one standard error below that of a model without it",
         f"{lead:+}", lead.mean >= -lead.stderr,
     )  # fmt: skip
 
@@ -129,12 +129,16 @@ def _nothing(plays: Sequence[NewItems]) -> Claim:
 def _gate_table(by_rows: dict[int, list[RoundOne]]) -> Table:
     rows: list[tuple[str, ...]] = []
     for n_rows, rounds in by_rows.items():
-        without, gated, best = np.mean(np.array(rounds), axis=0)
+        without, gated, best, untold = np.mean(np.array(rounds), axis=0)
         name = f"{n_rows} rows a user" if n_rows else f"{ROWS[0]} rows a user, a useless attribute"
         share = f"{share_of_gain(rounds):.1%}" if n_rows else ""
-        rows.append((name, f"{without:.3f}", f"{gated:.3f}", f"{best:.3f}", share))
+        means = (f"{mean:.3f}" for mean in (without, untold, gated, best))
+        rows.append((name, *means, share))
     title = "Mean reward of new users in round 1"
-    columns = ("log", "without attributes", "with the gate", "achievable", "share of the gain")
+    columns = (
+        "log", "best average action", "without attributes", "with the gate", "achievable",
+        "share of the gain",
+    )  # fmt: skip
     return Table(title, columns, rows)
 
 

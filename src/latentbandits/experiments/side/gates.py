@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 COLUMNS = ("country", "age", "device")
 USELESS = ("device",)
 """Attributes of `generate_attributed`; the device is independent of the user's state."""
@@ -26,6 +28,7 @@ class RoundOne(NamedTuple):
     without: float  # the same best action for everybody
     gated: float  # with the learned model and gate
     best: float  # with the true means and the true P(s | z)
+    untold: float  # with a model learned from the same log without attributes
 
 
 def play_gate(job: GateJob) -> RoundOne:
@@ -34,8 +37,14 @@ def play_gate(job: GateJob) -> RoundOne:
     from latentbandits.learning.side.generate import generate_attributed, round_one
 
     truth = generate_attributed(job.n_users, job.n_rows, seed=job.seed)
-    model = fit(truth.table, user_features=job.columns, states=4, bootstrap=0).model
+    model, untold = (
+        fit(truth.table, user_features=columns, states=4, bootstrap=0).model
+        for columns in (job.columns, ())
+    )
     users = truth.users(_NEW_USERS, seed=job.seed + 1_000_003)
     known = [{name: user[name] for name in job.columns} for user in users]
     prior = model.gate.log_prior(known, model.log_state_prior)
-    return RoundOne(*round_one(truth, prior, model.expected_rewards(None)[0], users))
+    without, gated, best = round_one(truth, prior, model.expected_rewards(None)[0], users)
+    average = np.repeat(untold.log_state_prior, len(users), axis=0)
+    _, same, _ = round_one(truth, average, untold.expected_rewards(None)[0], users)
+    return RoundOne(without, gated, best, same)

@@ -155,20 +155,21 @@ def no_effect(learned: Learned, n_attributes: int) -> GateParameters:
 
 
 def choose_ridge(learned: Learned, kept: AnyLog, held_out: Log) -> tuple[float, list[GateRow]]:
-    """Return the ridge of the largest evidence of held-out users, infinity if none gains."""
+    """Return the ridge of the largest evidence of held-out users.
+
+    It is infinity, which ignores attributes, if that gain is not above its standard error.
+    """
     prepare = PrepareGate(learned)
     users, judged = engine_of(kept), prepare(held_out)
     current = no_effect(learned, judged.attributes.shape[1] - 1)
     average = user_evidence(judged, current.weights)
     rows: list[GateRow] = []
-    best, chosen = 0.0, np.inf
     for ridge in RIDGES:
         current = fit_gate(GateLearner(prepare, ridge), users, current)
         gain = user_evidence(judged, current.weights) - average
         rows.append(GateRow(ridge, float(gain.mean()), float(gain.std() / np.sqrt(len(gain)))))
-        if gain.mean() > best:
-            best, chosen = float(gain.mean()), ridge
-    return chosen, rows
+    best = max(rows, key=lambda row: row.gain)
+    return best.ridge if best.gain > best.stderr else np.inf, rows
 
 
 def learn_weights(

@@ -40,6 +40,11 @@ class GateChoice:
     refined: bool  # whether the states were refined together with the gate
     by_user: FloatArray  # (n_users,): log evidence of each held-out user
 
+    @property
+    def used(self) -> bool:
+        """Whether held-out users confirm what the attributes say; else they change nothing."""
+        return self.ridge != np.inf
+
 
 def choose_gate(learned: Learned, kept: AnyLog, held_out: Log) -> GateChoice:
     """Choose the ridge by held-out evidence; refine states of arms with the gate.
@@ -51,7 +56,7 @@ def choose_gate(learned: Learned, kept: AnyLog, held_out: Log) -> GateChoice:
     weights = learn_weights(learned, kept, held_out.attributes.shape[1], ridge)
     by_user = user_evidence(PrepareGate(learned)(held_out), weights)
     choice = GateChoice(learned, weights, ridge, rows, False, by_user)
-    if not can_refine(learned) or ridge == np.inf:
+    if not can_refine(learned) or not choice.used:
         return choice
     # States that fit the attributes better support a weaker ridge.
     for weaker in (one for one in RIDGES if one <= ridge):
@@ -82,8 +87,8 @@ def choose_states(
         other = learner.select(kept, held_out, (n_states,), seed, progress)
         if other.chosen.n_states < n_states:
             break
-        found = choose_gate(other.learned, kept, held_out).by_user
-        if found.sum() - best.sum() > LEAST_NATS:
+        found = choose_gate(other.learned, kept, held_out)
+        if found.used and found.by_user.sum() - best.sum() > LEAST_NATS:
             rows = [row for row in selection.rows if row.n_states != n_states]
-            selection, best = replace(other, rows=(*rows, *other.rows)), found
+            selection, best = replace(other, rows=(*rows, *other.rows)), found.by_user
     return selection

@@ -46,6 +46,11 @@ def side_notes(report: Mapping[str, Any]) -> list[str]:
             f"the attributes of {users['users_whose_attributes_change']:,} users change between "
             "their rows: the first value by time is taken"
         )
+    if users and not users["used"]:
+        notes.append(
+            f"what {', '.join(users['columns'])} say about users was not confirmed on held-out "
+            "users: they are accepted, and change nothing"
+        )
     return notes
 
 
