@@ -1,5 +1,6 @@
 """All engines learn the same model from the same log, to 1e-9, whatever the kind of model."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,6 +153,67 @@ def test_partitions_can_be_kept_for_the_next_fit(tmp_path, monkeypatch):
         fit(other, **options)
     with pytest.raises(LogError, match="are for the engine out_of_core"):
         fit(source, **options, engine="memory")
+
+
+def test_partitions_that_lack_rows_are_refused(tmp_path):
+    source = folder_of(table_of(arms_log("bernoulli", n_users=300)), tmp_path / "log")
+    options = {**NAMED, "states": 1, "bootstrap": 0, "partitions": tmp_path / "parts"}
+    with pytest.raises(LogError, match="no column planet"):
+        fit(source, **options, user_features=["planet"])
+    assert not (tmp_path / "parts").exists()
+    fit(source, **options)
+    damaged = tmp_path / "parts" / "rows-000.parquet"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[: len(content) // 2])
+    with pytest.raises(LogError, match=r"rows-000\.parquet cannot be read as Parquet"):
+        fit(source, **options)
+    damaged.unlink()
+    with pytest.raises(LogError, match=r"holds 0 of the 2,400 rows of this log: remove the folder"):
+        fit(source, **options)
+
+
+@pytest.mark.parametrize("engine", ["memory", "out_of_core"])
+@pytest.mark.parametrize("column", ["user", "action", "reward"])
+def test_files_of_a_folder_have_columns_of_one_type(tmp_path, engine, column):
+    frame = table_of(arms_log("bernoulli", n_users=40)).with_columns(pl.col("user").cast(pl.Int64))
+    frame = frame.with_columns(pl.col("action").cast(pl.Int64))
+    (tmp_path / "log").mkdir()
+    frame[:100].write_parquet(tmp_path / "log" / "1.parquet")
+    other = frame[100:].with_columns(pl.col(column).cast(pl.String))
+    other.write_parquet(tmp_path / "log" / "2.parquet")
+    with pytest.raises(LogError, match=f"the files' columns differ in type: {column} is"):
+        fit(str(tmp_path / "log"), **NAMED, engine=engine)
+
+
+def test_a_damaged_file_of_a_large_log_is_named(tmp_path):
+    source = folder_of(table_of(arms_log("gaussian", n_users=600)), tmp_path / "log")
+    path = tmp_path / "log" / "1.parquet"
+    content = bytearray(path.read_bytes())
+    content[8 : len(content) // 2] = b"x" * (len(content) // 2 - 8)  # the footer is whole
+    path.write_bytes(content)
+    with pytest.raises(LogError, match=r"1\.parquet cannot be read as Parquet"):
+        fit(source, **NAMED, engine="out_of_core", scratch=tmp_path)
+    assert not list(tmp_path.glob("latentbandits-scratch-*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "arms", "features": ["price"]}, "--kind arms is not for a model of --features"),
+        ({"kind": "linear", "method": "spectral"}, "method spectral is for models of --kind arms"),
+        ({"kind": "arms", "reg": 1.0}, "reg is for models of --kind linear"),
+        ({"features": ["reward"]}, "--features reward: the reward is what is predicted"),
+        ({"features": ["price*reward"]}, "--features reward: the reward is what is predicted"),
+        ({"user_features": ["user"]}, "--user-features user: the id of a user says nothing"),
+        ({"features": ["price"], "item_features": {"id": [1]}}, "not together with features"),
+        ({"master": "local[2]"}, "master is for the engine spark, not for out_of_core"),
+    ],
+)
+def test_options_are_refused_before_a_log_is_partitioned(tmp_path, monkeypatch, options, message):
+    source = folder_of(side_log(40), tmp_path / "log")
+    monkeypatch.setattr(opening, "write_partitions", None)
+    with pytest.raises(LogError, match=re.escape(message)):
+        fit(source, **options, engine="out_of_core", scratch=tmp_path)
 
 
 def test_no_space_is_found_before_the_work(tmp_path, monkeypatch):

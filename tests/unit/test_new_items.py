@@ -74,6 +74,7 @@ def test_a_fit_learns_holds_out_and_saves_the_regression_of_items(tmp_path):
     ("table", "message"),
     [
         ({"id": ["a", "a", "b"], "genre": ["x", "y", "x"]}, "1 ids in several rows.*'a'"),
+        ({"id": ["a", None, "b"], "genre": ["x", "y", "x"]}, "no value of id in 1 of its rows"),
         ({"film": ["a", "b"], "genre": ["x", "y"]}, "needs a column of ids"),
         ({"id": ["a", "b"]}, "no columns beside id"),
         ({"id": ["q", "r"], "genre": ["x", "y"]}, "0 of the log's 2 actions"),

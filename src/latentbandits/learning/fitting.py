@@ -19,7 +19,7 @@ from latentbandits.learning.cautions import cautions
 from latentbandits.learning.engines.engine import Engine, Merged
 from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.engines.opening import EngineName, opened
-from latentbandits.learning.formats import DETECTED, LogError, TextFormat
+from latentbandits.learning.formats import DETECTED, TextFormat
 from latentbandits.learning.interactions import OnEngine
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
@@ -28,6 +28,7 @@ from latentbandits.learning.logs import Duplicates, Log, check_duplicates
 from latentbandits.learning.requests import (
     Auto,
     Kind,
+    check_kind,
     check_options,
     check_rewards,
     check_sizes,
@@ -155,6 +156,11 @@ def fit(
         kind, rewards, transform, states, rank, reg, method, noise, bootstrap, duplicates, names,
         user_features, features, action, earlier, seed, item_features,
     )  # fmt: skip
+    more = side.columns(user_features, features, user, reward)
+    if features:
+        side.check_kind(kind, rank, transform, item_features)
+    elif kind != "auto":
+        check_options(check_kind(kind), method, reg, rewards, transform, noise)
     with opened(
         log,
         engine=engine,
@@ -167,10 +173,12 @@ def fit(
         scratch=scratch,
         partitions=partitions,
         master=master,
-        more=side.columns(user_features, features),
+        more=more,
         progress=bar,
     ) as opened_log:
-        check_rewards(opened_log.engine.summary, rewards, transform, log, reward, text_format)
+        # Only a log that fits into memory is read again to name the row of a bad reward.
+        source = log if opened_log.engine.name == "memory" else opened_log.engine
+        check_rewards(opened_log.engine.summary, rewards, transform, source, reward, text_format)
         learned = _fit(opened_log, options, bar)
     learned.report["seconds"] = round(time.perf_counter() - started, 2)
     return learned
@@ -207,12 +215,10 @@ def _fit(opened_log: OnEngine, options: Options, bar: Progress) -> Fit:
     raw, attributes = beside.log, beside.users
     items = None
     if options.item_features is not None:
-        if beside.rows is not None:
-            raise LogError("item_features are for models of actions, not together with features")
         items = read_items(options.item_features, options.action, raw.action_ids)
     form = kind_of(options.kind, raw)
     if beside.rows is not None:
-        form = side.check_kind(options.kind, options.rank, transform)
+        form = "linear"
     check_options(form, options.method, options.reg, rewards, transform, options.noise)
     check_sizes(form, options.states, options.rank, raw)
     merge: Duplicates = "keep" if options.duplicates == "auto" else options.duplicates

@@ -26,12 +26,17 @@ MOST_ARMS = 50
 """Largest number of actions for which `auto` learns a model of arms."""
 
 
+def check_kind(kind: Form) -> Form:
+    """Refuse an unknown kind of model."""
+    _one_of("kind", kind, get_args(Kind))
+    return kind
+
+
 def kind_of(kind: Kind, log: AnyLog) -> Form:
     """Return the kind of model to learn; "auto" is arms up to 50 actions."""
-    _one_of("kind", kind, get_args(Kind))
     if kind == "auto":
         return "arms" if log.n_actions <= MOST_ARMS else "linear"
-    return kind
+    return check_kind(kind)
 
 
 def check_options(

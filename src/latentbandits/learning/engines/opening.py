@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,11 +14,12 @@ from latentbandits.learning.engines.memory import MemoryEngine
 from latentbandits.learning.engines.out_of_core import OutOfCoreEngine
 from latentbandits.learning.engines.partition_files import (
     LogColumns,
+    Partitions,
     open_partitions,
     row_count,
     write_partitions,
 )
-from latentbandits.learning.engines.scratch import check_space, scratch_folder, size_of
+from latentbandits.learning.engines.scratch import scratch_folder, size_of
 from latentbandits.learning.formats import LogError, TextFormat
 from latentbandits.learning.interactions import (
     DECISION,
@@ -95,6 +96,8 @@ def opened(
     chosen = choose_engine(log, engine, partitions)
     if chosen != "out_of_core" and partitions is not None:
         raise LogError(f"partitions are for the engine out_of_core, not for {chosen}")
+    if chosen != "spark" and master is not None:
+        raise LogError(f"master is for the engine spark, not for {chosen}: add --engine spark")
     if chosen == "memory":
         progress.start("reading the log", 1)
         if more and isinstance(log, Log):
@@ -142,17 +145,29 @@ def opened(
     folder = Path(partitions)
     if folder.exists() and not folder.is_dir():
         raise LogError(f"--partitions must be a folder, to keep partitions in; {folder} is a file")
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = open_partitions(folder, log, columns)
+    kept = open_partitions(folder, log, columns) if folder.exists() else None
     if kept is None:
-        check_space(folder, needed)
+        kept = _made_partitions(folder, needed, log, columns, progress)
+    yield OnEngine(OutOfCoreEngine(kept, progress=progress), disk=size_of(folder))
+
+
+def _made_partitions(
+    folder: Path, needed: int, log: Any, columns: LogColumns, progress: Progress
+) -> Partitions:
+    """Make partitions in `folder`; a folder that was made for them is removed if that fails."""
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
         with scratch_folder(folder, needed) as making:
             made = write_partitions(log, columns, making, progress)
             for path in sorted(making.iterdir(), key=lambda path: path.suffix == ".json"):
                 path.replace(folder / path.name)  # the manifest comes last
-        kept = open_partitions(folder, log, columns)
-        assert kept == made.in_folder(folder)
-    yield OnEngine(OutOfCoreEngine(kept, progress=progress), disk=size_of(folder))
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+    return made.in_folder(folder)
 
 
 def available_memory() -> int:

@@ -115,8 +115,9 @@ class Partitions:
         path = self.folder / f"rows-{number:03}.parquet"
         if not path.exists():
             return None
-        rows = pl.read_parquet(path)
-        users = pl.read_parquet(self.folder / f"users-{number:03}.parquet")
+        rows = read_rows(path, pl.scan_parquet(path))
+        path = self.folder / f"users-{number:03}.parquet"
+        users = read_rows(path, pl.scan_parquet(path))
         repeats = rows["repeat"].to_numpy() if "repeat" in rows.columns else None
         return Log(
             rows["user"].to_numpy().astype(np.int64),
@@ -138,7 +139,8 @@ def write_partitions(
     total = sum(row_count(path) for path in paths)
     n_chunks = -(-total // CHUNK)
     progress.start("partitioning the log", n_chunks + MOST_BUCKETS)
-    writer = _Writer(folder, columns)
+    one_kind = not isinstance(source, (list, tuple)) or len(source) == 1  # as `read_table` has it
+    writer = _Writer(folder, columns, one_kind)
     for path in paths:
         for table in _tables(path, columns):
             writer.add(table)
@@ -187,33 +189,47 @@ def open_partitions(folder: Path, source: Any, columns: LogColumns) -> Partition
                 f"{_shown(theirs.get(what))}, this log's are {_shown(value)}. Name another folder, "
                 "or remove it"
             )
+    files = folder.glob("rows-*.parquet")
+    n_rows = sum(row_count(path) for path in files)
+    if n_rows != partitions.n_rows:
+        raise LogError(
+            f"{folder} holds {n_rows:,} of the {partitions.n_rows:,} rows of this log: remove the "
+            "folder, it will be made again"
+        )
     return partitions
 
 
 def row_count(path: Path) -> int:
     """Return the number of rows of a file, estimated from its size if it is not stored."""
     if path.suffix == ".parquet":
-        try:
-            return int(pl.scan_parquet(path).select(pl.len()).collect().item())
-        except (pl.exceptions.PolarsError, OSError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise LogError(f"{path} cannot be read as Parquet: {reason}") from None
+        return int(read_rows(path, pl.scan_parquet(path).select(pl.len())).item())
     packed = 4 if path.suffix in (".gz", ".zst", ".zstd") else 1
     return packed * path.stat().st_size // 16 + 1
+
+
+def read_rows(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
+    """Return the `rows` of a Parquet file; LogError if the file is damaged."""
+    try:
+        return rows.collect()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise LogError(f"{path} cannot be read as Parquet: {reason}") from None
 
 
 class _Writer:
     """A collector of chunks, sorted by hash, that turns them into partitions."""
 
-    def __init__(self, folder: Path, columns: LogColumns) -> None:
+    def __init__(self, folder: Path, columns: LogColumns, one_kind: bool) -> None:
         self._folder, self._columns = folder, columns
+        self._one_kind = one_kind  # whether ids must have the same type in all files
         self._codes: dict[str, int] = {}  # codes of actions, in order of first appearance
         self._ends: list[IntArray] = []  # for each chunk, number of rows up to each hash, inclusive
         self._whole: dict[str, bool] = {}  # whether float ids have been whole numbers so far
-        self._kinds: dict[str, pl.DataType] = {}  # types of further columns
+        self._kinds: dict[str, pl.DataType] = {}  # types of columns in the files so far
 
     def add(self, table: Table) -> None:
         columns, frame = self._columns, table.frame
+        self._same_kind(table, columns.reward, frame[columns.reward].dtype)
         rewards = checked_rewards(table, columns.reward)
         users, actions = (self._text(table, name) for name in (columns.user, columns.action))
         ids = users.unique()
@@ -296,20 +312,25 @@ class _Writer:
         column = table.frame[name]
         if isinstance(column.dtype, (pl.Categorical, pl.Enum)):
             column = column.cast(pl.String)
-        kind = self._kinds.setdefault(name, column.dtype)
-        if kind == pl.Null:
-            self._kinds[name] = column.dtype
-        kinds = kind, column.dtype
-        alike = kind == column.dtype or pl.Null in kinds or all(one.is_numeric() for one in kinds)
-        if not alike:
-            raise LogError(
-                f"the files' columns differ in type: {name} is {column.dtype} in {table.files[0]} "
-                f"and {kind} in the files before it"
-            )
+        self._same_kind(table, name, column.dtype)
         return column
+
+    def _same_kind(self, table: Table, name: str, dtype: pl.DataType) -> None:
+        """Raise LogError if the type of a column differs from that in earlier files."""
+        kind = self._kinds.setdefault(name, dtype)
+        if kind == pl.Null:
+            self._kinds[name] = dtype
+        kinds = kind, dtype
+        if kind != dtype and pl.Null not in kinds and not all(one.is_numeric() for one in kinds):
+            raise LogError(
+                f"the files' columns differ in type: {name} is {dtype} in {table.files[0]} and "
+                f"{kind} in the files before it"
+            )
 
     def _text(self, table: Table, name: str) -> pl.Series:
         column = table.frame[name]
+        if self._one_kind:
+            self._same_kind(table, name, column.dtype)
         refuse(table, name, column.is_null(), "has no value")
         text = as_text(column)
         if column.dtype.is_float():
@@ -343,7 +364,7 @@ def _tables(path: Path, columns: LogColumns) -> Iterator[Table]:
         text = (columns.user, columns.action, columns.reward)
         scan, total = typed(frame.select(names), text).lazy(), len(frame)
     for start in range(0, total, CHUNK):
-        rows = scan.slice(start, CHUNK).collect()
+        rows = read_rows(path, scan.slice(start, CHUNK))
         # The second entry is this chunk, because `where` counts rows from the start of the file.
         yield Table(rows, (str(path), str(path)), (-start, len(rows)))
 

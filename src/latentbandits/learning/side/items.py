@@ -66,6 +66,11 @@ def read_items(source: TableSource, action: str | None, action_ids: Sequence[str
         raise LogError(f"--item-features has no columns beside {column}: nothing is known of items")
     table = read_table(source, [column, *others], text=(column,)).frame
     ids = as_text(table[column])
+    if ids.null_count():
+        raise LogError(
+            f"--item-features has no value of {column} in {ids.null_count():,} of its rows: give "
+            "each item its id, or drop those rows"
+        )
     repeated = ids.filter(ids.is_duplicated())
     if len(repeated):
         raise LogError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import polars as pl
 
@@ -27,14 +26,33 @@ FEATURES = "features"
 """The column of an export with the features that requests sent."""
 
 
-def columns(user_features: Sequence[str], features: Sequence[str]) -> list[str]:
-    """Return the columns to read besides user, action and reward; LogError if they are invalid."""
+def columns(
+    user_features: Sequence[str],
+    features: Sequence[str],
+    user: str | None = None,
+    reward: str | None = None,
+) -> list[str]:
+    """Return the columns to read besides user, action and reward; LogError if they are invalid.
+
+    `user` and `reward` are the names of these columns, if they are not called so.
+    """
     for option, names in (("user_features", user_features), ("features", features)):
         if isinstance(names, str):
             raise LogError(f"{option} must be a list of columns; got the text {names!r}")
+        shown = f"--{option.replace('_', '-')}"
         twice = [name for i, name in enumerate(names) if name in names[:i]]
         if twice:
-            raise LogError(f"--{option.replace('_', '-')} names {twice[0]} twice")
+            raise LogError(f"{shown} names {twice[0]} twice")
+        single = names if option == "user_features" else columns_of(names)
+        if (reward or "reward") in single:
+            raise LogError(
+                f"{shown} {reward or 'reward'}: the reward is what is predicted, and is not known "
+                "when an action is chosen"
+            )
+        if (user or "user") in single:
+            raise LogError(
+                f"{shown} {user or 'user'}: the id of a user says nothing about other users"
+            )
     return list(dict.fromkeys([*user_features, *columns_of(features)]))
 
 
@@ -53,14 +71,15 @@ def default_features(log: Log | TableSource, text_format: TextFormat) -> list[st
     return [FEATURES]
 
 
-def check_kind(kind: str, rank: object, transform: object) -> Literal["linear"]:
+def check_kind(kind: str, rank: object, transform: object, item_features: object) -> None:
     """Refuse options of other kinds of models together with features."""
     for option, value, default in (
         ("kind", kind, "auto"), ("rank", rank, "auto"), ("transform", transform, None),
     ):  # fmt: skip
         if value != default:
             raise LogError(f"--{option} {value} is not for a model of --features: leave it out")
-    return "linear"
+    if item_features is not None:
+        raise LogError("item_features are for models of actions, not together with features")
 
 
 @dataclass(frozen=True, eq=False)
