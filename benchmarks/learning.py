@@ -8,9 +8,6 @@ its own task, 20,000 users x 100 yes-or-no answers of which a third are missing.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -20,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._commands import measure_command
 from benchmarks.report import Report, Table, Target
 from latentbandits.learning.engines.memory import MemoryEngine
 from latentbandits.learning.generate import generate_ratings
@@ -83,16 +81,8 @@ def _fit(options: list[str]) -> tuple[float, float]:
         columns = {"user": log.users, "action": log.actions, "reward": log.rewards}
         polars.DataFrame(columns).write_parquet(path)
         del log, columns
-        command = [sys.executable, "-m", "latentbandits", "fit", str(path), "--kind", "arms"]
-        command += [*options, "--out", str(Path(folder) / "model")]
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
-        return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
+        words = ["fit", str(path), "--kind", "arms", *options]
+        return measure_command([*words, "--out", str(Path(folder) / "model")])
 
 
 def _sweeps(rank: int) -> tuple[float, float]:
