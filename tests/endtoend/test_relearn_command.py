@@ -59,14 +59,14 @@ def test_a_better_model_is_promoted_and_forgotten_sessions_are_gone(service):
     rng = np.random.default_rng(0)
     first = client.models().active
     before = visit(client, "before", 1000, 3, rng)
+    visit(client, "more", 50, 3, rng)
     dry = relearn(folder, url, "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert (record(folder, 1)["decision"], record(folder, 1)["outcome"]) == ("activate", "dry run")
     assert client.models().active == first
-    again = relearn(folder, url)
+    again = relearn(folder, url, "--dry-run")
     assert "nothing new" in again.stdout
-    visit(client, "more", 50, 3, rng)
-    done = relearn(folder, url)
+    done = relearn(folder, url)  # the same log, but no dry run
     assert "activate (done)" in done.stdout, done.stdout + done.stderr
     assert client.models().active == record(folder, 3)["candidate"] != first
     shown = client.overview().relearnings  # the page's timeline, the latest run first

@@ -26,6 +26,7 @@ class Run:
         why: one sentence.
         current, candidate: ids of the two models.
         current_path, candidate_path: their folders.
+        options: settings of the run, apart from its folders.
         data: counts of decisions, sessions, held-out sessions, unrewarded decisions.
         verdict: the gate's numbers.
         groups: differences of the live groups since the last activation.
@@ -45,6 +46,7 @@ class Run:
     candidate: str = ""
     current_path: str = ""
     candidate_path: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
     groups: dict[str, Any] = field(default_factory=dict)

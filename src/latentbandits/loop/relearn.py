@@ -85,6 +85,21 @@ class Settings:
         if self.policy is not None:
             parse(self.policy)
 
+    def options(self) -> dict[str, Any]:
+        """Return the settings that a verdict depends on, as JSON values."""
+        ages = {"since": self.since, "half_life": self.half_life}
+        return {
+            "policy": self.policy,
+            "with_logs": list(self.with_logs),
+            "margin": self.margin,
+            "level": self.level,
+            "held_out": self.held_out,
+            "unrewarded": self.unrewarded,
+            **{name: age and age.total_seconds() for name, age in ages.items()},
+            "dry_run": self.dry_run,
+            "seed": self.seed,
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Model:
@@ -148,6 +163,7 @@ class Relearner:
             number=number,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             request_id=f"relearn-{uuid.uuid4()}",
+            options=self.settings.options(),
         )
         try:
             run = self._step(run, runs, progress)
@@ -188,10 +204,9 @@ class Relearner:
         if rolled is not None:
             return rolled
         before = next((r for r in reversed(runs) if r.outcome in ("done", "dry run")), None)
-        if before is not None and before.cursor == logged.cursor and before.current == current.id:
-            return self.records.finish(
-                run, decision="nothing new", outcome="done", why="the log has not grown"
-            )
+        if before is not None and _same_question(before, run):
+            why = "the log has not grown since a run with the same options"
+            return self.records.finish(run, decision="nothing new", outcome="done", why=why)
         divided = data.divide(
             logged.decisions,
             share=settings.held_out,
@@ -356,6 +371,12 @@ class Relearner:
         for folder in made[: -self.settings.keep or None]:
             if folder not in named:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _same_question(before: Run, run: Run) -> bool:
+    """Return whether a run would repeat another: the same log, active model and options."""
+    asked = ("cursor", "current", "options")
+    return all(getattr(before, name) == getattr(run, name) for name in asked)
 
 
 def _read_model(folder: Path) -> Model:
