@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from latentbandits import GaussianArms, mTS
-from latentbandits.experiments.loop.users import MovieLensUsers, SimulatedUsers
+from latentbandits.experiments.loop.users import MovieLensUsers, SimulatedUsers, best_and_worst
 from latentbandits.experiments.loop.visits import play
 from latentbandits.experiments.movielens.data import Ratings
 
@@ -26,7 +26,7 @@ def ratings(n_users: int = 60, n_movies: int = 15) -> Ratings:
 
 
 def test_a_round_offers_rated_movies_that_were_not_shown() -> None:
-    users = MovieLensUsers(ratings(), n_movies=10, n_offered=3, n_rounds=4)
+    users = MovieLensUsers(ratings(), n_movies=10, n_popular=15, n_offered=3, n_rounds=4)
     rated = ~np.isnan(users.ratings)
     assert (rated.sum(axis=1) >= 6).all()
     model = GaussianArms(np.random.default_rng(1).uniform(1, 5, (2, 10)), 1.0)
@@ -44,11 +44,26 @@ def test_a_round_offers_rated_movies_that_were_not_shown() -> None:
 
 
 def test_tables_cover_every_movie_and_visitors_come_once() -> None:
-    users = MovieLensUsers(ratings(), n_movies=10, n_offered=3, n_rounds=4)
+    users = MovieLensUsers(ratings(), n_movies=10, n_popular=15, n_offered=3, n_rounds=4)
     table = users.table(1, np.random.default_rng(3))
     assert set(table["action"]) == set(range(10))
+    first = users.first_table(1, np.random.default_rng(3))
+    assert sorted(first["action"]) == list(range(10))
+    rated = set(zip(*table.values(), strict=True))
+    assert set(zip(*first.values(), strict=True)) <= rated
     came = list(users.visitors(np.random.default_rng(4)))
     assert sorted(came) == list(range(len(users.ratings)))
+
+
+def test_the_catalogue_has_the_best_and_the_worst_of_the_most_rated_movies() -> None:
+    all_ = ratings()
+    count = np.bincount(all_.movies)
+    mean = np.bincount(all_.movies, all_.ratings) / count
+    chosen = best_and_worst(all_, 4, 9)
+    popular = sorted(range(15), key=lambda movie: (-count[movie], movie))[:9]
+    by_mean = sorted(popular, key=lambda movie: mean[movie])
+    assert set(chosen) == {*by_mean[:2], *by_mean[-2:]}
+    assert (np.diff(count[chosen]) <= 0).all()
 
 
 def test_simulated_users_have_the_regret_of_their_states() -> None:

@@ -42,6 +42,7 @@ class Case:
         fit_options: options of the first fit and of relearning.
         broken_sessions, better_sessions: numbers of sessions of a log in process at the gate.
         rough: standard deviation of the error in the means of a rough model.
+        held_out: share of the sessions that judge candidates.
     """
 
     name: str
@@ -54,13 +55,14 @@ class Case:
     broken_sessions: int
     better_sessions: int
     rough: float
+    held_out: float
     fit_options: dict[str, Any] = field(default_factory=dict)
 
     def save_first(self, path: Path, log: Path, rng: np.random.Generator) -> None:
         """Fit the first model to few users, and save it and their log."""
         import polars as pl
 
-        table = self.users.table(self.first_users, rng)
+        table = self.users.first_table(self.first_users, rng)
         pl.DataFrame(table).write_parquet(log)
         save_fit(fit(table, bootstrap=0, **self.fit_options | {"states": 3}), path)
 
@@ -107,6 +109,7 @@ def _simulated(arguments: argparse.Namespace) -> Case:
         broken_sessions=2_500,
         better_sessions=20_000,
         rough=0.15,
+        held_out=0.4,
         fit_options={"kind": "arms", "rewards": "gaussian"},
     )
 
@@ -123,10 +126,11 @@ def _movielens(arguments: argparse.Namespace) -> Case:
         users=users,
         reference=GaussianArms(means, known.noise, 0.0, known.state_prior),
         reference_name="mTS, model of all users",
-        sessions=800,
+        sessions=700,
         first_users=20,
         broken_sessions=1_500,
-        better_sessions=20_000,
+        better_sessions=8_000,
         rough=0.3 * float(means.std()),
+        held_out=0.5,
         fit_options=options,
     )

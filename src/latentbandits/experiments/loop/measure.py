@@ -121,7 +121,7 @@ def _serve_and_relearn(
             models=models,
             policy=POLICY,
             with_logs=(str(older),),
-            held_out=0.4,
+            held_out=case.held_out,
             fit_options=case.fit_options,
         )
 

@@ -39,6 +39,9 @@ class Users(Protocol):
     def table(self, n_users: int, rng: np.random.Generator) -> Table:
         """Return a log of `n_users` users whose actions were not chosen by a policy."""
 
+    def first_table(self, n_users: int, rng: np.random.Generator) -> Table:
+        """Return the small log that the first model is learned from."""
+
 
 class SimulatedUsers:
     """Users of a few states with Gaussian rewards; every action is offered in every round."""
@@ -73,26 +76,37 @@ class SimulatedUsers:
         user = np.repeat(np.arange(n_users), self.n_rounds)
         return _table(user, action, reward)
 
+    def first_table(self, n_users: int, rng: np.random.Generator) -> Table:
+        return self.table(n_users, rng)
+
 
 class MovieLensUsers:
-    """Users of MovieLens who rated many of the most popular movies.
+    """Users of MovieLens who rated many movies of a catalogue in which the choice matters.
 
-    A round offers `n_offered` movies that the user rated and was not shown before. The reward is
-    the rating, from 1 to 5. Only the choice of the offered movies is simulated.
+    Of the `n_popular` movies with the most ratings, the catalogue has the half of `n_movies` with
+    the best mean rating and the half with the worst. (The most popular movies alone are all liked:
+    whatever a policy chooses among them, it gains little.) A round offers `n_offered` movies that
+    the user rated and was not shown before. The reward is the rating, from 1 to 5. Only the choice
+    of the offered movies is simulated.
     """
 
     def __init__(
-        self, ratings: Ratings, n_movies: int = 60, n_offered: int = 5, n_rounds: int = 8
+        self,
+        ratings: Ratings,
+        n_movies: int = 60,
+        n_popular: int = 300,
+        n_offered: int = 3,
+        n_rounds: int = 8,
     ) -> None:
-        popular = np.argsort(-np.bincount(ratings.movies), kind="stable")[:n_movies]
+        chosen = best_and_worst(ratings, n_movies, n_popular)
         place = np.full(len(ratings.movie_ids), -1)
-        place[popular] = np.arange(n_movies)
+        place[chosen] = np.arange(n_movies)
         known = place[ratings.movies] >= 0
         table = np.full((len(ratings.user_ids), n_movies), np.nan)
         table[ratings.users[known], place[ratings.movies[known]]] = ratings.ratings[known]
         enough = (~np.isnan(table)).sum(axis=1) >= n_rounds + n_offered - 1
         self.ratings = table[enough]
-        self.titles = tuple(ratings.titles[i] for i in popular)
+        self.titles = tuple(ratings.titles[i] for i in chosen)
         self.n_actions, self.n_offered, self.n_rounds = n_movies, n_offered, n_rounds
 
     def draw(self, n: int, rng: np.random.Generator) -> IntArray:
@@ -124,6 +138,27 @@ class MovieLensUsers:
         chosen = order[: max(n_users, complete)]
         user, action = np.nonzero(~np.isnan(self.ratings[chosen]))
         return _table(user, action, self.ratings[chosen[user], action])
+
+    def first_table(self, n_users: int, rng: np.random.Generator) -> Table:
+        """Return one rating of each movie, by `n_users` users or a few more."""
+        table = self.table(n_users, rng)
+        order = rng.permutation(len(table["action"]))
+        _, first = np.unique(np.array(table["action"])[order], return_index=True)
+        return {name: np.array(values)[order[first]].tolist() for name, values in table.items()}
+
+
+def best_and_worst(ratings: Ratings, n_movies: int, n_popular: int) -> IntArray:
+    """Return the movies with the best and the worst mean rating among the most rated ones.
+
+    The more ratings a movie has, the earlier it comes.
+    """
+    count = np.bincount(ratings.movies)
+    mean = np.bincount(ratings.movies, ratings.ratings) / np.maximum(count, 1)
+    popular = np.argsort(-count, kind="stable")[:n_popular]
+    rank = np.argsort(np.argsort(mean[popular], kind="stable"))
+    extreme = (rank < n_movies // 2) | (rank >= len(popular) - (n_movies - n_movies // 2))
+    chosen: IntArray = popular[extreme]
+    return chosen
 
 
 def _table(user: IntArray, action: IntArray, reward: FloatArray) -> Table:
