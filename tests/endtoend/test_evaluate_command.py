@@ -59,6 +59,7 @@ def test_a_csv_is_evaluated(files, capsys):
         (["--against", "nobody"], "against must be"),
         (["--horizon", "9"], "horizon must be from 1 to 3"),
         (["--reward", "clicks"], "clicks"),
+        (["--unrewarded", "nan"], "finite number"),
     ],
 )
 def test_bad_input_is_one_line(files, capsys, words, message):
@@ -66,3 +67,17 @@ def test_bad_input_is_one_line(files, capsys, words, message):
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_without_propensities_the_remaining_estimators_are_named(files, capsys):
+    """No queue is long enough for a first round, so its value is unknown rather than 0."""
+    path = files / "log.csv"
+    pl.read_csv(path).filter(pl.col("round") == 1).drop("propensity").write_csv(path)
+    assert run(files, "--policies", "mTS") == 0
+    shown = capsys.readouterr()
+    assert "only DM, queue can be computed" in shown.err
+    assert len(shown.err.strip().splitlines()) == 1
+    assert "no round" in shown.out
+    results = json.loads((files / "out" / "results.json").read_text())
+    row = next(r for r in results["estimates"] if r["estimator"] == "queue")
+    assert (row["horizon"], row["value"], row["low"]) == (0, None, None)

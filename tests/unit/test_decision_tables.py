@@ -111,3 +111,42 @@ def test_a_late_reward_replaces_its_decision_and_teaches_after_it_came():
     log = read_decisions(table, model=MODEL).log
     np.testing.assert_array_equal(log.reward, [[0.9, 0.2, 0.3]])
     np.testing.assert_array_equal(log.applied, [[2, 2, 3]])
+    for zone in ("+00:00", "+0000", ""):  # as JSON lines and CSV of an export, and without a zone
+        text = {
+            name: table[name].dt.strftime(f"%Y-%m-%dT%H:%M:%S%.3f{zone}")
+            for name in ("time", "reward_time")
+        }
+        log = read_decisions(table | text, model=MODEL).log
+        np.testing.assert_array_equal(log.applied, [[2, 2, 3]])
+
+
+def test_exports_of_several_days_are_one_log_in_any_order(tmp_path):
+    """A late reward is in the later export; rounds, propensities and offers are read from both."""
+    first = pl.DataFrame(TABLE).with_columns(
+        decision_id=pl.Series(list("vwxyz")),
+        eligible=pl.Series([["0", "1", "2"]] * 4 + [["0", "2"]]),
+        cursor=pl.Series([f"s-{i:03}" for i in range(5)]),
+    )
+    late = first.filter(pl.col("reward").is_null()).with_columns(
+        reward=pl.lit(0.9), cursor=pl.lit("s-100")
+    )
+    paths = [str(tmp_path / "export-9.parquet"), str(tmp_path / "export-10.parquet")]
+    first.write_parquet(paths[0])
+    late.write_parquet(paths[1])
+    for given in (paths, paths[::-1]):
+        log = read_decisions(given, model=MODEL).log
+        np.testing.assert_array_equal(log.reward, [[0.1, 0.9, np.nan], [0.3, 0.2, 0.4]])
+        np.testing.assert_array_equal(log.propensity[1], [0.5, 0.5, 1.0])
+        np.testing.assert_array_equal(log.eligible[1, 2], [True, False, True])
+    late.drop("propensity").write_parquet(paths[1])
+    with pytest.raises(ValueError, match=r"export-10\.parquet has no column propensity"):
+        read_decisions(paths, model=MODEL)
+
+
+def test_missing_rewards_are_filled_without_a_warning():
+    read = read_decisions(TABLE, model=MODEL, unrewarded=0.0)
+    assert read.log.reward[0, 1] == 0.0
+    assert read.n_unrewarded == 1
+    assert not any("no reward" in warning for warning in read.warnings)
+    with pytest.raises(EvaluationError, match="finite number"):
+        read_decisions(TABLE, model=MODEL, unrewarded=np.nan)

@@ -24,6 +24,8 @@ def test_missing_rewards_can_be_filled():
     actual = read_interactions(EXPORT, unrewarded=0.0)
     assert actual.log.n_events == 4
     assert sorted(actual.log.rewards) == [0.0, 0.0, 0.5, 1.0]
+    with pytest.raises(LogError, match="unrewarded value must be a finite number"):
+        read_interactions(EXPORT, unrewarded=float("nan"))
 
 
 def test_a_later_row_of_a_decision_replaces_the_earlier(tmp_path):
@@ -53,3 +55,15 @@ def test_columns_that_cannot_be_found_are_asked_for():
         read_interactions(nothing)
     with pytest.raises(LogError, match="not a number in row 2"):
         read_interactions(EXPORT | {"reward": ["1", "good", "0", "0.5"]})
+
+
+def test_the_newest_row_of_a_decision_counts_in_whatever_order_files_come(tmp_path):
+    monday = pl.DataFrame(EXPORT).with_columns(cursor=pl.Series(["s-1", "s-2", "s-3", "s-4"]))
+    tuesday = monday[1:2].with_columns(reward=pl.lit(0.7), cursor=pl.lit("s-5"))
+    paths = [str(tmp_path / name) for name in ("export-9.parquet", "export-10.parquet")]
+    monday.write_parquet(paths[0])
+    tuesday.write_parquet(paths[1])
+    for given in (paths, paths[::-1]):
+        actual = read_interactions(given)
+        assert sorted(actual.log.rewards) == [0.0, 0.5, 0.7, 1.0]
+        assert (actual.n_unrewarded, actual.n_replaced) == (0, 1)

@@ -55,7 +55,13 @@ def run(arguments: argparse.Namespace) -> int:
         if (value := getattr(arguments, field.name, None)) is not None
     }
     source = arguments.log[0] if len(arguments.log) == 1 else arguments.log
-    read = read_decisions(source, model=model, catalogue=catalogue, columns=Columns(**names))
+    read = read_decisions(
+        source,
+        model=model,
+        catalogue=catalogue,
+        columns=Columns(**names),
+        unrewarded=arguments.unrewarded,
+    )
     log = read.log
     inputs = Inputs(
         model=model,
@@ -74,7 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
             against=arguments.against,
             estimators=arguments.estimators,
             horizon=arguments.horizon,
-            unrewarded=arguments.unrewarded,
             draws=arguments.draws,
             seed=arguments.seed,
             simulated=simulator(model, log, arguments.seed),

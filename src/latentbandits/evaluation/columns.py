@@ -10,9 +10,9 @@ class Columns:
     """Names of a log's columns; the defaults are those that `latentbandits export` writes.
 
     Only `session`, `action` and `reward` must be there. Without `round`, a session's rows are in
-    the order of the table. Several rows of one `decision` count once, the last of them: an export
-    writes a decision again when its reward comes late. With `time` and `reward_time` a candidate
-    learns from a reward only after it came.
+    the order of the table. Several rows of one `decision` count once, that of the largest
+    `cursor` or else the last: an export writes a decision again when its reward comes late. With
+    `time` and `reward_time` a candidate learns from a reward only after it came.
     """
 
     session: str = "session"
@@ -24,6 +24,7 @@ class Columns:
     features: str = "features"
     propensity_kind: str = "propensity_kind"
     decision: str = "decision_id"
+    cursor: str = "cursor"
     time: str = "time"
     reward_time: str = "reward_time"
 
@@ -35,6 +36,7 @@ OPTIONAL = (
     "features",
     "propensity_kind",
     "decision",
+    "cursor",
     "time",
     "reward_time",
 )

@@ -354,7 +354,9 @@ def _row(
 ) -> dict[str, Any]:
     policy, estimator = key
     last = min(horizon, len(by_round.value))
-    interval = normal_interval(*by_round.up_to(last), level)
+    interval = Interval(*[math.nan] * 4)  # queue: too few sessions have even a first round
+    if last:
+        interval = normal_interval(*by_round.up_to(last), level)
     part = weighted.get(policy) if estimator in ESTIMATORS else None
     ess = float(part.effective_sample_size[:last].min()) if part is not None else math.nan
     return {

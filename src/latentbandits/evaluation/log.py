@@ -123,6 +123,8 @@ class DecisionLog:
 
     def filled(self, value: float) -> DecisionLog:
         """Return the log with `value` as the reward of every decision that got none."""
+        if not np.isfinite(value):
+            raise EvaluationError(f"the unrewarded value must be a finite number; got {value}")
         missing = self.active & np.isnan(self.reward)
         return replace(self, reward=np.where(missing, value, self.reward))
 

@@ -38,7 +38,9 @@ def replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByR
         rows = np.flatnonzero(log.lengths > t)
         round_ = log.round(t, rows)
         belief = learner.take(rows, n)
-        decision = policy.decide(belief, round_.context, rng, eligible=round_.eligible)
+        decision = policy.decide(
+            belief, round_.context, rng, eligible=round_.eligible, propensity=False
+        )
         same = np.flatnonzero((decision.action == round_.action) & observed[rows, t])
         if len(same) == 0:
             continue
@@ -71,7 +73,7 @@ def queue(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRo
     learner = Learner(policy.init(n))
     rows = np.arange(n)
     for t in range(n_rounds):
-        decision = policy.decide(learner.take(rows, n), None, rng)
+        decision = policy.decide(learner.take(rows, n), None, rng, propensity=False)
         action = decision.action
         there = np.flatnonzero(used[rows, action] < count[rows, action])
         rows, action = rows[there], action[there]

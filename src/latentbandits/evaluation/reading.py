@@ -12,7 +12,7 @@ import polars as pl
 from latentbandits.evaluation.columns import OPTIONAL, Columns
 from latentbandits.evaluation.log import DecisionLog, EvaluationError
 from latentbandits.evaluation.logged_actions import LoggedActions
-from latentbandits.learning.tables import TableSource, column_names, read_table
+from latentbandits.learning.tables import TableSource, column_names, latest, read_table
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 
@@ -36,6 +36,7 @@ def read_decisions(
     model: Any = None,
     catalogue: Catalogue | None = None,
     columns: Columns | None = None,
+    unrewarded: float | None = None,
 ) -> ReadLog:
     """Return the sessions of a table of decisions, one row each.
 
@@ -43,10 +44,12 @@ def read_decisions(
     features takes them from the log's `features` column, else from the catalogue.
 
     Args:
-        source: a path, a glob, a polars, pandas or Arrow frame, or a mapping of columns.
+        source: a path, a glob or a list of paths; a polars, pandas or Arrow frame; or a mapping of
+            columns.
         model: the model whose actions these are; None: the log's own actions, sorted.
         catalogue: names and features of the actions.
         columns: names of the columns.
+        unrewarded: the reward of decisions that got none; None: it stays missing.
 
     >>> table = {"session": ["a", "a", "b"], "action": [0, 1, 0], "reward": [1.0, None, 0.0]}
     >>> read_decisions(table).log.reward
@@ -94,14 +97,17 @@ def read_decisions(
     )
     warnings = _kind_warnings(_kinds(frame, names), frame, names)
     missing = _missing_by_action(frame, names)
-    unrewarded = int(np.isnan(_numbers(frame, names.reward)).sum())
-    if unrewarded:
-        warnings += _missing_warning(missing, unrewarded, len(frame))
-    return ReadLog(log, warnings, missing, unrewarded)
+    n_unrewarded = int(np.isnan(_numbers(frame, names.reward)).sum())
+    if unrewarded is not None:
+        log = log.filled(unrewarded)
+    elif n_unrewarded:
+        warnings += _missing_warning(missing, n_unrewarded, len(frame))
+    return ReadLog(log, warnings, missing, n_unrewarded)
 
 
 def _load(source: TableSource, names: Columns) -> pl.DataFrame:
-    there = column_names(source)
+    parts = source if isinstance(source, (list, tuple)) else [source]
+    there = {name for part in parts for name in column_names(part)}
     needed = [names.session, names.action, names.reward]
     defaults = Columns()
     for field in OPTIONAL:
@@ -114,9 +120,7 @@ def _load(source: TableSource, names: Columns) -> pl.DataFrame:
         if frame[name].null_count():
             row = int(frame[name].is_null().arg_max() or 0)
             raise EvaluationError(f"column {name!r} is empty in row {row + 1} of the log")
-    if names.decision in frame.columns:
-        frame = frame.unique(names.decision, keep="last", maintain_order=True)
-    return frame
+    return latest(frame, names.decision, names.cursor)
 
 
 def _sorted(frame: pl.DataFrame, names: Columns) -> pl.DataFrame:
@@ -177,8 +181,8 @@ def _applied(
     if names.time not in frame.columns or names.reward_time not in frame.columns:
         return None
     try:
-        decided = frame[names.time].cast(pl.Datetime("ms")).to_physical().to_numpy()
-        came = frame[names.reward_time].cast(pl.Datetime("ms")).to_physical()
+        decided = _milliseconds(frame[names.time]).to_numpy()
+        came = _milliseconds(frame[names.reward_time])
     except pl.exceptions.PolarsError:  # not a time: the order of rounds is used instead
         return None
     times = padded(decided, np.iinfo(np.int64).max, np.int64)
@@ -191,6 +195,15 @@ def _applied(
     if (applied == np.arange(1, n_rounds + 1)).all():
         return None
     return applied
+
+
+def _milliseconds(times: pl.Series) -> pl.Series:
+    """Return times as milliseconds since 1970; text is ISO 8601, as exports write it."""
+    if times.dtype == pl.String:
+        zoned = "%Y-%m-%dT%H:%M:%S%.f%z"
+        has_zone = times.str.contains(r"[+-]\d\d:?\d\d$").any()
+        times = times.str.to_datetime(zoned if has_zone else None, time_unit="ms")
+    return times.cast(pl.Datetime("ms")).to_physical()
 
 
 def _numbers(frame: pl.DataFrame, name: str) -> FloatArray:

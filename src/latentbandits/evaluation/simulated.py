@@ -37,7 +37,7 @@ def simulator(model: Any, log: DecisionLog, seed: int = 0) -> Simulator | None:
         earned = np.zeros((n_sessions, horizon))
         for t in range(horizon):
             round_ = instances.round(t, rng)
-            decision = policy.decide(belief, round_.context, rng)
+            decision = policy.decide(belief, round_.context, rng, propensity=False)
             earned[:, t] = at(round_.means, decision.action)
             reward = at(round_.rewards, decision.action)
             belief = policy.update(belief, round_.context, decision, reward)

@@ -78,9 +78,9 @@ def figure(evaluation: Evaluation, max_policies: int = 5) -> Figure:
     top.set_ylabel("reward per session and round", fontsize=SMALL)
     bottom.set_ylabel("effective\nsample size", fontsize=SMALL)
     bottom.set_yscale("log")
+    if not bottom.lines:  # no weights: a single line would give the axis no extent
+        bottom.set_ylim(1, 10 * max(evaluation.n_sessions, 100))
     bottom.axhline(100, color=GREY, lw=1, ls=":")
-    if not bottom.lines[:-1]:  # no weights: a single line would give the axis no extent
-        bottom.set_ylim(1, 10 * evaluation.n_sessions)
     bottom.set_xlabel("round", fontsize=SMALL)
     last = max((row["round"] for row in evaluation.rounds), default=1)
     for axes in (top, bottom):
@@ -123,9 +123,9 @@ def _estimate_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         row["policy"],
         row["estimator"],
-        str(Estimate(row["value"], row["stderr"])),
+        str(Estimate(row["value"], row["stderr"])) if row["horizon"] else "no round",
         _interval(row),
-        f"{row['per_round']:.4g}",
+        f"{row['per_round']:.4g}" if row["horizon"] else "",
         "" if math.isnan(row["ess"]) else f"{row['ess']:.0f}",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -18,11 +19,15 @@ from latentbandits.learning.tables import (
     as_text,
     check_columns,
     column_names,
+    latest,
     read_table,
 )
 
 DECISION = "decision_id"
 """The column of decision ids, by which an export of the service is recognised."""
+
+CURSOR = "cursor"
+"""The column of an export that orders the rows of one decision."""
 
 USER_FEATURES = "user_features"
 """The column of an export with the attributes of the session's user, as JSON."""
@@ -90,7 +95,7 @@ def read_interactions(
     """Read one log or several, each with the columns that are named, or found.
 
     A table without the column `user` has its users in "user" or "session". Several rows of one
-    decision (an export writes a decision again when its reward comes late) count once, the last
+    decision (an export writes a decision again when its reward comes late) count once, the newest
     of them. Decisions of an export without a reward are dropped, or get the reward `unrewarded`;
     in other tables a missing reward is an error unless `unrewarded` is given. The columns `more`
     are read too; an export has the users' attributes in `user_features`, and its column
@@ -102,6 +107,8 @@ def read_interactions(
     >>> interactions.log.n_events, interactions.n_unrewarded
     (2, 1)
     """
+    if unrewarded is not None and not math.isfinite(unrewarded):
+        raise LogError(f"the unrewarded value must be a finite number; got {unrewarded}")
     parts = source if isinstance(source, (list, tuple)) else [source]
     several = len(parts) > 1 and not all(isinstance(part, (str, os.PathLike)) for part in parts)
     if several:
@@ -124,11 +131,10 @@ def read_interactions(
         _frame(part, names, user, action, reward, order, text_format, more)
         for part, names in zip(parts, columns, strict=True)
     ]
-    frame = pl.concat(frames).with_row_index("row")
-    total = len(frame)
-    decisions = frame.filter(pl.col("id").is_not_null()).unique("id", keep="last")
-    frame = pl.concat([frame.filter(pl.col("id").is_null()), decisions])
-    frame = frame.sort("row").drop("id", "row")
+    everything = pl.concat(frames)
+    total = len(everything)
+    frame = latest(everything, "id", "cursor").drop("id", "cursor")
+    replaced = total - len(frame)
     missing = frame["reward"].is_null() | frame["reward"].is_nan()
     n_missing = int(missing.fill_null(True).sum())
     if unrewarded is not None:
@@ -150,12 +156,7 @@ def read_interactions(
         order="order" if has_order else None,
     )
     beside = beside.rename({MORE + name: name for name in more})
-    replaced = total - len(decisions) - _plain(frames)
     return Interactions(log, n_missing, unrewarded, replaced, beside)
-
-
-def _plain(frames: list[pl.DataFrame]) -> int:
-    return sum(int(frame["id"].null_count()) for frame in frames)
 
 
 def _columns(source: TableSource, text_format: TextFormat) -> list[str]:
@@ -184,12 +185,12 @@ def _frame(
     text_format: TextFormat,
     more: Sequence[str],
 ) -> pl.DataFrame:
-    """Return one table's rows as columns user, action, reward, order and id, and `more`."""
+    """Return one table's rows as columns user, action, reward, order, id and cursor, and `more`."""
     own_user = user if user in names else _column(names, _USERS, "user")
     own_action = action if action in names else _column(names, ("action",), "action")
     own_reward = reward if reward in names else _column(names, ("reward",), "reward")
     wanted = [own_user, own_action, own_reward]
-    wanted += [name for name in (order, DECISION) if name is not None and name in names]
+    wanted += [name for name in (order, DECISION, CURSOR) if name in names]
     beside = [name for name in more if name in names]
     packed = len(beside) < len(more) and USER_FEATURES in names
     beside += [USER_FEATURES] if packed else []
@@ -197,7 +198,7 @@ def _frame(
     if not packed:
         check_columns(more, names, "the log")
     wanted = list(dict.fromkeys([*wanted, *beside]))
-    text = [own_user, own_action] + ([DECISION] if DECISION in wanted else [])
+    text = [own_user, own_action] + [name for name in (DECISION, CURSOR) if name in wanted]
     table = read_table(source, wanted, text=text, text_format=text_format).frame
     stated = table[own_reward]
     rewards = stated.cast(pl.Float64, strict=False)
@@ -207,17 +208,17 @@ def _frame(
     if unreadable.any():
         row = int(unreadable.arg_max() or 0)
         raise LogError(f"{own_reward} is not a number in row {row + 1}: {stated[row]!r}")
-    ordered = table[order].cast(pl.String) if order in wanted else None
-    ids = as_text(table[DECISION]) if DECISION in wanted else None
+    nothing = pl.Series([None] * len(table), dtype=pl.String)
     return pl.DataFrame(
         {
             "user": as_text(table[own_user]),
             "action": as_text(table[own_action]),
             "reward": rewards,
-            "order": pl.Series([None] * len(table), dtype=pl.String)
-            if ordered is None
-            else ordered,
-            "id": pl.Series([None] * len(table), dtype=pl.String) if ids is None else ids,
+            "order": nothing
+            if order is None or order not in wanted
+            else table[order].cast(pl.String),
+            "id": as_text(table[DECISION]) if DECISION in wanted else nothing,
+            "cursor": as_text(table[CURSOR]) if CURSOR in wanted else nothing,
             **{MORE + name: _beside(table, name) for name in more},
         }
     )

@@ -175,12 +175,35 @@ def typed(frame: pl.DataFrame, text: Sequence[str]) -> pl.DataFrame:
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Return ids as text; whole floats become integers, as pandas turns ids with gaps to floats."""
+    """Return ids as text, lists as they are; whole floats become integers.
+
+    Pandas turns a column of ids with gaps to floats.
+    """
+    if column.dtype.is_nested():
+        return column
     if column.dtype.is_float():
         whole = column.cast(pl.Int64, strict=False)
         if (whole == column).all():
             column = whole
     return column.cast(pl.String)
+
+
+def latest(frame: pl.DataFrame, decision: str, cursor: str) -> pl.DataFrame:
+    """Keep one row of each decision: that of the largest cursor, else the last; others unchanged.
+
+    An export writes a decision again when its reward comes late or is corrected. Its cursors say
+    which row is newer, in whatever order the files were given.
+
+    >>> rows = {"id": ["a", "b", "a"], "cursor": ["x-3", "x-2", "x-1"], "reward": [1.0, 0.0, None]}
+    >>> latest(pl.DataFrame(rows), "id", "cursor")["reward"].to_list()
+    [1.0, 0.0]
+    """
+    if decision not in frame.columns:
+        return frame
+    rows = frame.with_row_index("__row")
+    by = [*([cursor] if cursor in frame.columns else []), "__row"]
+    named = rows.filter(pl.col(decision).is_not_null()).sort(by).unique(decision, keep="last")
+    return pl.concat([rows.filter(pl.col(decision).is_null()), named]).sort("__row").drop("__row")
 
 
 def check_columns(wanted: Sequence[str], there: list[str], where: str) -> None:
