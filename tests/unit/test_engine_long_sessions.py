@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, mmTS
+from latentbandits.serving.engine import upcoming
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.sessions import SLICE, Rebuilding
-from latentbandits.serving.engine.values import DecisionRequest
+from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import StoreUnavailable
+from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 
@@ -121,6 +123,46 @@ def test_a_replay_is_interrupted_after_a_reward() -> None:
     assert driver.session("ann") == interrupted
 
 
+@pytest.mark.parametrize("portion", [3, 10_000])
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
+def test_a_long_replay_of_merged_sessions_reads_each_reward_about_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool, portion: int
+) -> None:
+    """To sort all that remain for each part of the replay would take time as the square."""
+    monkeypatch.setattr(upcoming, "_PORTION", portion)
+    read: list[int] = []
+    store = Counting(tmp_path / "s.sqlite", "NORMAL") if durable else MemoryStore()
+    driver = Driver(ARMS, store, swap="migrated", snapshot_rounds=0)
+    rng = np.random.default_rng(4)
+    for name in ("ann", "bob", "eve"):
+        driver.play(name, 2 * SLICE, rng)
+    corrected = driver.ask("bob")
+    driver.tell(corrected, 0.1)
+    for value in (0.2, 0.3, 0.4, 0.5):  # more rewards of one place than a portion has
+        driver.correct(RewardReport(corrected.decision_id, value))
+    driver.merge("ann", "bob")
+    driver.merge("ann", "eve")
+    driver.activate(pack(OTHER_ARMS, "other"), "migrated")
+    expected = driver.session("ann")
+    assert expected.rewards == 6 * SLICE + 1
+    driver.engine.sessions.clear()
+    driver.engine.sessions.deferring = True
+    with pytest.raises(Rebuilding) as rebuilding:
+        driver.session("ann")
+    counted = driver.store.counted
+    monkeypatch.setattr(
+        driver.store, "counted", lambda rewards: read.extend(rewards) or counted(rewards)
+    )
+    if durable:
+        store.replayed = 0  # type: ignore[union-attr]
+    while not driver_rebuild(driver, rebuilding.value.key, lambda: False):
+        pass
+    assert driver.session("ann") == expected
+    assert len(read) < 2 * expected.rewards
+    assert not durable or store.replayed == 0  # type: ignore[union-attr]
+    store.close()
+
+
 def driver_rebuild(driver: Driver, key: int, interrupted: Callable[[], bool]) -> bool:
     with driver.engine.transaction():
         return driver.engine.sessions.rebuild(key, 10.0, interrupted)
@@ -202,8 +244,6 @@ def test_a_chain_of_merges(tmp_path: Path, direction: str) -> None:
     actions = []
     with driver.engine.transaction():
         for i, value in enumerate(values):
-            from latentbandits.serving.engine.values import DecisionRequest, RewardReport
-
             decided = driver.engine.decide(DecisionRequest(f"s{i}"))
             driver.engine.reward(RewardReport(decided.decision_id, value))
             actions.append(decided.index)

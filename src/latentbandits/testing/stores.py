@@ -127,6 +127,10 @@ def _merging(store: Store) -> None:
     orders = [row.decision.order for row in store.applied(21, merged=True)]
     assert orders == [210, 220, 230], "a merged session has the rewards of all its members"
     assert [row.decision.order for row in store.applied(21)] == [210]
+    places = store.replay_order(21, merged=True, after=(211, 211), limit=9)
+    assert places == [(221, 221), (231, 231)], "the order of replay is that of all members"
+    assert store.replay_order(21, merged=False, after=(-1, 0), limit=9) == [(211, 211)]
+    assert store.counted([231, 221]) == store.applied(21, merged=True, after=211)
     early = store.applied(21, merged=True, before=45)
     assert early == [], "before the merge there was nothing"
     assert [row.decision.order for row in store.history(21, 2, merged=True)] == [220, 230]
@@ -184,6 +188,12 @@ def _corrections(store: Store) -> None:
     assert store.reward_of(1401) == corrected, "the latest reward of a decision counts"
     values = [row.reward.value for row in store.applied(42) if row.reward is not None]
     assert values == [3.0, 2.0], "a correction has the place of the first reward"
+    places = store.replay_order(42, merged=False, after=(-1, 0), limit=9)
+    assert places == [(1411, 1411), (1411, 1413), (1412, 1412)], "corrected rewards are among them"
+    assert store.replay_order(42, merged=False, after=(-1, 0), limit=2) == places[:2]
+    assert store.replay_order(42, merged=False, after=places[0], limit=9) == places[1:]
+    assert store.counted([1411]) == [], "a corrected reward does not count"
+    assert store.counted([1411, 1413, 1412]) == store.applied(42)
     before = store.applied(42, before=1413)
     values = [row.reward.value for row in before if row.reward is not None]
     assert values == [1.0, 2.0], "before the correction the first reward counted"

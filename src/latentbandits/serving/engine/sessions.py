@@ -27,6 +27,7 @@ from latentbandits.serving.engine.live import (
 from latentbandits.serving.engine.replay import never, replay, replay_until
 from latentbandits.serving.engine.reward_range import RewardRange
 from latentbandits.serving.engine.statistics import Changes
+from latentbandits.serving.engine.upcoming import Upcoming
 from latentbandits.serving.errors import Damaged, Invalid
 from latentbandits.serving.records import (
     DecisionRow,
@@ -82,6 +83,7 @@ class Sessions:
         self._salt = salt
         self._cache = Cache(capacity, capacity_bytes)
         self._partial: dict[int, Live] = {}  # sessions whose replay is under way
+        self._upcoming = Upcoming(store)  # of those
         self._short: dict[int, int] = {}  # last order of sessions whose log lacks rewards
 
     def __len__(self) -> int:
@@ -91,6 +93,7 @@ class Sessions:
         """Forget all beliefs: they will be restored from the store."""
         self._cache.clear()
         self._partial.clear()
+        self._upcoming.clear()
 
     def committed(self) -> None:
         """Keep the changes of the transaction."""
@@ -269,11 +272,8 @@ class Sessions:
             and snapshot.learned <= row.rewards
         )
 
-    def _missing(self, row: SessionRow, start: Live, limit: int | None = None) -> list[Any]:
-        options = {} if limit is None else {"limit": limit}
-        return self._store.applied(
-            row.key, merged=row.members > 0, after=start.learned_to, **options
-        )
+    def _missing(self, row: SessionRow, start: Live) -> list[RewardedDecision]:
+        return self._store.applied(row.key, merged=row.members > 0, after=start.learned_to)
 
     def _learned(
         self, start: Live, rows: Sequence[RewardedDecision], stop: Callable[[], bool] = never
@@ -333,6 +333,7 @@ class Sessions:
         current = None if row is None or row.merged_into is not None else self._up_to_date(row)
         if current is None:
             self._partial.pop(key, None)
+            self._upcoming.forget(key)
             return True
         live = self._nearest(current).with_row(current)
         end = time.perf_counter() + seconds
@@ -340,19 +341,16 @@ class Sessions:
         def stop() -> bool:
             return interrupted() or time.perf_counter() > end
 
-        while True:
-            rows = self._missing(current, live, _STEP)
+        while rows := self._upcoming.next(current, live.learned_to, _STEP):
             grown = self._grown_for(live, rows)
             if grown is not None:
                 live = grown
                 continue
-            after = live.learned + len(rows)
             live = self._learned(live, rows, stop)
-            if live.learned == after and len(rows) < _STEP:
-                break
             if stop():
                 self._partial[key] = live
                 return False
+        self._upcoming.forget(key)
         self._partial.pop(key, None)
         if live.learned == current.rewards:
             self._cache.put(live)
@@ -454,6 +452,7 @@ class Sessions:
         self._cache.remove(row.key)
         self._cache.forget_name(row.name)
         self._partial.pop(row.key, None)
+        self._upcoming.forget(row.key)
 
 
 def _decoded(fresh: Live, snapshot: SnapshotRow) -> Live:

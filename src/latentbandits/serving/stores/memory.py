@@ -228,6 +228,26 @@ class MemoryStore:
                 rows.append((rewards[-1].applies_at, RewardedDecision(decision, rewards[-1])))
         return [row for _, row in sorted(rows, key=lambda pair: pair[0])][:limit]
 
+    def replay_order(
+        self, key: int, *, merged: bool, after: tuple[int, int], limit: int
+    ) -> list[tuple[int, int]]:
+        rewards = (
+            self._rewards[order]
+            for decision in self._rows(self._tree(key, LAST) if merged else [key])
+            for order in self._of_decision.get(decision.order, ())
+        )
+        pairs = sorted((reward.applies_at, reward.order) for reward in rewards)
+        return pairs[bisect_right(pairs, after) :][:limit]
+
+    def counted(self, rewards: Sequence[int]) -> list[RewardedDecision]:
+        rows = []
+        for reward in map(self._rewards.__getitem__, rewards):
+            orders = self._of_decision[reward.decision]
+            applied = [order for order in orders if self._rewards[order].status == "applied"]
+            if applied and applied[-1] == reward.order:
+                rows.append(RewardedDecision(self._decisions[reward.decision], reward))
+        return sorted(rows, key=lambda row: row.reward.applies_at if row.reward else 0)
+
     def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
         rows = self._rows(self._tree(key, LAST) if merged else [key])
         latest = sorted(rows, key=lambda row: row.order)[-limit:]

@@ -167,6 +167,17 @@ class Store(Protocol):
         `before`: as it was before that order.
         """
 
+    def replay_order(
+        self, key: int, *, merged: bool, after: tuple[int, int], limit: int
+    ) -> list[tuple[int, int]]:
+        """Return `applies_at` and order of a session's rewards `after` such a pair, sorted.
+
+        Those that are not applied, or were corrected, are among them.
+        """
+
+    def counted(self, rewards: Sequence[int]) -> list[RewardedDecision]:
+        """Return the decisions of those of these rewards that `applied` would return, sorted so."""
+
     def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
         """Return the latest decisions of a session, in order.
 

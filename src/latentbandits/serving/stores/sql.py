@@ -109,6 +109,22 @@ def _applied(sessions: str) -> str:
     ORDER BY r.applies_at LIMIT ?"""
 
 
+def _replay_order(sessions: str) -> str:
+    """Return a statement that an index answers alone."""
+    return f"""SELECT r.applies_at, r.id FROM rewards r
+    WHERE r.session {sessions} AND (r.applies_at, r.id) > (?, ?)
+    ORDER BY r.applies_at, r.id LIMIT ?"""
+
+
+def _counted(n: int) -> str:
+    return f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("r")}
+    FROM rewards r JOIN decisions d ON d.id = r.decision
+    WHERE r.id IN ({", ".join("?" * n)}) AND r.status = 'applied'
+    AND NOT EXISTS (SELECT 1 FROM rewards x WHERE x.decision = r.decision AND x.id > r.id
+                    AND x.status = 'applied')
+    ORDER BY r.applies_at"""
+
+
 def _history(sessions: str) -> str:
     return f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("c")}
     FROM decisions d LEFT JOIN rewards c ON c.id = {_LATEST}
@@ -121,6 +137,8 @@ def _sizes(sessions: str) -> str:
 
 
 _APPLIED_ONE, _APPLIED_TREE = _applied("= ?"), _TREE + _applied("IN (SELECT key FROM tree)")
+_ORDER_ONE = _replay_order("= ?")
+_ORDER_TREE = _TREE + _replay_order("IN (SELECT key FROM tree)")
 _HISTORY_ONE, _HISTORY_TREE = _history("= ?"), _TREE + _history("IN (SELECT key FROM tree)")
 _SIZES_ONE, _SIZES_TREE = _sizes("= ?"), _TREE + _sizes("IN (SELECT key FROM tree)")
 _HISTORY_BYTES = 16 * 2**20  # largest size of the features and actions of a history
@@ -312,6 +330,16 @@ class SqlQueries(ABC):
         else:
             rows = self._run(_APPLIED_ONE, (key, *bounds))
         return [_rewarded(values) for values in rows]
+
+    def replay_order(
+        self, key: int, *, merged: bool, after: tuple[int, int], limit: int
+    ) -> list[tuple[int, int]]:
+        bounds = (key, LAST, *after, limit) if merged else (key, *after, limit)
+        rows = self._run(_ORDER_TREE if merged else _ORDER_ONE, bounds)
+        return [(place, order) for place, order in rows]
+
+    def counted(self, rewards: Sequence[int]) -> list[RewardedDecision]:
+        return [_rewarded(values) for values in self._run(_counted(len(rewards)), rewards)]
 
     def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
         parameters = (key, LAST) if merged else (key,)
