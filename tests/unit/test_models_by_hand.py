@@ -1,6 +1,7 @@
 """Models inside other models, and small numbers of models and beliefs, checked by hand."""
 
 from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,23 +15,27 @@ from latentbandits import (
     GaussianArms,
     LinearGaussian,
     LinearGaussianUnknownNoise,
+    LogisticLinear,
     Markov,
     Particles,
     PoissonArms,
     mmBayesUCB,
 )
-from latentbandits.beliefs import joint
+from latentbandits.beliefs import joint, scenarios
+from latentbandits.beliefs.information import _all_pairs, _pair
+from latentbandits.beliefs.planning import resolve_ties
 from latentbandits.beliefs.quantiles import largest_quantiles
 from latentbandits.models import checks
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.attributes.columns import Number, Vector
+from latentbandits.models.attributes.columns import Category, Number, Vector
 from latentbandits.models.attributes.encoder import Encoder
 from latentbandits.models.attributes.items import Items, add_items
 from latentbandits.models.attributes.parts import with_parts
-from latentbandits.models.growing import plain_features
+from latentbandits.models.growing import _offset_variance, add_average, plain_features, retire
 from latentbandits.models.numerics.laws import Component, Normal, join_states
 from latentbandits.models.numerics.log_weights import normalise
 from latentbandits.models.numerics.quadrature import probability_largest
+from latentbandits.models.protocol import is_order_free
 
 RNG = np.random.default_rng(8)
 TRANSITION = [[0.8, 0.2], [0.3, 0.7]]
@@ -262,3 +267,134 @@ def test_one_state_of_a_model_that_all_sessions_share(kind):
     rewards = np.broadcast_to(rewards, (2, *rewards.shape[1:]))
     expected = [rewards[0, 2], rewards[1, 0]]
     np.testing.assert_allclose(selected.expected_rewards(context)[:, 0], expected)
+
+
+def test_nested_ensembles_multiply_the_shares_of_their_members():
+    """An inner member has 0.5 * 0.4 of the probability; laws of all members sum to one."""
+    first, second = GaussianArms([[0.9, 0.1]], 0.5, 0.1), GaussianArms([[0.2, 0.8]], 0.5, 0.2)
+    nested = Ensemble([first, Ensemble([first, second], weights=[0.4, 0.6])], weights=[0.5, 0.5])
+    parts = nested.reward_laws(nested.parameters(1), None)
+    np.testing.assert_allclose([float(p.share[0, 0]) for p in parts], [0.5, 0.2, 0.3])
+
+
+def test_many_draws_of_two_sessions_are_those_of_each_alone():
+    """50 draws of 2 actions: features are multiplied with the factor of each state once."""
+    model, rng = LinearGaussian.random(np.random.default_rng(7), 3, 4), np.random.default_rng(8)
+    context, state = rng.normal(size=(2, 2, 4)), np.sort(rng.integers(3, size=(2, 50)), axis=1)
+    normals = rng.standard_normal((2, 50, 4))
+    together = model.rewards_from_normals(model.parameters(2), context, state, normals)
+    for i in range(2):
+        one = slice(i, i + 1)
+        alone = model.rewards_from_normals(
+            model.parameters(1), context[one], state[one], normals[one]
+        )
+        np.testing.assert_allclose(together[one], alone)
+
+
+def test_rows_of_a_transition_are_divided_by_their_sums():
+    matrix = checks.transition_matrix([[0.5 + 4e-7, 0.5], [0.25, 0.75]], 2)
+    np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-15)
+
+
+def test_two_states_that_switch():
+    model = Markov.switching(GaussianArms([[0.9, 0.1], [0.2, 0.8]], 0.5), 0.2)
+    np.testing.assert_allclose(model.transition, [[0.8, 0.2], [0.2, 0.8]])
+
+
+def test_priors_at_the_end_of_what_a_family_allows():
+    with pytest.raises(ValueError, match="a beta prior needs"):
+        BernoulliArms.from_means([[0.5]], 0.5)
+    with pytest.raises(ValueError, match="must be positive definite: moves"):
+        LogisticLinear([[1.0]], [[[0.0]]])
+    model = LinearGaussianUnknownNoise([[1.0]], [[[1.0]]], 1.0, 2.5)
+    assert model.noise == pytest.approx(np.sqrt(5.0))  # count / (count - 2)
+
+
+def test_a_new_rating_may_have_a_weak_prior():
+    """Mean 1/2 and variance 1/8 of two categories are a Dirichlet prior of 1/2 and 1/2."""
+    arms = CategoricalArms([[[3.0, 3.0]]], [0.0, 1.0])
+    grown = arms.with_actions(np.array([[0.5]]), np.array([[0.125]]))
+    np.testing.assert_allclose(grown.concentration[0, 1], [0.5, 0.5])
+
+
+def test_each_session_gets_a_vague_state_of_its_own():
+    model = PER_SESSION["unknown noise"]
+    grown = model.with_state(model.vague(), 0.1)
+    assert grown.weights.shape == (3, 3, 2)
+    alone = one_session(model, 1)
+    expected = alone.with_state(alone.vague(), 0.1)
+    for name in ("weights", "covariances", "noise_scale", "noise_count"):
+        np.testing.assert_allclose(getattr(grown, name)[1], getattr(expected, name))
+
+
+def test_noise_of_users_in_sessions_of_their_own():
+    """The likelihood takes E[sigma^2] of the session: 4 / 2 times the square of the guess."""
+    model = LinearGaussianUnknownNoise(
+        np.zeros((2, 1, 1)), np.ones((2, 1, 1, 1)), [[1.0], [3.0]], 4.0
+    )
+    actual = model.log_likelihood(np.ones((2, 1, 1)), np.zeros(2, np.int64), np.ones(2))
+    expected = norm.logpdf(1.0, scale=np.sqrt([[2.0], [18.0]]))
+    np.testing.assert_allclose(actual, expected)
+
+
+def test_the_variance_of_a_click_with_a_known_offset():
+    """Var(x'w + o) with C over (x, o): w'C_x w + tr(C_x Sigma) + C_o + 2 w'C_xo."""
+    model = LogisticLinear([[2.0, 1.0]], [0.5 * np.eye(2)], offset=True)
+    c = np.array([[0.3, 0.1, 0.05], [0.1, 0.2, 0.02], [0.05, 0.02, 0.4]])
+    w = np.array([2.0, 1.0])
+    expected = w @ c[:2, :2] @ w + 0.5 * 0.5 + 0.4 + 2 * w @ c[:2, 2]
+    np.testing.assert_allclose(_offset_variance(model, c[None], 2), [[expected]])
+
+
+def test_an_action_is_added_once():
+    arms, catalogue = GaussianArms([[0.9, 0.1]], 0.5), Catalogue(["a", "b"])
+    with pytest.raises(ValueError, match=r"has an action 'a' already$"):
+        add_average(arms, catalogue, ["a"])
+    with pytest.raises(ValueError, match=r"'a' already \(it is retired\)"):
+        add_average(arms, retire(catalogue, ["a"]), ["a"])
+
+
+def test_moves_of_particles_follow_the_correlation_of_the_prior():
+    covariance = np.array([[1.0, 0.9], [0.9, 2.0]])
+    factors = LogisticLinear([[0.0, 0.0]], [covariance])._prior_factors
+    np.testing.assert_allclose(factors[0].T @ factors[0], covariance, atol=0.15)
+
+
+def test_unknown_categories_are_the_average():
+    column = Category("device", ("phone", "tablet", "web"), (0.5, 0.25, 0.25))
+    values = [{"device": "web"}, {"device": None}, {"device": float("nan")}, {"device": "tv"}, {}]
+    encoded, known = column.encode(values)
+    np.testing.assert_allclose(encoded[0], [-0.5, -0.25, 0.75])
+    assert (encoded[1:] == 0).all()
+    assert known.tolist() == [True, False, False, False, False]
+
+
+def test_a_model_that_says_nothing_about_order_is_taken_as_exact():
+    assert is_order_free(SimpleNamespace(transition=None))
+    assert not is_order_free(SimpleNamespace(transition=np.eye(2)))
+
+
+def test_arms_have_no_features():
+    assert [kind.summary.has_features for kind in (PoissonArms, LinearGaussian)] == [False, True]
+
+
+def test_sessions_of_one_belief_and_different_contexts_have_different_scenarios():
+    model, rng = LinearGaussian.random(np.random.default_rng(9), 2, 3), np.random.default_rng(10)
+    context = rng.normal(size=(2, 4, 3))
+    belief = joint.prior(model, 2)
+    together = scenarios.rewards(model, belief, context, 10, 0)
+    for i in range(2):
+        alone = scenarios.rewards(model, joint.prior(model, 1), context[i : i + 1], 10, 0)
+        np.testing.assert_allclose(together[i], alone[0])
+
+
+def test_the_best_mixture_of_two_actions_is_that_of_all_pairs():
+    rng = np.random.default_rng(11)
+    for D, v in zip(rng.random((200, 2)), rng.random((200, 2)), strict=True):
+        expected = _all_pairs(D[None], v[None], None, None)[0]
+        np.testing.assert_allclose(_pair(*D, *v), expected, atol=1e-9)
+
+
+def test_values_that_differ_by_rounding_tie():
+    values = resolve_ties(np.array([[1.0, 1.0 - 1e-13, 0.9]]))
+    assert values[0, 0] == values[0, 1] > values[0, 2]

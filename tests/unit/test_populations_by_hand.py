@@ -17,6 +17,7 @@ from latentbandits import (
     HierTS,
     LinearGaussian,
     LinTS,
+    NMFBandit,
     ParticleMF,
     Phased,
     Popularity,
@@ -28,6 +29,7 @@ from latentbandits import (
 )
 from latentbandits.beliefs.encoding import BeliefError, decode, encode
 from latentbandits.learning.population_mixture import PopulationMixture
+from latentbandits.policies.choice import pick
 from latentbandits.policies.population.graph import SparseGraph, components_after_cut, cut, no_cuts
 from latentbandits.policies.registry import Inputs, build, entries
 
@@ -87,7 +89,7 @@ def test_an_item_without_features_tells_no_users_apart():
 def test_a_node_that_lost_all_its_neighbours_is_alone():
     """A path 0 - 1 - 2 and the edge 0 - 2: without 0 - 1 it holds together, without both not."""
     graph = SparseGraph(3, np.array([[0, 1], [1, 2], [0, 2]]))
-    number = {tuple(sorted((s, n))): e for s, n, e in zip(*graph.edges(np.arange(3)), strict=True)}
+    number = _edge_numbers(graph)
     flags = cut(no_cuts(graph, 1), 0, np.array([number[0, 1]]))
     assert components_after_cut(graph, flags, 0, 0, np.array([1])) == []
     flags = cut(flags, 0, np.array([number[0, 2]]))
@@ -201,3 +203,111 @@ def test_policies_show_their_arguments_and_nothing_private():
 
 def test_rank_one_policies_have_one_state():
     assert Rank1Elim(2, 2, 100).n_states == 1
+
+
+def test_a_node_may_lose_neighbours_of_one_part_or_none():
+    """Node 0 loses 1 and 2, which are connected; in a cycle of four the rest holds together."""
+    triangle = SparseGraph(3, np.array([[0, 1], [1, 2], [0, 2]]))
+    number = _edge_numbers(triangle)
+    flags = cut(no_cuts(triangle, 1), 0, np.array([number[0, 1], number[0, 2]]))
+    parts = components_after_cut(triangle, flags, 0, 0, np.array([1, 2]))
+    assert [part.tolist() for part in parts] == [[0], [1, 2]]
+    cycle = SparseGraph(4, np.array([[0, 1], [1, 2], [2, 3], [0, 3]]))
+    flags = cut(no_cuts(cycle, 1), 0, np.array([_edge_numbers(cycle)[0, 1]]))
+    assert components_after_cut(cycle, flags, 0, 0, np.array([1])) == []
+
+
+def _edge_numbers(graph):
+    edges = zip(*graph.edges(np.arange(graph.n_nodes)), strict=True)
+    return {(min(s, n), max(s, n)): e for s, n, e in edges}
+
+
+def test_experts_that_recommend_several_actions_share_their_weight():
+    """One state with two best actions of five: each is recommended with probability 1/2."""
+    model = GaussianArms([[0.9, 0.9, 0.1, 0.2, 0.3]], 0.5)
+    policy = EXP4(model, reward_range=(0.0, 1.0), rate=1.0)
+    logged = Decision.logged([0], propensity=[0.5])
+    belief = policy.update(policy.init(), None, logged, [0.2])
+    np.testing.assert_allclose(belief.losses, [[0.8]])  # (1 - 0.2) * 0.5 / 0.5
+
+
+def test_the_last_round_but_one_is_worth_a_try():
+    """With two rounds left, action 1 (mean 0.49, deviation 0.3) is tried; with one it is not."""
+    model = GaussianArms([[0.5, 0.49]], 0.5, [[0.01, 0.3]])
+    policy, rng = mmKG(model, horizon=2), np.random.default_rng(0)
+    belief = policy.init()
+    assert policy.decide(belief, None, rng).action == [1]
+    belief = policy.update(belief, None, Decision.logged([0]), [0.5])
+    assert policy.decide(belief, None, rng).action == [0]
+
+
+def test_bounds_of_rank_one_elimination():
+    lower, upper = Rank1Elim(2, 2, 100)._bounds(np.array([0.5]), 50)
+    width = np.sqrt(np.log(100) / 50)
+    np.testing.assert_allclose([lower[0], upper[0]], [0.5 - width, 0.5 + width])
+
+
+def test_draws_of_a_user_without_rewards_have_the_variance_of_users():
+    """4,000 draws of U V with V = 1 and variance 4 of U: within 6 errors of 4."""
+    policy = ParticleMF(1, 1, rank=1, n_particles=1, user_spread=2.0)
+    belief = policy.init()._replace(items=np.ones((1, 1, 1, 1)))
+    draws = policy._draw(belief, Visit(np.array([0])), 4_000, np.random.default_rng(0))
+    assert draws.var() == pytest.approx(4.0, rel=6 * np.sqrt(2 / 4_000))
+
+
+def test_items_of_two_populations():
+    items = np.stack([np.eye(2), 2 * np.eye(2)])
+    policy = COFIBA(3, items)
+    belief = policy.init(2)
+    belief = policy.update(belief, Visit(np.array([0, 0])), Decision.logged([1, 1]), [1.0, 1.0])
+    np.testing.assert_allclose(belief.gram[:, 0], [np.diag([0.0, 1.0]), np.diag([0.0, 4.0])])
+    np.testing.assert_allclose(policy._item_features(1), 2 * np.eye(2))
+
+
+def test_a_factorisation_explores_in_its_first_round():
+    policy = NMFBandit(4, 3, rank=2, n_probes=2)
+    chance = policy.action_probabilities(
+        policy.init(), Visit(np.array([1])), np.random.default_rng(0)
+    )
+    assert (chance.values >= 0).all()
+    assert chance.values.sum() == pytest.approx(1.0)
+
+
+def test_nothing_is_drawn_where_no_session_has_a_tie():
+    rng, untouched = np.random.default_rng(1), np.random.default_rng(1)
+    assert pick(np.array([[False, True], [True, False]]), rng).tolist() == [1, 0]
+    assert rng.random() == untouched.random()
+
+
+def test_the_error_of_a_subspace_is_at_most_one():
+    """diag(2, 1, 1) has rest 1 and keeps 1: sqrt(1 * 2 / 1) > 1; diag(1, 1) keeps nothing."""
+    for values in ([2.0, 1.0, 1.0], [1.0, 1.0]):
+        model = LinearGaussian(np.zeros((1, len(values))), 0.5, [np.diag(values)])
+        policy = build("ProBALL(rank=1)", Inputs(model, horizon=100))
+        assert policy.error == 1.0
+
+
+def test_a_counted_decision_reports_the_state_of_its_own_draw():
+    """The best actions of the two states differ, so the action tells the state."""
+    policy = Exploring(mmTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], 0.5, 0.001)), 1e-9)
+    for seed in range(20):
+        decision = policy.decide_counting(
+            policy.init(), None, np.random.default_rng(seed), draws=5, eligible=None
+        )
+        assert decision.state == decision.action
+
+
+def test_policies_that_are_simulated_on_request_only():
+    wanted = {entry.name for entry in entries("session") if entry.on_request}
+    assert wanted == {
+        "mKG", "mmKG", "mLookahead", "SingleKUCB", "UCBS", "UCBC", "TSC", "PolicyReuse",
+        "LatentOrderTS", "ProBALL", "Rank1Elim", "Rank1ElimKL",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "policy", [NMFBandit(4, 3, rank=2), ParticleMF(2, 2), COFIBA(2, np.eye(2))]
+)
+def test_policies_of_populations_show_nothing_private(policy):
+    assert "(_" not in repr(policy)
+    assert " _" not in repr(policy)

@@ -6,6 +6,7 @@ The record of a test file is kept until the file, the source, the reference loop
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable
+from functools import _lru_cache_wrapper
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +85,15 @@ class Recorder:
             data_file=None, include=[f"*/latentbandits/{package}/*" for package in PACKAGES]
         )
         self._coverage.start()
+        self._caches: list[_lru_cache_wrapper[object]] | None = None
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        if self._caches is None:
+            objects = gc.get_objects()
+            self._caches = [one for one in objects if isinstance(one, _lru_cache_wrapper)]
+        for cached in self._caches:  # so that each test runs the lines of functions with a cache
+            cached.cache_clear()
         self._coverage.switch_context(item.nodeid)
         started = time.process_time()
         yield

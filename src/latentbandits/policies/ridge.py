@@ -26,14 +26,14 @@ class FeatureSums(NamedTuple):
 class RidgeUCB(LargestScore[FeatureSums]):
     """x'theta + alpha sqrt(x' A^-1 x), A = ridge I + sum x x', solved anew for every decision.
 
-    >>> policy = RidgeUCB(n_features=2)
+    >>> policy = RidgeUCB(n_features=2, alpha=1.0, ridge=1.0)
     >>> policy.decide(policy.init(), [[[1.0, 0.0], [0.0, 2.0]]], np.random.default_rng(0)).action
     array([1])
     """
 
     n_features: int
-    alpha: float = 1.0
-    ridge: float = 1.0
+    alpha: float
+    ridge: float
 
     @property
     def n_states(self) -> int:

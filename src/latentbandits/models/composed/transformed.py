@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +24,15 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.wrapping import Wrapping
-from latentbandits.models.protocol import Context, Model, Parameters, is_order_free
+from latentbandits.models.protocol import (
+    Context,
+    Extendable,
+    Generative,
+    Model,
+    Parameters,
+    Selectable,
+    is_order_free,
+)
 from latentbandits.models.summary import Summary
 from latentbandits.models.support import Interval
 
@@ -191,35 +199,35 @@ class TransformedRewards(Wrapping, ABC):
         return None
 
     def draw_theta(self, state: IntArray, rng: np.random.Generator) -> Any:
-        inner: Any = self.model
-        return inner.draw_theta(state, rng)
+        return cast(Generative, self.model).draw_theta(state, rng)
 
     def mean_rewards(self, theta: Any, context: Context) -> FloatArray:
-        inner: Any = self.model
-        return self.mean(inner.mean_rewards(theta, context), self.smearing)
+        return self.mean(cast(Generative, self.model).mean_rewards(theta, context), self.smearing)
 
     def draw_rewards(self, theta: Any, context: Context, rng: np.random.Generator) -> FloatArray:
-        inner: Any = self.model
-        return self.backward(inner.draw_rewards(theta, context, rng))
+        return self.backward(cast(Generative, self.model).draw_rewards(theta, context, rng))
 
     def log_reward_density(
         self, theta: Any, context: Context, action: IntArray, reward: FloatArray
     ) -> FloatArray:
-        inner: Any = self.model
-        density: FloatArray = inner.log_reward_density(theta, context, action, self.forward(reward))
+        inner = cast(Generative, self.model)
+        density = inner.log_reward_density(theta, context, action, self.forward(reward))
         return density + self.log_slope(reward)
 
     def select(self, session: IntArray | None, state: IntArray) -> Self:
-        inner: Any = self.model
-        return type(self)(inner.select(session, state), self.smearing, self.level)
+        return type(self)(
+            cast(Selectable, self.model).select(session, state), self.smearing, self.level
+        )
 
     def vague(self) -> Self:
-        inner: Any = self.model
-        return type(self)(inner.vague(), self.smearing, self.level)
+        return type(self)(cast(Extendable, self.model).vague(), self.smearing, self.level)
 
     def with_state(self, other: Self, probability: float) -> Self:
-        inner: Any = self.model
-        return type(self)(inner.with_state(other.model, probability), self.smearing, self.level)
+        return type(self)(
+            cast(Extendable, self.model).with_state(other.model, probability),
+            self.smearing,
+            self.level,
+        )
 
 
 @dataclass(frozen=True, eq=False, init=False)
