@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from latentbandits.left_overs import marked, remove_left_overs
+
 _HERE = -100  # AT_FDCWD: paths are relative to the working directory
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
 
@@ -46,10 +48,13 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Where the system can exchange two folders in one step (Linux), `path` exists at every moment.
     Elsewhere a crash between the two renames leaves the old folder as `.NAME-*/old` beside it.
+    Other folders that killed processes have left there are removed.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+    prefix = f".{target.name}-"
+    remove_left_overs(target.parent, prefix, keep="old")
+    with tempfile.TemporaryDirectory(prefix=marked(prefix), dir=target.parent) as scratch:
         fresh = Path(scratch) / "fresh"
         fresh.mkdir()
         yield fresh

@@ -19,6 +19,8 @@ from latentbandits.learning.engines.partition_files import (
 )
 from latentbandits.learning.formats import DETECTED, LogError
 from latentbandits.learning.logs import read_log
+from latentbandits.left_overs import remove_left_overs
+from latentbandits.replacing import replacing_folder
 from latentbandits.report.progress import Silent
 from latentbandits.testing import check_engine
 
@@ -220,4 +222,41 @@ def test_a_reused_process_number_is_no_owner(tmp_path):
     """The number of a process may be given to another one; when it started tells them apart."""
     folder = tmp_path / f"latentbandits-scratch-{os.getpid()}-1-abc"
     folder.mkdir()
-    assert scratch.remove_left_overs(tmp_path) == [folder]
+    assert remove_left_overs(tmp_path, "latentbandits-scratch-") == [folder]
+
+
+def test_a_killed_fit_leaves_no_folder_beside_the_next_model(tmp_path):
+    """Except an earlier model that was set aside, and folders of others."""
+    left, aside, other = (
+        tmp_path / f".model-{os.getpid()}-{name}" for name in ("1-abc", "1-old", "x")
+    )
+    for folder in (left, aside / "old", other):
+        folder.mkdir(parents=True)
+    with replacing_folder(tmp_path / "model") as fresh:
+        (fresh / "manifest.json").write_text("{}")
+    assert sorted(tmp_path.iterdir()) == sorted([aside, other, tmp_path / "model"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_fit_in_memory_leaves_nothing(tmp_path, number):
+    program = """
+import sys, time
+from latentbandits.cli import main
+from latentbandits.learning import fitting
+
+def slow(*arguments, **options):
+    print("ready", flush=True)
+    time.sleep(60)
+
+fitting.fit = slow
+sys.exit(main(sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", program, "fit", "log.csv", "--out", str(tmp_path / "model")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    assert list(tmp_path.iterdir())
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in errors
+    assert not list(tmp_path.iterdir())

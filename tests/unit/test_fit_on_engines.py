@@ -410,10 +410,8 @@ def test_clicks_are_completed_to_the_same_minimum_as_in_one_piece():
     assert objectives[-1] == pytest.approx(whole.history[-1].objective, rel=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["arms", "linear"])
-def test_movielens_is_learned_alike_in_memory_and_out_of_core(tmp_path, kind):
-    """The hundred films with most ratings for arms, all films for completion."""
+def movielens(kind, folder):
+    """Write the hundred films with most ratings (arms) or all films; return source and options."""
     path = Path(__file__).parents[3] / "shared" / "data" / "ml-1m" / "ratings.dat"
     if not path.exists():
         pytest.skip("NO MOVIELENS 1M beside the project: these data were NOT compared")
@@ -424,9 +422,13 @@ def test_movielens_is_learned_alike_in_memory_and_out_of_core(tmp_path, kind):
         options = {"kind": "arms", "rewards": "gaussian", "states": 3, "bootstrap": 2}
     else:
         options = {"kind": "linear", "rank": 5, "reg": 10.0, "states": 2, "bootstrap": 1}
-    source = folder_of(frame.with_columns(pl.col("reward").cast(pl.Float64)), tmp_path / "log")
-    ours, theirs = (
-        fit(source, **NAMED, **options, order="time", engine=name)
-        for name in ("memory", "out_of_core")
-    )
+    source = folder_of(frame.with_columns(pl.col("reward").cast(pl.Float64)), folder)
+    return source, {**NAMED, **options, "order": "time"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["arms", "linear"])
+def test_movielens_is_learned_alike_in_memory_and_out_of_core(tmp_path, kind):
+    source, options = movielens(kind, tmp_path / "log")
+    ours, theirs = (fit(source, **options, engine=name) for name in ("memory", "out_of_core"))
     same_model(ours.model, theirs.model, tmp_path)

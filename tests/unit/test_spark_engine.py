@@ -21,6 +21,7 @@ from tests.unit.test_fit_on_engines import (
     SIDE,
     arms_log,
     folder_of,
+    movielens,
     ratings_log,
     same_model,
     side_frame,
@@ -84,6 +85,39 @@ def test_spark_learns_the_model_that_memory_learns(tmp_path, session, kind):
     frame = session.read.parquet(source)
     (tmp_path / "again").mkdir()
     same_model(ours.model, fit(frame, **options).model, tmp_path / "again")
+
+
+OTHER_KINDS = {
+    **{name: {"rewards": name} for name in ("bernoulli", "poisson", "exponential", "categorical")},
+    "transform": {"transform": "log1p"},
+    "merged": {"duplicates": "mean", "rewards": "gaussian"},
+    "spectral": {"method": "spectral", "rewards": "gaussian"},
+    "clicks": {"kind": "linear", "rank": 2, "reg": 1.0},
+    "variational": {"kind": "linear", "rank": 2},
+    "items": {"rewards": "gaussian", "item_features": {"id": list("0123"), "size": [1, 2, 3, 5]}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", list(OTHER_KINDS))
+def test_every_kind_of_model_is_the_same_on_spark(tmp_path, session, which):
+    options = {"states": 2, "bootstrap": 1, "order": "time", **OTHER_KINDS[which]}
+    if "kind" in options:
+        frame = ratings_log("clicks" if which == "clicks" else "ratings", 600, 30)
+    else:
+        kind = "poisson" if which == "transform" else options.get("rewards", "gaussian")
+        frame = table_of(arms_log(kind, n_users=600))
+    source = folder_of(frame.with_row_index("time"), tmp_path / "log")
+    ours, theirs = (fit(source, **options, engine=name) for name in ("memory", "spark"))
+    same_model(ours.model, theirs.model, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["arms", "linear"])
+def test_movielens_is_learned_alike_in_memory_and_on_spark(tmp_path, session, kind):
+    source, options = movielens(kind, tmp_path / "log")
+    ours, theirs = (fit(source, **options, engine=name) for name in ("memory", "spark"))
+    same_model(ours.model, theirs.model, tmp_path)
 
 
 @pytest.mark.slow

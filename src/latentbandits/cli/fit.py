@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.advice import print_warnings
     from latentbandits.cli.model_tables import tables
     from latentbandits.cli.progress import Progress
-    from latentbandits.learning.engines.scratch import in_units
+    from latentbandits.learning.engines.scratch import in_units, stopped_by_exception
     from latentbandits.learning.fitting import fit
     from latentbandits.learning.save import PAGE_FILE, write_fit
     from latentbandits.models.artefacts.files import replacing
@@ -75,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     written = log_options.text_format(arguments)
     names = _names(arguments)
-    with replacing(arguments.out) as folder:  # fails here if the folder cannot be written
+    # `replacing` fails if the folder cannot be written.
+    with stopped_by_exception(), replacing(arguments.out) as folder:
         with Progress("fit") as progress:
             result = fit(
                 arguments.log,

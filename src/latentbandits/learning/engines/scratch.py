@@ -1,14 +1,13 @@
 """A folder for scratch files that is removed when the work ends, fails, or is interrupted.
 
-The folder's name contains the process id. The folder is removed when the work ends, when it fails,
-and when the process is asked to stop (SIGTERM, Ctrl-C). A folder left behind by a killed process is
-recognised by its name, and removed by the next process that opens a scratch folder there.
+The folder is removed when the work ends, when it fails, and when the process is asked to stop
+(SIGTERM, Ctrl-C). A folder left behind by a killed process is recognised by its name
+(`left_overs`), and removed by the next process that opens a scratch folder there.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import tempfile
@@ -20,8 +19,9 @@ from types import FrameType
 from typing import Any
 
 from latentbandits.learning.formats import LogError
+from latentbandits.left_overs import marked, remove_left_overs
 
-_NAME = re.compile(r"^latentbandits-scratch-(\d+)-(\d+)-\w+$")
+_PREFIX = "latentbandits-scratch-"
 _SPARE = 1.1  # factor on the expected size, when free space is checked
 
 
@@ -34,17 +34,14 @@ def scratch_folder(parent: str | os.PathLike[str] | None, needed: int) -> Iterat
     above = Path(tempfile.gettempdir() if parent is None else parent)
     if not above.is_dir():
         raise LogError(f"the folder for scratch files, {above}, does not exist: make it first")
-    remove_left_overs(above)
+    remove_left_overs(above, _PREFIX)
     check_space(above, needed)
-    process = os.getpid()
     try:
-        folder = tempfile.mkdtemp(
-            prefix=f"latentbandits-scratch-{process}-{_born(process)}-", dir=above
-        )
+        folder = tempfile.mkdtemp(prefix=marked(_PREFIX), dir=above)
     except OSError as error:
         raise LogError(f"no scratch files can be written to {above}: {error.strerror}") from None
     try:
-        with _stopped_by_exception():
+        with stopped_by_exception():
             yield Path(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -58,20 +55,6 @@ def check_space(folder: Path, needed: int) -> None:
             f"partitions of the log need about {in_units(needed)}, and {folder} has "
             f"{in_units(free)} free: name a folder with more space (--scratch, or scratch=)"
         )
-
-
-def remove_left_overs(above: Path) -> list[Path]:
-    """Remove the scratch folders of dead processes, and return them."""
-    removed = []
-    for folder in above.glob("latentbandits-scratch-*"):
-        match = _NAME.match(folder.name)
-        if match is None or not folder.is_dir() or folder.is_symlink():
-            continue
-        process, born = int(match[1]), int(match[2])
-        if _born(process) != born:
-            shutil.rmtree(folder, ignore_errors=True)
-            removed.append(folder)
-    return removed
 
 
 def in_units(n_bytes: int) -> str:
@@ -88,32 +71,9 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _born(process: int) -> int:
-    """Return the start time of a process in ticks since boot; 0 if it is unknown or not running.
-
-    Process ids are reused; the start time distinguishes an old process from a new one.
-    """
-    try:
-        text = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return _alive(process)
-    return int(text.rpartition(")")[2].split()[19])
-
-
-def _alive(process: int) -> int:
-    """Return 1 if a process runs, else 0; used without /proc, where start times are unknown."""
-    if Path("/proc/self/stat").exists():
-        return 0
-    try:
-        os.kill(process, 0)
-    except OSError:
-        return 0
-    return 1
-
-
 @contextmanager
-def _stopped_by_exception() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, so that scratch files are removed."""
+def stopped_by_exception() -> Iterator[None]:
+    """Turn SIGTERM into SystemExit, so that temporary files are removed."""
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

@@ -117,9 +117,11 @@ class Rows:
         counts = np.bincount(rows, minlength=shape[0])
         total = counts if weights is None else np.bincount(rows, weights, minlength=shape[0])
         penalties = np.ones(shape[0]) if weighting == "plain" else total.astype(np.float64)
-        order = _by_row(rows, shape[0])
-        ordered = None if weights is None else weights[order]
-        blocks = tuple(_pad(counts, columns[order], ratings[order], ordered, shape[1]))
+        if (rows[1:] < rows[:-1]).any():
+            order = _by_row(rows, shape[0])
+            columns, ratings = columns[order], ratings[order]
+            weights = None if weights is None else weights[order]
+        blocks = tuple(_pad(counts, columns, ratings, weights, shape[1]))
         starts = range(0, len(blocks), _BLOCKS_PER_TASK)
         tasks = tuple(blocks[start : start + _BLOCKS_PER_TASK] for start in starts)
         return cls(tasks, total.round().astype(np.int64), reg * penalties)
