@@ -163,6 +163,24 @@ def test_a_long_replay_of_merged_sessions_reads_each_reward_about_once(
     store.close()
 
 
+@pytest.mark.parametrize("model", [ARMS, LINEAR], ids=["arms", "linear"])
+def test_decisions_after_a_merge_are_recomputed(model: object) -> None:
+    """The belief of sessions that were played in turns is that of a replay, in its bits too."""
+    driver = Driver(model, policy="mmTS")
+    rng = np.random.default_rng(8)
+    decided = []
+    for i in range(60):
+        features = rng.normal(size=(3, 2)).tolist() if model is LINEAR else None
+        decided.append(driver.ask(f"s{i % 3}", features=features))
+        driver.tell(decided[-1], float(rng.normal(0.5, 0.5)))
+        if i in (20, 30):
+            driver.merge("s0", f"s{i // 10 - 1}")
+    for one in decided:
+        again = driver.recompute(one.decision_id)
+        assert (again.action, again.propensity) == (one.action, one.propensity)
+        np.testing.assert_allclose(again.state_probabilities, one.state_probabilities, atol=1e-12)
+
+
 def driver_rebuild(driver: Driver, key: int, interrupted: Callable[[], bool]) -> bool:
     with driver.engine.transaction():
         return driver.engine.sessions.rebuild(key, 10.0, interrupted)

@@ -21,6 +21,7 @@ from latentbandits.serving.engine.live import (
     encode_user,
     first_belief,
     floats,
+    has_square_root,
     state_probabilities,
     too_short,
 )
@@ -383,16 +384,20 @@ class Sessions:
         """Return the belief of two sessions merged as `row`; None where it must be replayed.
 
         Where order does not matter, the rewards of the session that has fewer are added to the
-        belief of the other.
+        belief of the other. A square root of a covariance depends on the order, and with it the
+        draws of a decision: there those rewards must be later than the others, as in a replay.
         """
         alike = into.served is other.served and into.group.text == other.group.text
         alike = alike and into.row.user_features == other.row.user_features
         if not alike or not into.group.order_free:
             return None
-        large, small = (into, other) if into.learned >= other.learned else (other, into)
+        small, large = sorted((into, other), key=lambda live: (live.learned, -live.learned_to))
         if small.learned > SLICE:
             return None
         rows = self._store.applied(small.row.key, merged=small.row.members > 0)
+        later = all(row.reward and row.reward.applies_at > large.learned_to for row in rows)
+        if not later and has_square_root(large.belief):
+            return None
         belief = replay(large.group, large.served.id, large.served.space, rows, large.belief)
         return large.with_belief(
             row,
