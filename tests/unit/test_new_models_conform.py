@@ -235,7 +235,7 @@ def test_policies_of_a_moving_world_conform(policy, context):
 
 
 def test_linucb_on_sums_conforms():
-    check_policy(RidgeUCB(D), K, features)
+    check_policy(RidgeUCB(D, alpha=1.0, ridge=1.0), K, features)
 
 
 def test_a_known_offset_is_the_log_odds_of_an_intercept():
