@@ -118,6 +118,22 @@ def test_an_unreachable_service_is_recorded_as_a_failure(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_a_schedule_goes_on_after_a_failure_until_it_is_told_to_stop(tmp_path):
+    (tmp_path / "models").mkdir()
+    words = ("--service", "http://127.0.0.1:9", "--models", tmp_path / "models")
+    words += ("--work", tmp_path / "work", "--every", "0.1s")
+    process = subprocess.Popen(command("relearn", *words), stdout=subprocess.PIPE, text=True)
+    second = tmp_path / "work" / "runs" / "000002.json"
+    end = time.monotonic() + 60
+    while not second.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    shown, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "run 1: keep (failed)" in shown
+    assert record(tmp_path, 2)["outcome"] == "failed"
+
+
 def kill_relearn(folder, url, client, kills, rng):
     """Kill relearn at random moments; the service answers and its model is always a whole one."""
     known = {client.models().active}

@@ -104,12 +104,12 @@ def _simulated(arguments: argparse.Namespace) -> Case:
         users=users,
         reference=users.truth,
         reference_name="mTS, true model",
-        sessions=2000,
+        sessions=3000,
         first_users=15,
         broken_sessions=2_500,
         better_sessions=20_000,
         rough=0.15,
-        held_out=0.4,
+        held_out=0.5,
         fit_options={"kind": "arms", "rewards": "gaussian"},
     )
 
