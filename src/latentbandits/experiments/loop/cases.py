@@ -23,7 +23,7 @@ MEANS = np.array(
     ]
 )
 NOISE = 0.5
-EXPLORE = 0.1
+EXPLORE = 0.1  # of logs that candidates are judged on in process
 POLICY = "mmTS"
 
 
@@ -43,6 +43,7 @@ class Case:
         broken_sessions, better_sessions: numbers of sessions of a log in process at the gate.
         rough: standard deviation of the error in the means of a rough model.
         held_out: share of the sessions that judge candidates.
+        explore: share of random actions on the service.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Case:
     better_sessions: int
     rough: float
     held_out: float
+    explore: float
     fit_options: dict[str, Any] = field(default_factory=dict)
 
     def save_first(self, path: Path, log: Path, rng: np.random.Generator) -> None:
@@ -104,12 +106,13 @@ def _simulated(arguments: argparse.Namespace) -> Case:
         users=users,
         reference=users.truth,
         reference_name="mTS, true model",
-        sessions=3000,
+        sessions=2000,
         first_users=15,
         broken_sessions=2_500,
         better_sessions=20_000,
         rough=0.15,
         held_out=0.5,
+        explore=0.2,
         fit_options={"kind": "arms", "rewards": "gaussian"},
     )
 
@@ -132,5 +135,6 @@ def _movielens(arguments: argparse.Namespace) -> Case:
         better_sessions=8_000,
         rough=0.3 * float(means.std()),
         held_out=0.5,
+        explore=0.1,
         fit_options=options,
     )

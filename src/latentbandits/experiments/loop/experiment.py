@@ -26,7 +26,7 @@ class LoopExperiment:
             help="who visits the service (default simulated)")  # fmt: skip
         add("--data", metavar="DIR", help="a MovieLens 1M folder, as for `reproduce movielens`")
         add("--phases", type=positive, default=PHASES, help=f"relearnings (default {PHASES})")
-        add("--sessions", type=positive, help="of a phase (default 3000, MovieLens 700)")
+        add("--sessions", type=positive, help="of a phase (default 2000, MovieLens 700)")
         add("--tries", type=positive, default=TRIES, help=f"broken candidates (default {TRIES})")
         add("--http-tries", type=positive, default=HTTP_TRIES,
             help=f"broken candidates over HTTP (default {HTTP_TRIES})")  # fmt: skip

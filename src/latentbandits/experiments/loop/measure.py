@@ -79,7 +79,7 @@ def _measured(case: Case, arguments: argparse.Namespace, progress: Progress) -> 
     with tempfile.TemporaryDirectory(prefix="latentbandits-loop-") as scratch:
         regrets, runs, kept_out = _serve_and_relearn(case, arguments, Path(scratch), rng, progress)
     users = case.users
-    best = Exploring(mTS(case.reference), EXPLORE)  # explores as the service does
+    best = Exploring(mTS(case.reference), case.explore)  # explores as the service does
     reference = play(best, users, 20_000, users.n_rounds, rng)[1]
     progress.start(f"{case.name}, candidates at the gate", 2 * arguments.tries)
 
@@ -107,7 +107,7 @@ def _serve_and_relearn(
     """Return each phase's regrets, the records, and the number of rejected broken fits."""
     models, older = folder / "models", folder / "older.parquet"
     case.save_first(models / "first", older, rng)
-    options = ("--policy", POLICY, "--explore", str(EXPLORE), "--models", str(models))
+    options = ("--policy", POLICY, "--explore", str(case.explore), "--models", str(models))
     steps = arguments.phases + arguments.http_tries
     progress.start(f"{case.name}, phases of visits over HTTP", steps)
     visitors = case.users.visitors(rng)
