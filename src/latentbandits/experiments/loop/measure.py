@@ -70,8 +70,9 @@ def measure(name: str, arguments: argparse.Namespace, progress: Progress) -> Rep
 
 
 def _record(run: Run) -> dict[str, Any]:
-    """Return a run's record without the paths of models, whose folder is removed afterwards."""
-    return {key: value for key, value in asdict(run).items() if not key.endswith("_path")}
+    """Return a run's record without paths, whose folder is removed afterwards."""
+    record = {key: value for key, value in asdict(run).items() if not key.endswith("_path")}
+    return record | {"options": {**record["options"], "with_logs": []}}
 
 
 def _measured(case: Case, arguments: argparse.Namespace, progress: Progress) -> Measured:
