@@ -25,7 +25,7 @@ from latentbandits import (
 )
 from latentbandits.environments.from_model import UsersOfModel, regress
 from latentbandits.models.composed.known import Known
-from latentbandits.simulation.tune import _least_exploring, default_candidates
+from latentbandits.simulation.tune import default_candidates, least_exploring
 
 RNG = np.random.default_rng(8)
 MEANS = 0.2 + 0.6 * RNG.random((2, 3))
@@ -185,14 +185,12 @@ def test_near_ties_go_to_the_policy_that_explores_least():
 
     def chosen(**other):
         values = regrets | other
-        return _least_exploring({text: np.full(4, mean) for text, mean in values.items()})
+        return least_exploring(values)
 
     assert chosen() == names[0.95]
     assert chosen(mmGreedy=10.35) == "mmGreedy"
     assert chosen(mmIDS=9.9) == "mmIDS"
-    assert (
-        _least_exploring({names[0.9]: np.full(4, 1.0), names[0.97]: np.full(4, 2.0)}) == names[0.9]
-    )
+    assert least_exploring({names[0.9]: 1.0, names[0.97]: 2.0}) == names[0.9]
 
 
 def test_regressed_means_vary_as_true_means_do():

@@ -13,6 +13,7 @@ from latentbandits.learning.linear.variational import (
     MomentsPass,
     Posterior,
     VariationalPass,
+    aligned,
     posterior_of_users,
     step,
     whitened,
@@ -123,6 +124,44 @@ def test_coordinates_with_unit_covariance_predict_the_same(biases):
     assert np.allclose(other.means[:, :rank] @ white.items.vectors.T, expected)
     if biases:
         assert np.allclose(one.means[:, rank], other.means[:, rank])
+
+
+@pytest.mark.parametrize("biases", [True, False])
+def test_aligned_coordinates_predict_the_same_and_raise_the_bound(biases):
+    log = small_log(1)
+    engine, own, prepare = engine_of(log), settings(biases), PrepareRatings()
+    totals = engine.fold(MomentsPass(own, prepare), None)
+    before = list(passes(log, biases, 4))[-1][1]
+    after = aligned(before, totals.counts > 0)
+    part, rank = prepare(log), 2
+    one, other = posterior_of_users(part, before), posterior_of_users(part, after)
+    expected = one.means[:, :rank] @ before.items.vectors.T
+    actual = other.means[:, :rank] @ after.items.vectors.T
+    if biases:
+        expected += before.items.biases + one.means[:, rank:]
+        actual += after.items.biases + other.means[:, rank:]
+    assert np.allclose(actual, expected)
+    y = joined(after.items.factors)
+    moments = y.T @ y + after.spread.sum(axis=0)
+    assert np.allclose(moments, np.diag(np.diag(moments)))
+    if biases:
+        assert np.allclose(y.mean(axis=0), 0)
+    bounds = []
+    for current in (before, after):
+        sums = engine.fold(VariationalPass(own, prepare), current)
+        bounds.append(step(sums, current, totals)[1])
+    assert bounds[1] > bounds[0]
+
+
+@pytest.mark.parametrize("biases", [True, False])
+def test_the_bound_of_aligned_passes_never_falls_and_ends_higher(biases, monkeypatch):
+    log = small_log(3)
+    bounds = variational.factorise(engine_of(log), settings(biases), passes=12).bounds
+    assert np.diff(bounds).min() > -1e-8
+    monkeypatch.setattr(variational, "aligned", lambda current, rated: current)
+    assert (
+        bounds[-1] > variational.factorise(engine_of(log), settings(biases), passes=12).bounds[-1]
+    )
 
 
 def test_weights_of_a_replicate_count_users_so_many_times():

@@ -45,69 +45,78 @@ def judged(replay, lost=None, error=0.01, **regrets):
 
 
 def test_simulation_chooses_among_those_that_replay_does_not_veto():
-    actual = judged(replayed(good=0.1, better=0.101, bad=-0.2), good=1.0, better=2.0, bad=0.1)
-    assert set(actual.admitted) == {"good", "better"}
-    assert actual.recommended == "good"
+    actual = judged(replayed(mTS=0.1, mmTS=0.101, mUCB=-0.2), mTS=1.0, mmTS=2.0, mUCB=0.1)
+    assert set(actual.admitted) == {"mTS", "mmTS"}
+    assert actual.recommended == "mTS"
     assert actual.verdict == "helps"
-    assert actual.sentence.startswith("The model helps: good earns +0.1")
+    assert actual.sentence.startswith("The model helps: mTS earns +0.1")
 
 
 def test_a_policy_that_was_dropped_early_does_not_win_by_easy_users():
-    won = Candidate("won", Estimate(1.82, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
-    out = Candidate("out", Estimate(1.75, 0.11), Estimate(0.2, 0.05), users=160, stages=1)
+    won = Candidate("mTS", Estimate(1.82, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
+    out = Candidate("mUCB", Estimate(1.75, 0.11), Estimate(0.2, 0.05), users=160, stages=1)
     regrets = paired_regrets([won, out])
-    assert regrets["out"].mean == pytest.approx(2.02)
-    replay = replayed(won=0.1, out=0.1)
+    assert regrets["mUCB"].mean == pytest.approx(2.02)
+    replay = replayed(mTS=0.1, mUCB=0.1)
     right = judged(replay, **{name: actual.mean for name, actual in regrets.items()})
-    assert right.recommended == "won"
+    assert right.recommended == "mTS"
     # The planted bug: each policy's regret over its own users.
-    assert judged(replay, won=won.regret.mean, out=out.regret.mean).recommended == "out"
+    assert judged(replay, mTS=won.regret.mean, mUCB=out.regret.mean).recommended == "mUCB"
 
 
 def test_of_policies_that_are_almost_alike_the_better_start_wins():
-    replay = replayed(good=0.1, calm=0.1)
-    lost = {"good": 0.04, "calm": -0.02}
-    assert judged(replay, lost=lost, good=1.0, calm=1.05).recommended == "calm"
-    assert judged(replay, lost=lost, good=1.0, calm=1.1).recommended == "good"
-    alike = {"good": 0.004, "calm": -0.004}  # to a percent
-    assert judged(replay, lost=alike, good=1.0, calm=1.05).recommended == "good"
-    assert judged(replay, good=1.0, calm=1.05).recommended == "good"
+    replay = replayed(mTS=0.1, mUCB=0.1)
+    lost = {"mTS": 0.04, "mUCB": -0.02}
+    assert judged(replay, lost=lost, mTS=1.0, mUCB=1.05).recommended == "mUCB"
+    assert judged(replay, lost=lost, mTS=1.0, mUCB=1.1).recommended == "mTS"
+    alike = {"mTS": 0.004, "mUCB": -0.004}  # to a percent
+    assert judged(replay, lost=alike, mTS=1.0, mUCB=1.05).recommended == "mTS"
+    assert judged(replay, mTS=1.0, mUCB=1.05).recommended == "mTS"
+
+
+def test_of_quantiles_that_are_almost_alike_the_one_that_explores_least_wins():
+    greedy, bold = "mmGreedy", "mmBayesUCB(quantile=0.7)"
+    replay = replayed(**{greedy: 0.1, bold: 0.1})
+    assert judged(replay, **{greedy: 1.03, bold: 1.0}).recommended == greedy
+    assert judged(replay, **{greedy: 1.05, bold: 1.0}).recommended == bold
+    alone = judged(replayed(**{greedy: 0.1, "mIDS": 0.1}), **{greedy: 1.03, "mIDS": 1.0})
+    assert alone.recommended == "mIDS"
 
 
 def test_first_rounds_that_cost_too_much_are_avoided_where_there_is_a_choice():
-    replay = replayed(bold=0.1, calm=0.1)
-    calm = judged(replay, lost={"bold": 0.09, "calm": 0.01}, bold=1.0, calm=2.0)
-    assert calm.recommended == "calm"
-    both = judged(replay, lost={"bold": 0.09, "calm": 0.08}, bold=1.0, calm=2.0)
-    assert both.recommended == "bold"
+    replay = replayed(mTS=0.1, mUCB=0.1)
+    calm = judged(replay, lost={"mTS": 0.09, "mUCB": 0.01}, mTS=1.0, mUCB=2.0)
+    assert calm.recommended == "mUCB"
+    both = judged(replay, lost={"mTS": 0.09, "mUCB": 0.08}, mTS=1.0, mUCB=2.0)
+    assert both.recommended == "mTS"
 
 
 def test_harm_recommends_popularity():
-    actual = judged(replayed(worst=-0.3, bad=-0.1), worst=2.0, bad=1.0)
+    actual = judged(replayed(mmTS=-0.3, mUCB=-0.1), mmTS=2.0, mUCB=1.0)
     assert actual.recommended == "popularity"
     assert actual.verdict == "harms"
-    assert actual.judged == "bad"
+    assert actual.judged == "mUCB"
     assert "Use popularity" in actual.sentence
 
 
 def test_no_difference():
-    actual = judged(replayed(same=0.0, seed=3), same=1.0)
+    actual = judged(replayed(mTS=0.0, seed=3), mTS=1.0)
     assert actual.verdict == "no difference"
-    assert actual.recommended == "same"
+    assert actual.recommended == "mTS"
 
 
 def test_a_slow_start_is_avoided_where_there_is_a_choice():
-    actual = judged(replayed(steady=0.1, slow=(-0.1, 0.3)), steady=2.0, slow=1.0)
-    assert set(actual.admitted) == {"steady", "slow"}
-    assert actual.recommended == "steady"
-    alone = judged(replayed(slow=(-0.1, 0.3)), slow=2.0)
-    assert alone.recommended == "slow"
+    actual = judged(replayed(mTS=0.1, mUCB=(-0.1, 0.3)), mTS=2.0, mUCB=1.0)
+    assert set(actual.admitted) == {"mTS", "mUCB"}
+    assert actual.recommended == "mTS"
+    alone = judged(replayed(mUCB=(-0.1, 0.3)), mUCB=2.0)
+    assert alone.recommended == "mUCB"
     assert alone.verdict == "helps"
 
 
 def test_the_verdict_agrees_with_the_table():
     for seed in range(20):
-        actual = judged(replayed(one=0.02, two=-0.01, n_users=60, seed=seed), one=1.0, two=2.0)
+        actual = judged(replayed(mTS=0.02, mUCB=-0.01, n_users=60, seed=seed), mTS=1.0, mUCB=2.0)
         report = actual.report()
         row = next(
             r for r in report["replay"] if r["policy"] == actual.judged and r["rounds"] == 20
@@ -154,7 +163,7 @@ def test_too_few_rows_to_replay(truth):
     one = truth.log.of_users(np.array([0]))
     assert judge_policies(learned_of(truth, truth.means), truth.log, one) is None
     found = unjudged(learned_of(truth, truth.means))
-    assert set(found) == set(judged(replayed(one=0.1), one=1.0).report())
+    assert set(found) == set(judged(replayed(mTS=0.1), mTS=1.0).report())
     assert found["recommended_policy"] in CANDIDATES["arms"]
 
 

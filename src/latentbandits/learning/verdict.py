@@ -34,7 +34,7 @@ from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.estimate import Estimate
 from latentbandits.report.progress import Progress, Silent
 from latentbandits.simulation.simulate import simulate
-from latentbandits.simulation.tune import Candidate, tune
+from latentbandits.simulation.tune import Candidate, least_exploring, tune
 
 Verdict = Literal["helps", "no difference", "harms"]
 
@@ -133,9 +133,9 @@ class Judgement:
         """The policy with the least regret under simulation among those that replay admits.
 
         Policies whose first rounds are clearly below popularity, in replay or under simulation,
-        are left out if others remain. Of those whose regret is within `ALIKE` of the least, it is
-        the one with the smallest loss in its first rounds, rounded to a percent of popularity's
-        reward.
+        are left out if others remain. Of those whose regret is within `ALIKE` of the least, those
+        with the smallest loss in their first rounds are left, rounded to a percent of popularity's
+        reward; of these, `tune`'s rule takes the best, or one that explores less.
         """
         if not self.admitted:
             return POPULARITY
@@ -158,7 +158,9 @@ class Judgement:
         first = min(known, key=lambda name: behind[name].mean)
         most = behind[first].mean + ALIKE * self.simulated.regret[first].mean
         close = [name for name in known if behind[name].mean <= most]
-        return min(close, key=lambda name: (round(lost.get(name, 0.0), 2), behind[name].mean))
+        percent = {name: round(lost.get(name, 0.0), 2) for name in close}
+        calm = [name for name in close if percent[name] == min(percent.values())]
+        return least_exploring({name: self.simulated.regret[name].mean for name in calm})
 
     @property
     def judged(self) -> str:

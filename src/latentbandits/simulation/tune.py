@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -249,16 +249,22 @@ def tune_in(
         for text in alive:
             regrets[text].append(results[text].regrets)
         regret = {text: np.concatenate(regrets[text]) for text in alive}
-        winner = _least_exploring(regret)
+        winner = least_exploring({text: float(one.mean()) for text, one in regret.items()})
         alive = list(dict.fromkeys([*_survivors(regret), winner]))
     rows = [_row(text, regrets, winner) for text in texts]
     rows.sort(key=lambda row: (row.policy != winner, -row.stages, row.behind.mean))
     return Tuning(winner, tuple(rows), horizon, rounds, time.process_time() - started)
 
 
-def _least_exploring(regrets: dict[str, FloatArray]) -> str:
-    """Return the best candidate, or one that explores less and is at most `FLAT` behind."""
-    means = {text: float(values.mean()) for text, values in regrets.items()}
+def least_exploring(means: Mapping[str, float]) -> str:
+    """Return the best candidate, or one that explores less and is at most `FLAT` behind.
+
+    Args:
+        means: the mean regret of each policy.
+
+    >>> least_exploring({"mmGreedy": 10.3, "mmBayesUCB(quantile=0.7)": 10.0, "mTS": 12.0})
+    'mmGreedy'
+    """
     best = min(means, key=lambda text: means[text])
     quantile = _quantile(best)
     if quantile is None:

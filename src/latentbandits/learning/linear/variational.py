@@ -35,13 +35,13 @@ from latentbandits.learning.linear.folded import (
     complete_fold,
 )
 from latentbandits.learning.linear.ridge_rows import joined
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray
 
 SWEEPS = 5
 """Sweeps of regularised least squares with which the factorisation starts."""
 
 PASSES = 30
-TOLERANCE = 1e-4
+TOLERANCE = 5e-5
 """The rise of the bound, in nats per reward, below which passes stop."""
 
 _FIRST_REG = 0.05  # of the first sweeps, per reward, in standard deviations of rewards
@@ -155,6 +155,7 @@ def factorise(
         bounds.append(bound)
         if len(bounds) > 1 and bound - bounds[-2] < TOLERANCE * n:
             break
+        current = aligned(current, totals.counts > 0)
     white = whitened(current)
     return Folded(
         engine,
@@ -238,6 +239,43 @@ def expected_products(rows: Posterior, mean: float, biases: bool) -> FloatArray:
     products[:, len(row) : len(row) + rank] += spread[:, :rank, rank]
     products[:, -1] += spread[:, rank, rank]
     return products
+
+
+def aligned(current: Uncertain, rated: BoolArray) -> Uncertain:
+    """Return the same factorisation in the coordinates in which its bound is highest.
+
+    v'u + b + d stays the same for any R, t, c and k if
+
+        v -> R'(v - t),   b -> b - k - c'(v - t),   u -> R'(u + c),   d -> d + k + t'u
+
+    with orthogonal R. C is free, so only the actions' prior diag Q notices: log |Q| is least if
+    actions have mean zero and uncorrelated coordinates. Without this, passes turn towards these
+    coordinates slowly. Without intercepts there is only R.
+    """
+    y, rank = joined(current.items.factors), current.items.vectors.shape[1]
+    d = len(current.mean)
+    centre, slope = np.zeros(d), np.zeros(rank)
+    if d > rank:
+        centre = y[rated].mean(axis=0)
+    away = y - centre
+    moments = away[rated].T @ away[rated] + current.spread[rated].sum(axis=0)
+    axes = np.linalg.eigh(moments[:rank, :rank])[1]
+    of_actions, of_users, shift = np.eye(d), np.eye(d), np.zeros(d)
+    of_actions[:rank, :rank] = of_users[:rank, :rank] = axes.T
+    if d > rank:
+        slope = np.linalg.lstsq(moments[:rank, :rank], moments[:rank, rank], rcond=None)[0]
+        of_actions[rank, :rank] = -slope
+        of_users[rank, :rank] = centre[:rank]
+        shift[:rank], shift[rank] = axes.T @ slope, centre[rank]
+    z = away @ of_actions.T
+    vectors, biases = (z[:, :rank], z[:, rank]) if d > rank else (z, None)
+    return Uncertain(
+        Items(vectors, biases, current.items.mean),
+        of_actions @ current.spread @ of_actions.T,
+        of_users @ current.mean + shift,
+        of_users @ current.covariance @ of_users.T,
+        current.variance,
+    )
 
 
 def whitened(current: Uncertain) -> Uncertain:
