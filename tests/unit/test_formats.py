@@ -189,6 +189,13 @@ def test_text_formats_that_cannot_be(options: dict[str, object], message: str) -
         TextFormat(**options)  # type: ignore[arg-type]
 
 
+def test_a_given_encoding_that_does_not_fit_names_the_line(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes("who,what,paid\na,x,1\nJürgen,y,0\n".encode("cp1252"))
+    with pytest.raises(LogError, match="line 3 is not text in utf-8"):
+        read(path, encoding="utf-8")
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf_16_without_a_mark_is_suggested(tmp_path: pathlib.Path, encoding: str) -> None:
     path = tmp_path / "log.csv"

@@ -67,3 +67,26 @@ def test_the_newest_row_of_a_decision_counts_in_whatever_order_files_come(tmp_pa
         actual = read_interactions(given)
         assert sorted(actual.log.rewards) == [0.0, 0.5, 0.7, 1.0]
         assert (actual.n_unrewarded, actual.n_replaced) == (0, 1)
+
+
+def test_times_that_are_numbers_are_sorted_as_numbers(tmp_path):
+    """Round 10 comes after round 2, also where one table holds numbers and another text."""
+    export = EXPORT | {"session": ["ann"] * 4, "round": [10, 2, 9, 1], "reward": [4.0, 2, 3, 1]}
+    export["action"] = ["x", "y", "x", "y"]
+    other = {"user": ["bob", "bob"], "action": ["x", "y"], "reward": [2.0, 1.0]}
+    pl.DataFrame(export).write_parquet(tmp_path / "new.parquet")
+    for times in ([10, 9], ["10", "9"]):
+        pl.DataFrame(other | {"round": times}).write_parquet(tmp_path / "old.parquet")
+        paths = [tmp_path / "new.parquet", tmp_path / "old.parquet"]
+        actual = read_interactions(paths, order="round").log
+        assert actual.rewards.tolist() == [1, 2, 3, 4, 1, 2]
+
+
+def test_text_among_times_that_are_numbers_is_refused():
+    table = {"user": list("aabb"), "action": list("xyxy"), "reward": [1.0, 2, 3, 4]}
+    quoted = read_interactions(table | {"t": ["10", "9", "2", "10"]}, order="t").log
+    assert quoted.rewards.tolist() == [2, 1, 3, 4]
+    with pytest.raises(LogError, match="t is not a number, as most are, in 1 of 4 rows"):
+        read_interactions(table | {"t": ["10", "9", "noon", "10"]}, order="t")
+    dates = read_interactions(table | {"t": ["b", "a", "2024-01", "2024-02"]}, order="t").log
+    assert dates.rewards.tolist() == [2, 1, 3, 4]

@@ -14,6 +14,7 @@ from tools.figures.__main__ import drawn as drawn_from
 
 from latentbandits import TS, UCB1, mTS, simulate
 from latentbandits.environments import Synthetic
+from latentbandits.learning.figures import _candidates
 from latentbandits.report.drawing import MOST_LABELLED, SMALL, WIDTH, spread_out
 from latentbandits.simulation.plots import draw_results
 
@@ -100,3 +101,18 @@ def test_bars_of_errors_are_light_on_a_dark_page():
     dark.recolour(figure)
     bars = axes.collections[0].get_edgecolor()
     assert sum(to_rgb(bars[0])) > 2
+
+
+@pytest.mark.parametrize(("difference", "flat"), [(1e-6, True), (0.1, False)])
+def test_scores_that_hardly_differ_are_drawn_as_a_flat_line(difference, flat):
+    """The line of a log without states fell or rose over the whole panel by a millionth."""
+    rows = [
+        {"states": n, "rank": None, "evidence": -1.4 + n * difference, "chosen": n == 1}
+        for n in (1, 2, 3)
+    ]
+    axes = Figure().subplots()
+    _candidates(axes, {"selection": rows}, "evidence", "log density")
+    low, high = axes.get_ylim()
+    assert low < -1.4 + difference
+    assert high > -1.4 + 3 * difference
+    assert (2 * difference < 0.01 * (high - low)) == flat

@@ -38,6 +38,7 @@ _BASELINES = {
 }
 _WINDOW = 5  # rounds of the moving average in the verdict's figure
 _CURVE = ("reward", "stderr")
+_SMALLEST_SPAN = 5e-3  # of the axis of scores, relative to the scores
 
 
 def draw_verdict(report: Mapping[str, Any]) -> Figure:
@@ -149,6 +150,10 @@ def _candidates(axes: Axes, report: Mapping[str, Any], what: str, label: str) ->
     axes.set_title(label, fontsize=10)
     axes.set_xticks(sorted({row["states"] for row in rows}))
     axes.margins(x=0.04, y=0.16)
+    low, high = axes.get_ylim()
+    least = _SMALLEST_SPAN * max(abs(low), abs(high))
+    if high - low < least:  # equal for all that matters: not a slope
+        axes.set_ylim((low + high - least) / 2, (low + high + least) / 2)
 
 
 def _best(rows: list[Mapping[str, Any]], rank: int | None, what: str) -> float:

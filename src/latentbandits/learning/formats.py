@@ -216,7 +216,7 @@ def _read_delimited(
     if not data.strip():
         raise LogError(f"{path} cannot be read as CSV: the file is empty")
     encoding = text.encoding or _check_text(path, data)
-    if codecs.lookup(encoding).name != "utf-8":
+    if text.encoding is not None or codecs.lookup(encoding).name != "utf-8":
         try:
             data = data.decode(encoding).encode("utf-8")
         except UnicodeDecodeError as error:

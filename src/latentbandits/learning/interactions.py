@@ -131,7 +131,7 @@ def read_interactions(
         _frame(part, names, user, action, reward, order, text_format, more)
         for part, names in zip(parts, columns, strict=True)
     ]
-    everything = pl.concat(frames)
+    everything = _concatenated(frames)
     total = len(everything)
     frame = latest(everything, "id", "cursor").drop("id", "cursor")
     replaced = total - len(frame)
@@ -157,6 +157,14 @@ def read_interactions(
     )
     beside = beside.rename({MORE + name: name for name in more})
     return Interactions(log, n_missing, unrewarded, replaced, beside)
+
+
+def _concatenated(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Concatenate the tables; times that are numbers in some and text in others become text."""
+    kinds = {frame["order"].dtype for frame in frames} - {pl.Null()}
+    if len(kinds) > 1 and not all(kind.is_numeric() for kind in kinds):
+        frames = [frame.with_columns(pl.col("order").cast(pl.String)) for frame in frames]
+    return pl.concat(frames, how="vertical_relaxed")
 
 
 def _columns(source: TableSource, text_format: TextFormat) -> list[str]:
@@ -209,14 +217,13 @@ def _frame(
         row = int(unreadable.arg_max() or 0)
         raise LogError(f"{own_reward} is not a number in row {row + 1}: {stated[row]!r}")
     nothing = pl.Series([None] * len(table), dtype=pl.String)
+    timed = order is not None and order in wanted
     return pl.DataFrame(
         {
             "user": as_text(table[own_user]),
             "action": as_text(table[own_action]),
             "reward": rewards,
-            "order": nothing
-            if order is None or order not in wanted
-            else table[order].cast(pl.String),
+            "order": table[order] if timed else pl.Series([None] * len(table), dtype=pl.Null),
             "id": as_text(table[DECISION]) if DECISION in wanted else nothing,
             "cursor": as_text(table[CURSOR]) if CURSOR in wanted else nothing,
             **{MORE + name: _beside(table, name) for name in more},

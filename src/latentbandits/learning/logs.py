@@ -259,8 +259,7 @@ def read_log_with(
     frame = pl.DataFrame({"user": users, "action": actions, "reward": rewards})
     keys = ["user"]
     if order is not None:
-        refuse(table, order, table.frame[order].is_null(), "has no value")
-        frame, keys = frame.with_columns(table.frame[order].alias("order")), ["user", "order"]
+        frame, keys = frame.with_columns(_times(table, order).alias("order")), ["user", "order"]
     repeats = ~frame.select(pl.struct(pl.all()).is_first_distinct()).to_series()
     frame = frame.with_columns(repeats.alias("repeat")).with_row_index("row")
     frame = frame.sort(keys, maintain_order=True)
@@ -275,6 +274,19 @@ def read_log_with(
         frame["repeat"].to_numpy().astype(np.bool_) if repeats.any() else None,
     )
     return log, beside
+
+
+def _times(table: Table, order: str) -> pl.Series:
+    """Return the column that orders a user's rows; text that holds numbers is sorted as numbers."""
+    times = table.frame[order]
+    refuse(table, order, times.is_null(), "has no value")
+    if times.dtype != pl.String:
+        return times
+    numbers = times.str.strip_chars().cast(pl.Float64, strict=False)
+    if 2 * numbers.null_count() < len(numbers):
+        refuse(table, order, numbers.is_null(), "is not a number, as most are,")
+        return numbers
+    return times
 
 
 def read_names(
