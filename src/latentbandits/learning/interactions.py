@@ -217,13 +217,15 @@ def _frame(
         row = int(unreadable.arg_max() or 0)
         raise LogError(f"{own_reward} is not a number in row {row + 1}: {stated[row]!r}")
     nothing = pl.Series([None] * len(table), dtype=pl.String)
-    timed = order is not None and order in wanted
+    times = pl.Series([None] * len(table), dtype=pl.Null)
+    if order is not None and order in wanted:
+        times = table[order]
     return pl.DataFrame(
         {
             "user": as_text(table[own_user]),
             "action": as_text(table[own_action]),
             "reward": rewards,
-            "order": table[order] if timed else pl.Series([None] * len(table), dtype=pl.Null),
+            "order": times,
             "id": as_text(table[DECISION]) if DECISION in wanted else nothing,
             "cursor": as_text(table[CURSOR]) if CURSOR in wanted else nothing,
             **{MORE + name: _beside(table, name) for name in more},

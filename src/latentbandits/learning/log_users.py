@@ -33,7 +33,7 @@ def log_users(
     if not isinstance(model, (GaussianArms, LinearGaussian)):
         raise ValueError(
             "users of a log are played with Gaussian rewards: the model must be GaussianArms or "
-            f"LinearGaussian, and this is a {type(model).__name__}. Add --replay for their real "
+            f"LinearGaussian, but it is {type(model).__name__}. Add --replay for their real "
             "rewards; without --users its own users are drawn"
         )
     known, index = _shared_actions(catalogue, log)

@@ -38,7 +38,7 @@ def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | No
     log, held_out, settings = report["log"], report["held_out"], report["settings"]
     rank = "" if settings["rank"] is None else f", rank {settings['rank']}"
     summary = (
-        f"A {settings['kind']} model of {report['family']} rewards with "
+        f"A model of {report['family']} rewards (kind {settings['kind']}) with "
         f"{plural(settings['states'], 'state')}{rank}, learned from {log['rewards']:,} rewards of "
         f"{plural(log['users'], 'user')} for {plural(log['actions'], 'action')}."
     )
@@ -47,7 +47,7 @@ def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | No
         repeated += f"; {log['repeated_pairs_are']}"
     repeated += f". {log['repeated_rows']:,} rows repeat another row exactly."
     judged = (
-        f"On {held_out['users']:,} users who were held out, a reward was predicted to "
+        f"On {plural(held_out['users'], 'held-out user')}, a reward was predicted to "
         f"{held_out['rmse']:.3g} (the action's mean over all users: "
         f"{held_out['rmse_of_action_means']:.3g})."
     )
