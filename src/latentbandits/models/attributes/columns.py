@@ -122,8 +122,13 @@ class Vector:
 
     def _value(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple, np.ndarray)) or len(value) != self.length:
-            got = f"{len(value)} numbers" if hasattr(value, "__len__") else repr(value)
+            got = f"{len(value)} numbers" if isinstance(value, (list, tuple)) else repr(value)
             raise ValueError(f"{self.name} must be a list of {self.length} numbers; got {got}")
+        for one in value:
+            if not isinstance(one, (bool, int, float, np.number)) or not math.isfinite(one):
+                raise ValueError(
+                    f"{self.name} must be a list of {self.length} finite numbers; it holds {one!r}"
+                )
         return value
 
 
