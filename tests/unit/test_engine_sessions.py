@@ -11,7 +11,7 @@ from latentbandits import Decision, GaussianArms, mmTS
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.groups import Group, group_of
 from latentbandits.serving.engine.library import pack
-from latentbandits.serving.engine.sessions import Rebuilding
+from latentbandits.serving.engine.restoring import Rebuilding
 from latentbandits.serving.errors import Damaged, NotFound
 from latentbandits.serving.http.overview import overview
 from latentbandits.serving.stores.sqlite import SqliteStore
@@ -169,7 +169,7 @@ def test_a_session_whose_log_lacks_rewards_is_refused(tmp_path: Path) -> None:
     driver.engine.sessions.clear()
     with pytest.raises(Damaged, match="session 'ann' states 100 rewards"):
         driver.ask("ann")
-    driver.engine.sessions.deferring = True
+    driver.engine.sessions.beliefs.deferring = True
     with pytest.raises(Rebuilding) as raised:
         driver.ask("ann")
     with driver.engine.transaction():

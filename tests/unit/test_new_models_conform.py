@@ -34,7 +34,9 @@ from latentbandits import (
 )
 from latentbandits.models.composed.catch_all import with_catch_all
 from latentbandits.models.protocol import is_order_free
+from latentbandits.policies.decision import Decision
 from latentbandits.policies.ridge import RidgeUCB
+from latentbandits.serving.engine.library import draws_depend_on_order
 from latentbandits.testing import check_model, check_policy
 
 K, D = 3, 2
@@ -178,6 +180,33 @@ def test_model(name):
     model, context, reward, order_free = MODELS[name]
     assert is_order_free(model) == order_free
     check_model(model, K, context, reward)
+
+
+def numbers(belief):
+    return sum(map(numbers, belief), []) if isinstance(belief, tuple) else [np.asarray(belief)]
+
+
+@pytest.mark.parametrize("name", [name for name, (*_, order_free) in MODELS.items() if order_free])
+def test_a_posterior_says_whether_draws_depend_on_the_order_of_rewards(name):
+    """The same normals give the same draw if the numbers of the belief are the same."""
+    model, context, reward, _ = MODELS[name]
+    rng = np.random.default_rng(0)
+    policy = mmTS(model)
+    rounds = [
+        (
+            None if context is None else context(1, rng),
+            Decision.logged(rng.integers(0, K, 1)),
+            rng.standard_normal(1) if reward is None else reward(1, rng),
+        )
+        for _ in range(6)
+    ]
+    forward, backward = policy.init(1), policy.init(1)
+    for one, other in zip(rounds, reversed(rounds), strict=True):
+        forward = policy.update(forward, *one)
+        backward = policy.update(backward, *other)
+    pairs = zip(numbers(forward), numbers(backward), strict=True)
+    same = all(np.allclose(a, b, atol=1e-9) for a, b in pairs)
+    assert draws_depend_on_order(policy.init(1)) == (not same)
 
 
 @pytest.mark.parametrize("name", MODELS)

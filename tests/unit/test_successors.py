@@ -178,14 +178,14 @@ def test_snapshots_of_grown_models_are_used_and_replaced() -> None:
 
 
 def test_long_sessions_are_rebuilt_on_the_grown_model_a_little_at_a_time() -> None:
-    from latentbandits.serving.engine.sessions import SLICE, Rebuilding
+    from latentbandits.serving.engine.restoring import SLICE, Rebuilding
 
     driver = Driver(GaussianArms([[0.5]], 0.5), snapshot_rounds=0, policy="mmTS")
     driver.activate(AB, "restarted")
     driver.play("ann", SLICE + 20, np.random.default_rng(1), actions=["b", "c"])
     driver.activate(BC, "migrated")
     driver.session("ann")
-    driver.engine.sessions.deferring = True
+    driver.engine.sessions.beliefs.deferring = True
     for _ in range(2):  # the second time with an empty cache
         with pytest.raises(Rebuilding) as raised:
             driver.ask("ann", actions=["a"])
@@ -196,9 +196,9 @@ def test_long_sessions_are_rebuilt_on_the_grown_model_a_little_at_a_time() -> No
         answer = driver.ask("ann", actions=["a"])
         assert answer.fallback
         driver.engine.sessions.clear()
-        driver.engine.sessions.deferring = False
+        driver.engine.sessions.beliefs.deferring = False
         driver.session("ann")
-        driver.engine.sessions.deferring = True
+        driver.engine.sessions.beliefs.deferring = True
 
 
 def test_only_what_callers_depend_on_is_refused() -> None:

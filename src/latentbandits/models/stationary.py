@@ -19,7 +19,10 @@ class StationaryModel:
     """
 
     order_free: ClassVar[bool] = True
-    """Whether the order of a session's rewards does not matter to its posterior: it is exact."""
+    """Whether the order of a session's rewards does not matter to its posterior: it is exact.
+
+    A posterior whose numbers, and so the draws from it, depend on the order all the same says so
+    by `draws_depend_on_order` (see `LinearPosterior`)."""
     state_prior: FloatArray
 
     @property

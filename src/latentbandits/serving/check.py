@@ -216,6 +216,7 @@ def _snapshots(
                 can_snapshot=True,
                 belief_bytes=0,
                 order_free=False,
+                draws_depend_on_order=True,
                 n_users=users_of(policy),
             )
             belief = decode(policy, snapshot.belief)

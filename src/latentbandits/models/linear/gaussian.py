@@ -34,6 +34,14 @@ class LinearPosterior(NamedTuple):
     def covariance(self) -> FloatArray:
         return self.factor @ self.factor.swapaxes(-1, -2)
 
+    @property
+    def draws_depend_on_order(self) -> bool:
+        """Tell that they do: rewards in another order rotate the square root.
+
+        The same normals then give another draw, of the same distribution.
+        """
+        return True
+
 
 @dataclass(frozen=True, eq=False, init=False)
 class LinearGaussian(StationaryModel):

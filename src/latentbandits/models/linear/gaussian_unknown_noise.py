@@ -36,6 +36,11 @@ class LinearNoisePosterior(NamedTuple):
     def linear(self) -> LinearPosterior:
         return LinearPosterior(self.mean, self.factor)
 
+    @property
+    def draws_depend_on_order(self) -> bool:
+        """Tell that they do, as those of a `LinearPosterior`."""
+        return self.linear.draws_depend_on_order
+
 
 class WeightsAndNoise(NamedTuple):
     """The parameters of n users."""

@@ -153,7 +153,7 @@ class Decisions:
         except UnknownAction:
             served = self._library.grown(model)
             inputs = _ask_or_default(served, request)
-        return self._sessions.on(live, served), inputs
+        return self._sessions.beliefs.on(live, served), inputs
 
     def settle(self) -> None:
         """Choose and log all decisions that wait."""

@@ -60,6 +60,7 @@ class GroupPolicy:
     can_snapshot: bool
     belief_bytes: int  # size of a new session's belief
     order_free: bool  # see `is_order_free`
+    draws_depend_on_order: bool  # see `draws_depend_on_order`
     n_users: int | None = None  # users of a population, for a policy that learns across users
 
 
@@ -265,12 +266,14 @@ class Library:
             for group in self._texts:
                 text = self._text(group, row)
                 policy = make_policy(text, model, items)
+                belief = policy.init(1)
                 policies[group] = GroupPolicy(
                     text,
                     policy,
                     can_encode(policy),
-                    _bytes_of(policy.init(1)),
+                    _bytes_of(belief),
                     is_order_free(policy, model),
+                    draws_depend_on_order(belief),
                     users_of(policy),
                 )
         except (TypeError, ValueError) as error:
@@ -405,3 +408,15 @@ def is_order_free(policy: AnyPolicy, model: Any) -> bool:
     """
     exact = hasattr(model, "order_free") and model_is_order_free(model)
     return exact and getattr(policy, "order_free", False) and learns_from_any(policy)
+
+
+def draws_depend_on_order(belief: Any) -> bool:
+    """Return whether draws from a belief depend on the order of its rewards, to more than rounding.
+
+    A posterior says so itself where its distribution does not: see `LinearPosterior`.
+    """
+    if not isinstance(belief, tuple):
+        return False
+    return getattr(belief, "draws_depend_on_order", False) or any(
+        map(draws_depend_on_order, belief)
+    )

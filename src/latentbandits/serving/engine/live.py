@@ -100,16 +100,6 @@ def decode_user(data: bytes | None) -> dict[str, Any] | None:
     return None if data is None else msgspec.json.decode(data, type=dict[str, Any])
 
 
-def has_square_root(belief: Any) -> bool:
-    """Return whether a belief holds the square root of a covariance.
-
-    Rewards in another order rotate it: the distribution is the same, draws from it are not.
-    """
-    if not isinstance(belief, tuple):
-        return False
-    return "factor" in getattr(belief, "_fields", ()) or any(map(has_square_root, belief))
-
-
 def check_same_user(row: SessionRow, user: Mapping[str, Any]) -> None:
     """Refuse other attributes of the user than those that the session began with."""
     if row.user_features != encode_user(user):

@@ -63,7 +63,7 @@ class Merging:
             revision=a.revision + 1,
             user_features=a.user_features or b.user_features,
         )
-        together = self._sessions.together(kept, merged, row)
+        together = self._sessions.beliefs.merged(kept, merged, row)
         self._store.put_session(
             msgspec.structs.replace(
                 b, open=False, merged_into=a.key, merged_at=at, probabilities=b""
@@ -78,4 +78,4 @@ class Merging:
         else:
             self._sessions.replace(together)
             if self._snapshots:
-                self._sessions.snapshot(together)
+                self._sessions.beliefs.snapshot(together)

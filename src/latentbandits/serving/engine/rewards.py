@@ -171,7 +171,7 @@ class Rewards:
             self._store.add_rewards([logged])
             self._changes.count("late")
             return Rewarded(report.decision_id, "late")
-        live = self._sessions.able(live, row)
+        live = self._sessions.beliefs.able(live, row)
         if current is None or current.status == "late":
             return Told(live, row, report, value, kind, who)
         self._replace(live, row, report, value, kind, who, current)
@@ -273,7 +273,7 @@ class Rewards:
         every = self._settings.snapshot_rounds
         for live in lives:
             if every and live.row.rewards % every == 0:
-                self._sessions.snapshot(live)
+                self._sessions.beliefs.snapshot(live)
 
     def _count(
         self, session: SessionRow, row: DecisionRow, value: float, replaced: float | None = None

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.sessions import Rebuilding
+from latentbandits.serving.engine.restoring import Rebuilding
 from latentbandits.serving.engine.turns import Turns
 from latentbandits.serving.errors import (
     Busy,
@@ -80,7 +80,7 @@ class Writer:
     def start(self) -> None:
         """Answer to the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
-        self.engine.sessions.deferring = True
+        self.engine.sessions.beliefs.deferring = True
         if self.engine.store.durable and self._thread is None:
             self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
             self._thread.start()
