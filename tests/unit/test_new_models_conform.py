@@ -183,7 +183,9 @@ def test_model(name):
 
 
 def numbers(belief):
-    return sum(map(numbers, belief), []) if isinstance(belief, tuple) else [np.asarray(belief)]
+    if not isinstance(belief, tuple):
+        return [np.asarray(belief)]
+    return [array for part in belief for array in numbers(part)]
 
 
 @pytest.mark.parametrize("name", [name for name, (*_, order_free) in MODELS.items() if order_free])
