@@ -108,7 +108,8 @@ def test_errata_and_theory(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "as printed" in printed
     out = str(tmp_path / "theory")
-    assert main(["reproduce", "theory", "--runs", "20", "--jobs", "2", "--out", out]) == 0
+    arguments = ["--runs", "20", "--horizon", "100", "--jobs", "2", "--out", out]
+    assert main(["reproduce", "theory", *arguments]) == 0
     assert "4 of 4 claims hold" in capsys.readouterr().out
 
 
@@ -147,7 +148,7 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(report, "write", broken)
-    arguments = ["--runs", "20", "--jobs", "1", "--out", str(tmp_path / "out")]
+    arguments = ["--runs", "20", "--horizon", "10", "--jobs", "1", "--out", str(tmp_path / "out")]
     assert main(["reproduce", "theory", *arguments]) == 2
     assert list((tmp_path / "out").iterdir()) == []
 

@@ -157,6 +157,19 @@ def test_a_right_model_helps_and_a_wrong_one_harms(truth):
     assert wrong.recommended == "popularity"
 
 
+def test_replay_plays_the_model_of_kept_users_and_simulation_the_written_one(truth):
+    kept, held_out = split(truth.log)
+    learned = learned_of(truth, truth.means)
+    alone = judge_policies(learned, kept, held_out)
+    larger = GaussianArms(10 * truth.means, 3.0, 0.5, truth.shares)  # all in tenths
+    both = judge_policies(learned, kept, held_out, written=replace(learned, model=larger))
+    for name, rewards in alone.replay.rewards.items():
+        np.testing.assert_array_equal(both.replay.rewards[name], rewards)
+    assert both.admitted == alone.admitted
+    for name, regret in alone.simulated.regret.items():
+        assert both.simulated.regret[name].mean == pytest.approx(10 * regret.mean, rel=1e-6)
+
+
 def test_too_few_rows_to_replay(truth):
     first = truth.log.of_events(np.diff(truth.log.users, prepend=-1) != 0)
     assert judge_policies(learned_of(truth, truth.means), first, first) is None

@@ -270,11 +270,10 @@ def _fit(opened_log: OnEngine, options: Options, bar: Progress) -> Fit:
                 selection.learned, learned, few.n_users / everyone.n_users
             )
         learned = selection.learner.widened(learned, disagreement)
-    judgement = judge_policies(selection.learned, kept, held_out, seed=seed, progress=bar)
-    if judgement is None:
-        judged = unjudged(selection.learned, seed=seed, progress=bar)
-    else:
-        judged = judgement.report()
+    judgement = judge_policies(
+        selection.learned, kept, held_out, written=learned, seed=seed, progress=bar
+    )
+    judged = judgement.report() if judgement else unjudged(learned, seed=seed, progress=bar)
     gate_report = None
     if attributes is not None:
         bar.start("learning what users' attributes say", 1)

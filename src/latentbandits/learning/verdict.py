@@ -7,6 +7,10 @@ standard errors below the best in replay. Of policies that are almost as good as
 the largest reward in the first rounds is taken: users may leave early, and the model may be wrong
 about later gains. A policy that loses reward to exploration in its first rounds is left out if
 there is another one.
+
+Replay plays the model that was learned without the held-out users. Simulation plays the model of
+all users, which is the one that is written. The two models differ little, but a policy that
+explores little can do well on one of them and badly on the other.
 """
 
 from __future__ import annotations
@@ -263,6 +267,7 @@ def judge_policies(
     kept: AnyLog,
     held_out: Log,
     *,
+    written: Learned | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Judgement | None:
@@ -272,6 +277,7 @@ def judge_policies(
         learned: the model learned from the users of `kept` alone.
         kept: the users that the model and the baselines are learned from.
         held_out: the users that are played.
+        written: the model of all users, from which users are simulated; None: `learned`.
         seed: of all randomness.
         progress: called after each policy.
 
@@ -279,6 +285,7 @@ def judge_policies(
         None if fewer than two users have three rows or more, so that differences have no error.
     """
     bar = Silent() if progress is None else progress
+    deciding = learned if written is None else written
     log = held_out
     if log.features is None:
         log = held_out.of_events(learned.counts[held_out.actions] > 0)
@@ -291,15 +298,17 @@ def judge_policies(
     popular = replays.action_averages(kept)
     if log.features is not None:  # each row has its own features
         popular = popular[log.actions]
+        deciding, _ = rows_as_actions(deciding, log)
         learned, log = rows_as_actions(learned, log)
     summary = summary_of(kept).rewards
     low, high = summary.least, summary.most
-    inputs = Inputs(
-        learned.model,
-        reward_range=(low, high) if low < high else None,
-        horizon=replays.MOST_ROUNDS,
-        items=learned.features,
-    )
+
+    def inputs_of(some: Learned) -> Inputs:
+        span = (low, high) if low < high else None
+        rounds = replays.MOST_ROUNDS
+        return Inputs(some.model, reward_range=span, horizon=rounds, items=some.features)
+
+    inputs = inputs_of(learned)
     on_model = model_policies(inputs)
     players: dict[str, Player] = {
         "uniform": ScorePlayer(np.zeros(log.n_actions)),
@@ -317,8 +326,8 @@ def judge_policies(
     played = replays.replay(players, log, seed=seed, progress=bar)
     value = value_of_state(learned, log, seed)
     before = Judgement(played, tuple(on_model), NOT_SIMULATED, value)
-    admitted = {name: on_model[name] for name in before.admitted}
-    return replace(before, simulated=_simulate(admitted, learned, log, seed, bar))
+    admitted = {name: build(name, inputs_of(deciding)) for name in before.admitted}
+    return replace(before, simulated=_simulate(admitted, deciding, log, seed, bar))
 
 
 def _simulate(

@@ -58,7 +58,7 @@ class SyntheticExperiment:
             name: [policy.row() | {"setting": name} for policy in result.values()]
             for name, result in results.items()
         }
-        bounds = theory.check_bounds(arguments.seed, executor, progress)
+        bounds = theory.check_bounds(arguments.seed, executor, progress, horizon=horizon)
         return Report(
             experiment=self.name,
             settings={

@@ -6,7 +6,7 @@ import argparse
 import time
 from concurrent.futures import Executor
 
-from latentbandits.experiments.theory.check import RUNS, BoundCheck, check_bounds, claims
+from latentbandits.experiments.theory.check import HORIZONS, RUNS, BoundCheck, check_bounds, claims
 from latentbandits.options import positive
 from latentbandits.report.progress import Progress
 from latentbandits.report.report import Report, Table
@@ -22,6 +22,11 @@ class TheoryExperiment:
         parser.add_argument(
             "--runs", type=positive, default=RUNS, help=f"per problem (default {RUNS})"
         )
+        most = max(HORIZONS)
+        parser.add_argument(
+            "--horizon", type=positive, default=most,
+            help=f"largest number of rounds of a problem (default {most})",
+        )  # fmt: skip
 
     def check(self, arguments: argparse.Namespace) -> None:
         pass
@@ -30,10 +35,11 @@ class TheoryExperiment:
         self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         started = time.perf_counter()
-        checks = check_bounds(arguments.seed, executor, progress, arguments.runs)
+        runs, horizon = arguments.runs, arguments.horizon
+        checks = check_bounds(arguments.seed, executor, progress, runs, horizon)
         return Report(
             experiment=self.name,
-            settings={"runs": arguments.runs, "seed": arguments.seed},
+            settings={"runs": runs, "horizon": horizon, "seed": arguments.seed},
             seconds=time.perf_counter() - started,
             policies=[_row(check) for check in checks],
             claims=claims(checks),
