@@ -34,6 +34,7 @@ _ATTEMPTS = 3
 _SLICE_SECONDS = 0.0005  # longest part of a replay between two looks at the requests that wait
 _PAUSE_SECONDS = 0.0001  # after each part, so that the event loop gets the interpreter
 _SWITCH_SECONDS = 0.0002  # switch interval of the interpreter during such a replay
+_ENDS = "the service ends: nothing was done"
 
 
 class _Job:
@@ -112,8 +113,9 @@ class Writer:
         if self._thread is None:
             self._take(_Job(operation, answer, 0), self._run_at_hand)
             return
-        full = self.waiting > 0 and self.waiting + work > self._capacity
-        if self._closed or (full and not urgent):
+        if self._closed:
+            raise Busy(_ENDS)
+        if self.waiting > 0 and self.waiting + work > self._capacity and not urgent:
             raise Busy(
                 f"{self.waiting} decisions and rewards are waiting already: try again shortly"
             )
@@ -158,7 +160,9 @@ class Writer:
     def _rebuild_soon(self, key: int, job: _Job) -> None:
         """Continue the replay of a long session, a part in each turn of the event loop."""
         assert self._loop is not None
-        if self._rebuild(key, lambda: bool(self._at_hand)):
+        if self._closed:
+            job.answer(Busy(_ENDS))
+        elif self._rebuild(key, lambda: bool(self._at_hand)):
             self._take(job, self._run_at_hand)
         else:
             self._loop.call_soon(self._rebuild_soon, key, job)
@@ -174,18 +178,31 @@ class Writer:
         for job in list(self._unanswered.values()):
             if job.since > last:
                 break
-            with self._taking:
-                begun, job.taken = job.taken, True
-            del self._unanswered[id(job)]
-            self.waiting -= job.work
-            job.answer(
-                OutcomeUnknown(
-                    f"the store has not answered for {self._patience:g} s: whether this was "
-                    "done is not known; ask again with the same request id"
+            if not self._withdraw(job, f"not begun within {self._patience:g} s: nothing was done"):
+                self._answer_one(
+                    job,
+                    OutcomeUnknown(
+                        f"the store has not answered for {self._patience:g} s: whether this was "
+                        "done is not known; ask again with the same request id"
+                    ),
                 )
-                if begun
-                else Busy(f"not begun within {self._patience:g} s: nothing was done")
-            )
+
+    def refuse_unbegun(self) -> None:
+        """Refuse what was not begun, and what is yet to come; what was begun is answered.
+
+        A request that waits for a replay was not begun: what it had done was rolled back.
+        """
+        self._closed = True
+        for job in list(self._unanswered.values()):
+            self._withdraw(job, _ENDS)
+
+    def _withdraw(self, job: _Job, reason: str) -> bool:
+        """Refuse a job if it was not begun; return whether that is so."""
+        with self._taking:
+            begun, job.taken = job.taken, True
+        if not begun:
+            self._answer_one(job, Busy(reason))
+        return not begun
 
     async def close(self) -> None:
         """Finish what waits, then end the thread and close the store."""
@@ -194,6 +211,7 @@ class Writer:
             self._hand_over()
             self._jobs.put(None)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+            self.refuse_unbegun()  # those that wait for a replay
         self.engine.store.close()
 
     def _work(self) -> None:
@@ -242,12 +260,14 @@ class Writer:
         self._turns.decided()  # also after an error
         answered = []
         for job, answer in zip(batch, answers, strict=True):
-            if isinstance(answer, Rebuilding):
+            if not isinstance(answer, Rebuilding):
+                answered.append((job, answer))
+            elif self._closed:
+                answered.append((job, Busy(_ENDS)))
+            else:
                 with self._taking:
                     job.taken, job.parked = False, True
                 self._parked.setdefault(answer.key, []).append(job)
-            else:
-                answered.append((job, answer))
         self._turns.expect_answers()
         with suppress(RuntimeError):  # the loop has ended, and no request is waiting
             self._loop.call_soon_threadsafe(self._answer, answered)
@@ -302,14 +322,17 @@ class Writer:
 
     def _answer(self, answered: list[tuple[_Job, Any]]) -> None:
         for job, answer in answered:
-            if self._unanswered.pop(id(job), None) is not None:  # else it was abandoned
-                self.waiting -= job.work
-                job.answer(answer)
+            self._answer_one(job, answer)
         if self._jobs.empty():
             self._turns.answered()
         else:
             assert self._loop is not None
             self._loop.call_soon(self._pass_turn)  # after the loop has sent these answers
+
+    def _answer_one(self, job: _Job, answer: Any) -> None:
+        if self._unanswered.pop(id(job), None) is not None:  # else it was abandoned
+            self.waiting -= job.work
+            job.answer(answer)
 
     def _pass_turn(self) -> None:
         """Let the writer work on what waits, and wait for it."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _BODYLESS = (204, 304)
+_READING = ("GET", "HEAD")  # methods that change nothing
 _READ_AHEAD = 64 * 1024  # bytes of a body that are buffered before the app reads them
 STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %s\r\n" % (status.value, status.phrase.encode())
@@ -167,7 +168,11 @@ class Exchange:
         asyncio.get_running_loop().call_soon(self._cancelled)
 
     def _cancelled(self) -> None:
-        if not self.started:
+        if self.started:
+            return
+        if not self.arrived or self.head.method in _READING:
+            self._connection.refuse(503, "busy", "the service ends: nothing was done")
+        else:
             self._connection.refuse(504, "unknown", "the service ended meanwhile: ask again")
 
     def _failed(self, error: BaseException) -> None:

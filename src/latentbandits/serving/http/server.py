@@ -24,6 +24,7 @@ from latentbandits.serving.http.service import Service
 
 _SWITCH_SECONDS = 0.001  # switch interval between the two threads
 _GRACE_SECONDS = 5  # for unfinished answers after the drain
+_UNBEGUN_SECONDS = 4  # after the drain, what was not begun is refused
 _LATEST_SECONDS = 9
 _COLLECT = (20_000, 50, 100)  # thresholds of the garbage collector; cycles are rare
 _log = logging.getLogger(__name__)
@@ -49,6 +50,14 @@ class Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.overdue(now)  # type: ignore[union-attr]
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait for unfinished answers; then refuse what was not begun, before the rest is told
+        that its outcome is unknown.
+        """
+        refuse = self._service.writer.refuse_unbegun
+        asyncio.get_running_loop().call_later(_UNBEGUN_SECONDS, refuse)
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End the process at most `drain` + 9 seconds after the signal, even if something hangs."""
