@@ -108,7 +108,7 @@ def test_errata_and_theory(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "as printed" in printed
     out = str(tmp_path / "theory")
-    arguments = ["--runs", "20", "--horizon", "100", "--jobs", "2", "--out", out]
+    arguments = ["--runs", "20", "--horizon", "30", "--jobs", "2", "--out", out]
     assert main(["reproduce", "theory", *arguments]) == 0
     assert "4 of 4 claims hold" in capsys.readouterr().out
 

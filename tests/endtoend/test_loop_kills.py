@@ -109,7 +109,7 @@ class Loop:
 
 
 def kill_at_random(folder: Path, kills: int, seed: int) -> dict[str, int]:
-    """Kill relearn or the service, in turn at random, while relearn runs."""
+    """Kill relearn and the service, in turn, at random moments while relearn runs."""
     chance, rng = random.Random(seed), np.random.default_rng(seed)
     loop = Loop(folder)
     counts = {"relearn": 0, "service": 0}
@@ -123,7 +123,7 @@ def kill_at_random(folder: Path, kills: int, seed: int) -> dict[str, int]:
         seconds = time.monotonic() - begun
         for i in range(kills):
             loop.visit(f"v{i}", 4, rng)
-            victim = chance.choice(("relearn", "service"))
+            victim = ("relearn", "service")[i % 2]
             relearn = loop.start_relearn()
             time.sleep(chance.uniform(0, seconds))
             if victim == "relearn":
@@ -172,10 +172,10 @@ def check_nothing_lost(loop: Loop) -> None:
 
 
 def test_a_few_kills_of_relearn_and_of_the_service(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, 4, seed=2)
+    assert kill_at_random(tmp_path, 2, seed=2) == {"relearn": 1, "service": 1}
 
 
 @pytest.mark.slow
 def test_a_hundred_kills_of_relearn_and_of_the_service(tmp_path: Path) -> None:
     counts: dict[str, Any] = kill_at_random(tmp_path, 100, seed=3)
-    assert min(counts.values()) >= 30
+    assert counts == {"relearn": 50, "service": 50}

@@ -33,7 +33,7 @@ def _linear(seed: int) -> LinearGaussian:
 
 
 def run(folder: Path, full: bool) -> list[Result]:
-    rounds = 100_000 if full else 2_000
+    rounds = 100_000 if full else 600
     results = []
     for kind, make in (("arms", _arms), ("20 features", _linear)):
         models = folder / kind.replace(" ", "-")

@@ -72,7 +72,10 @@ def regret_and_information(
     (array([[0.5, 0.5]]), array([[0.25, 0.25]]))
     """
     n, m = weights.shape
-    if rewards.shape[2] <= m:
+    if m == 1:  # the scenario is known: there is nothing to find out
+        mean = weights * rewards[:, 0]
+        information = np.zeros_like(mean)
+    elif rewards.shape[2] <= m:
         membership = weights[:, :, None] * best.mask
         if best.tied:
             membership /= best.mask.sum(axis=2, keepdims=True)
