@@ -17,7 +17,7 @@ from tests.faults.table import Result
 from tests.processes.http import Connection
 from tests.processes.service import RunningService
 
-_REPLAYED = 200  # rewards, each of which takes about a tenth of a second to replay
+_REPLAYED = 120  # rewards, each of which takes about a tenth of a second to replay
 
 
 def run(folder: Path, full: bool) -> list[Result]:
