@@ -61,12 +61,21 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     Path(file).write_text("nonsense [")
     assert not keys.reload()
     assert keys.caller(first) is not None
-    Path(file).write_text("")
-    assert not keys.reload()
-    assert keys.caller(first) is not None
     Path(file).unlink()
     assert not keys.reload()
     assert keys.caller(first) is not None
+
+
+@pytest.mark.parametrize("left", ["", "# none\n"])
+def test_the_last_key_can_be_removed(tmp_path: Path, left: str) -> None:
+    file = str(tmp_path / "keys.toml")
+    made = add_key(file, "one", ["decide"])
+    keys = Keys(file)
+    Path(file).write_text(left)
+    assert keys.reload()
+    assert keys.caller(made) is None
+    with pytest.raises(ValueError, match="holds no keys"):
+        Keys(file)
 
 
 def test_a_key_keeps_its_debt_when_the_file_is_read_again(tmp_path: Path) -> None:

@@ -96,18 +96,23 @@ class Keys:
     """The callers by the hash of their key; read again when the file has changed."""
 
     def __init__(self, path: str) -> None:
-        """Read the file; ValueError if it is invalid."""
+        """Read the file; ValueError if it is invalid or holds no keys."""
         self._path = Path(path)
         self._stamp = _stamp(self._path)
         self._callers: dict[str, Caller] = {}
         self._take(_read(self._path))
+        if not self._callers:
+            raise ValueError(f"{path} holds no keys: add one with `latentbandits key`")
 
     def caller(self, presented: str) -> Caller | None:
         """Return the caller of a key; None if the key is unknown."""
         return self._callers.get(digest(presented))
 
     def reload(self, *, force: bool = False) -> bool:
-        """Read the file again if it has changed; a file that is wrong changes nothing."""
+        """Read the file again if it has changed; a file that is wrong changes nothing.
+
+        Where the last key was removed, no request is let in any more.
+        """
         stamp = _stamp(self._path)
         if stamp == self._stamp and not force:
             return False
@@ -117,12 +122,11 @@ class Keys:
         except ValueError as error:
             _log.error("the keys are as before: %s", error)
             return False
-        _log.info("%d keys from %s", len(self._callers), self._path)
+        level = logging.INFO if self._callers else logging.WARNING
+        _log.log(level, "%d keys from %s", len(self._callers), self._path)
         return True
 
     def _take(self, keys: dict[str, Key]) -> None:
-        if not keys:
-            raise ValueError(f"{self._path} holds no keys: add one with `latentbandits key`")
         callers = {}
         for name, key in keys.items():
             known = self._callers.get(key.sha256)
