@@ -1,4 +1,4 @@
-"""Fixtures: an engine on each store that needs no server, and small summation buckets."""
+"""Fixtures: an engine on each store that needs no server, small buckets, and few tuned users."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from latentbandits.learning import user_hash
+from latentbandits.learning import user_hash, verdict
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, Driver
@@ -18,6 +18,18 @@ def arms(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "s.sqlite")
     yield Driver(ARMS, store)
     store.close()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def few_tuned_users() -> Iterator[None]:
+    """Simulate a quarter of the users with whom `fit` compares policies.
+
+    That is most of the time of a fit of a small log. Tests here ask for the model and the report;
+    how good the recommended policy is, is tested with all users (`tests/statistical`).
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verdict, "EFFORT", verdict.EFFORT / 4)
+        yield
 
 
 @pytest.fixture
