@@ -10,8 +10,9 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.serving.engine.values import DecisionRequest
-from latentbandits.serving.http.views import SHOWN
+from latentbandits.serving.http.views import SHOWN, session_view
 from latentbandits.serving.stores import sql
+from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import Driver
 
@@ -41,3 +42,17 @@ def test_a_history_of_large_features_is_cut(
     for _ in range(12):
         driver.decide(DecisionRequest("ann", features=np.ones((2, 3)).tolist()))
     assert [event.round for event in driver.session("ann").history] == [8, 9, 10, 11, 12]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_history_has_the_latest_decisions_of_all_merged_sessions(
+    tmp_path: Path, durable: bool
+) -> None:
+    store = SqliteStore(tmp_path / "store.sqlite") if durable else MemoryStore()
+    driver = Driver(GaussianArms([[0.9, 0.1], [0.2, 0.8]], 0.5, 0.1), store)
+    decided = [driver.ask(f"s{i % 4}") for i in range(12)]
+    for i in range(3):
+        driver.merge(f"s{i + 1}", f"s{i}")
+    with driver.engine.transaction():
+        shown = session_view(driver.engine.session("s0", 5)).history
+    assert [event.decision_id for event in shown] == [one.decision_id for one in decided[-5:]]

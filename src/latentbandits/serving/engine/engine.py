@@ -321,11 +321,11 @@ class Engine:
 
     # sessions
 
-    def session(self, name: str) -> SessionDetails:
-        """Return a session with its belief and its latest decisions."""
+    def session(self, name: str, most: int = _HISTORY) -> SessionDetails:
+        """Return a session with its belief and its latest decisions, `most` at most."""
         self.settle()
         live = self._existing(name)
-        rows = self.store.history(live.row.key, _HISTORY, merged=live.row.members > 0)
+        rows = self.store.history(live.row.key, most, merged=live.row.members > 0)
         new = [self.library.is_new_action(row.decision) for row in rows]
         return SessionDetails(live, rows, new)
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 One = TypeVar("One")
 _MOST_PAGES = 10
+_SHOWN_AFTER_MERGE = 100  # rounds: a user may have thousands of sessions, merged one by one
 _TUNING_SHARE = 0.8  # share of a request's time for tuning a new model
 _SEPARATOR = "\x1f"  # between a key's session prefix and ids; no id contains it
 _log = logging.getLogger("latentbandits")
@@ -226,7 +227,7 @@ def _request_id(call: Call) -> str | None:
 
 
 async def merge(call: Call) -> SessionView:
-    """Make two sessions one, and return it."""
+    """Make two sessions one, and return it with its latest decisions only."""
     into, other = call.body.into, call.body.other
     for name in (into, other):
         _check_owner(call.caller, name)
@@ -237,7 +238,9 @@ async def merge(call: Call) -> SessionView:
         engine.merge(into, other, call.caller.name)
 
     await call.service.writer.run(merge_both)
-    return await call.service.writer.run(lambda engine: session_view(engine.session(into)))
+    return await call.service.writer.run(
+        lambda engine: session_view(engine.session(into, _SHOWN_AFTER_MERGE))
+    )
 
 
 async def show_models(call: Call) -> Models:

@@ -137,7 +137,8 @@ class SessionView(msgspec.Struct, frozen=True):
     """A session as the service knows it.
 
     `belief` holds the arrays of the policy's belief, and the shape of those of more than 20,000
-    numbers. `history` has the last 1,000 rounds, fewer where their features are large.
+    numbers. `history` has the last 1,000 rounds, fewer where their features are large, and 100 in
+    the answer to a merge.
     """
 
     session: str

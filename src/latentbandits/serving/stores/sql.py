@@ -125,22 +125,22 @@ def _counted(n: int) -> str:
     ORDER BY r.applies_at"""
 
 
-def _history(sessions: str) -> str:
+def _latest_decisions(sessions: str) -> str:
+    return f"""SELECT d.id, COALESCE(length(d.features), 0) + COALESCE(length(d.actions), 0)
+    FROM decisions d WHERE d.session {sessions} ORDER BY d.id DESC LIMIT ?"""
+
+
+def _history(n: int) -> str:
     return f"""SELECT {DECISIONS.listed("d")}, {REWARDS.listed("c")}
     FROM decisions d LEFT JOIN rewards c ON c.id = {_LATEST}
-    WHERE d.session {sessions} ORDER BY d.id DESC LIMIT ?"""
-
-
-def _sizes(sessions: str) -> str:
-    return f"""SELECT COALESCE(length(d.features), 0) + COALESCE(length(d.actions), 0)
-    FROM decisions d WHERE d.session {sessions} ORDER BY d.id DESC LIMIT ?"""
+    WHERE d.id IN ({", ".join("?" * n)}) ORDER BY d.id"""
 
 
 _APPLIED_ONE, _APPLIED_TREE = _applied("= ?"), _TREE + _applied("IN (SELECT key FROM tree)")
 _ORDER_ONE = _replay_order("= ?")
 _ORDER_TREE = _TREE + _replay_order("IN (SELECT key FROM tree)")
-_HISTORY_ONE, _HISTORY_TREE = _history("= ?"), _TREE + _history("IN (SELECT key FROM tree)")
-_SIZES_ONE, _SIZES_TREE = _sizes("= ?"), _TREE + _sizes("IN (SELECT key FROM tree)")
+_LATEST_ONE = _latest_decisions("= ?")
+_LATEST_TREE = _TREE + _latest_decisions("IN (SELECT key FROM tree)")
 _HISTORY_BYTES = 16 * 2**20  # largest size of the features and actions of a history
 
 
@@ -342,12 +342,13 @@ class SqlQueries(ABC):
         return [_rewarded(values) for values in self._run(_counted(len(rewards)), rewards)]
 
     def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
-        parameters = (key, LAST) if merged else (key,)
-        sizes = self._run(_SIZES_TREE if merged else _SIZES_ONE, (*parameters, limit))
-        total = accumulate(size for (size,) in sizes)
+        bounds = (key, LAST, limit) if merged else (key, limit)
+        latest = self._run(_LATEST_TREE if merged else _LATEST_ONE, bounds)
+        total = accumulate(size for _, size in latest)
         fitting = sum(1 for bytes_ in total if bytes_ <= _HISTORY_BYTES)
-        rows = self._run(_HISTORY_TREE if merged else _HISTORY_ONE, (*parameters, max(fitting, 1)))
-        return [_rewarded(values) for values in reversed(rows)]
+        orders = [order for order, _ in latest[: max(fitting, 1)]]
+        rows = self._run(_history(len(orders)), orders) if orders else []
+        return [_rewarded(values) for values in rows]
 
     def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
         rows = self._run(
