@@ -20,6 +20,7 @@ from tests.processes.http import Connection
 from tests.processes.service import RunningService
 
 _ACTIONS, _FEATURES = 20, 20
+_IDLE = 1_000  # requests of another session whose p99 is the idle one
 _TIMES = 20  # how much longer the first decide may take than one of a session in the cache
 
 
@@ -135,7 +136,7 @@ async def _rebuild(service: RunningService, features: Any) -> tuple[float, float
 
     stopped = asyncio.Event()
     stopped.set()
-    idle = await others(stopped, 300)
+    idle = await others(stopped, _IDLE)
     await admin.post("/v1/models/activate", {"path": "second", "mode": "migrated"})
     stop = asyncio.Event()
     load = asyncio.create_task(others(stop, 300))
