@@ -19,7 +19,7 @@ Keys = NDArray[np.uint64]
 MOST_BUCKETS = 256
 USERS_OF_A_BUCKET = 2048  # fewer make sums by action dear, more leave threads idle
 
-HOLD_OUT, BUCKET, BOOTSTRAP, SAMPLE = 1, 2, 3, 4
+HOLD_OUT, BUCKET, BOOTSTRAP, SAMPLE, CROSS_FIT = 1, 2, 3, 4, 5
 """Purposes of hashes: hashes for different purposes are independent."""
 
 

@@ -30,9 +30,15 @@ def grouped_starts(
     n_states: int,
     n_starts: int,
     rng: np.random.Generator,
+    attributes: FloatArray | None = None,
 ) -> Mixture:
-    """Return `n_starts` mixtures of `n_states` states, made from a `sample` (n, K, A) of users."""
+    """Return `n_starts` mixtures of `n_states` states, made from a `sample` (n, K, A) of users.
+
+    With `attributes` (n, d), users are clustered by the mean rewards that these predict.
+    """
     points = _points(family, sample, totals)
+    if attributes is not None:
+        points = attributes @ np.linalg.lstsq(attributes, points, rcond=None)[0]
     n_users, n_actions = float(totals.n_users[0]), totals.statistics.shape[1]
     shape = (n_starts, n_states, family.n_statistics, n_actions)
     sums, shares = np.zeros(shape), np.zeros((n_starts, n_states))

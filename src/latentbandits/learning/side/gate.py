@@ -15,23 +15,31 @@ never lowers it. A pass is `summarise` of every partition and one `step`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.engines.engine import AnyLog, Engine
+from latentbandits.learning import user_hash
+from latentbandits.learning.engines.engine import AnyLog
 from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs import Log
+from latentbandits.learning.selection import clearly_below
 from latentbandits.learning.side.evidence import state_evidence
 from latentbandits.models.attributes.gate import log_softmax
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics.log_weights import log_sum
 
 RIDGES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """Ridge penalties that are tried, from strong to weak; numeric attributes are standardised."""
 
+CROSS_FITTED = 4_000
+"""The largest number of users, besides the held-out ones, on whom the ridge is chosen."""
+
+_FOLDS = 5
 _TOLERANCE = 1e-6  # nats per user: the fit ends when a pass gains less
 _MAX_PASSES = 2_000
 
@@ -65,6 +73,9 @@ class GatePartition(NamedTuple):
 
     attributes: FloatArray  # (n_users, 1 + n_attributes), ones first
     log_evidence: FloatArray  # (n_users, n_states)
+
+    def of_users(self, chosen: BoolArray) -> GatePartition:
+        return GatePartition(self.attributes[chosen], self.log_evidence[chosen])
 
 
 def with_ones(log: Log) -> FloatArray:
@@ -126,11 +137,16 @@ def gate_sums(
     return GateSums(gradient, gram, float(log_evidence.sum()), len(z))
 
 
-def fit_gate(learner: GateLearner, log: Engine, start: GateParameters) -> GateParameters:
-    """Repeat passes from `start` until a pass gains less than `_TOLERANCE` nats per user."""
+def fit_gate(
+    learner: GateLearner, sums_at: Callable[[GateParameters], GateSums], start: GateParameters
+) -> GateParameters:
+    """Repeat passes from `start` until a pass gains less than `_TOLERANCE` nats per user.
+
+    `sums_at` sums the users with the given parameters.
+    """
     parameters, before = start, -np.inf
     for _ in range(_MAX_PASSES):
-        sums = log.fold(learner, parameters)
+        sums = sums_at(parameters)
         now = learner.objective(sums, parameters)
         if now - before < _TOLERANCE * sums.n_users:
             break
@@ -139,7 +155,7 @@ def fit_gate(learner: GateLearner, log: Engine, start: GateParameters) -> GatePa
 
 
 class GateRow(NamedTuple):
-    """A ridge and its gain in evidence of held-out users over no attributes, in nats per user."""
+    """A ridge and its cross-fitted gain in evidence over no attributes, in nats per user."""
 
     ridge: float
     gain: float
@@ -155,21 +171,38 @@ def no_effect(learned: Learned, n_attributes: int) -> GateParameters:
 
 
 def choose_ridge(learned: Learned, kept: AnyLog, held_out: Log) -> tuple[float, list[GateRow]]:
-    """Return the ridge of the largest evidence of held-out users.
+    """Return the ridge of the largest cross-fitted evidence.
 
-    It is infinity, which ignores attributes, if that gain is not above its standard error.
+    Every user is scored by a gate that is learned from the users of the other folds. The model was
+    learned without attributes, so that its own users can be scored too: attributes that say nothing
+    gain nothing on them. The users are the held-out ones and a sample of `CROSS_FITTED` others.
+
+    The ridge is infinity, which ignores the attributes, unless the total gain is above its standard
+    error and `LEAST_NATS`.
     """
     prepare = PrepareGate(learned)
-    users, judged = engine_of(kept), prepare(held_out)
-    current = no_effect(learned, judged.attributes.shape[1] - 1)
-    average = user_evidence(judged, current.weights)
-    rows: list[GateRow] = []
-    for ridge in RIDGES:
-        current = fit_gate(GateLearner(prepare, ridge), users, current)
-        gain = user_evidence(judged, current.weights) - average
+    logs = engine_of(kept).sample(CROSS_FITTED, seed=0), held_out
+    parts = [prepare(log) for log in logs]
+    users = GatePartition(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    keys = np.concatenate([log.keys for log in logs])
+    fold = user_hash.mix(keys, 0, user_hash.CROSS_FIT) % _FOLDS
+    start = no_effect(learned, users.attributes.shape[1] - 1)
+    average = user_evidence(users, start.weights)
+    by_ridge = {ridge: np.zeros(len(average)) for ridge in RIDGES}
+    for k in range(_FOLDS):
+        inside = fold == k
+        scored, others = users.of_users(inside), users.of_users(~inside)
+        current = start
+        for ridge in RIDGES:
+            learner = GateLearner(prepare, ridge)
+            current = fit_gate(learner, partial(learner.summarise, others), current)
+            by_ridge[ridge][inside] = user_evidence(scored, current.weights)
+    rows = []
+    for ridge, evidence in by_ridge.items():
+        gain = evidence - average
         rows.append(GateRow(ridge, float(gain.mean()), float(gain.std() / np.sqrt(len(gain)))))
-    best = max(rows, key=lambda row: row.gain)
-    return best.ridge if best.gain > best.stderr else np.inf, rows
+    best = max(rows, key=lambda row: row.gain).ridge
+    return best if clearly_below(average, by_ridge[best], 1.0) else np.inf, rows
 
 
 def learn_weights(
@@ -179,8 +212,8 @@ def learn_weights(
     begin = no_effect(learned, n_attributes) if start is None else GateParameters(start)
     if ridge == np.inf:
         return begin.weights
-    learner = GateLearner(PrepareGate(learned), ridge)
-    return fit_gate(learner, engine_of(log), begin).weights
+    learner, engine = GateLearner(PrepareGate(learned), ridge), engine_of(log)
+    return fit_gate(learner, partial(engine.fold, learner), begin).weights
 
 
 def user_evidence(part: GatePartition, weights: FloatArray) -> FloatArray:

@@ -17,6 +17,7 @@ from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.cells import Partition, Prepare
 from latentbandits.learning.arms.climb import Climbed, Problem
 from latentbandits.learning.arms.fitted import FittedArms, finish
+from latentbandits.learning.arms.starts import SAMPLE, grouped_starts
 from latentbandits.learning.engines.engine import AnyLog
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs import Log
@@ -87,6 +88,28 @@ def can_refine(learned: Learned) -> bool:
     return isinstance(learned.fitted, FittedArms) and not isinstance(
         learned.model, TransformedRewards
     )
+
+
+def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
+    """Return a start of `refine`: states of users whose attributes predict similar rewards.
+
+    The other parts of the model are unchanged.
+    """
+    fitted = learned.fitted
+    assert isinstance(fitted, FittedArms)
+    problem = Problem.from_log(fitted.family, log)
+    sample = problem.engine.sample(SAMPLE, seed=0)
+    mixture = grouped_starts(
+        problem.family,
+        Prepare(problem.family)(sample).dense(),
+        problem.totals,
+        problem.centre,
+        learned.model.n_states,
+        1,
+        np.random.default_rng(0),
+        with_ones(sample),
+    )
+    return replace(learned, fitted=replace(fitted, mixture=mixture))
 
 
 def refine(

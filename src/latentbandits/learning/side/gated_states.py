@@ -22,11 +22,13 @@ from latentbandits.learning.side.gate import (
     learn_weights,
     user_evidence,
 )
-from latentbandits.learning.side.gated_arms import can_refine, refine
+from latentbandits.learning.side.gated_arms import can_refine, grouped_by_attributes, refine
 from latentbandits.models.checks import FloatArray
 from latentbandits.report.progress import Progress
 
 _MORE_STATES = 2  # states that are tried beyond the number chosen without attributes
+_GROUPS_RIDGE = 3.0  # of states that start from groups of attributes
+_CLEAR = 2.0  # standard errors by which held-out users must confirm these states
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +41,16 @@ class GateChoice:
     rows: list[GateRow]
     refined: bool  # whether the states were refined together with the gate
     by_user: FloatArray  # (n_users,): log evidence of each held-out user
+    grouped: bool = False  # whether the refinement starts from groups of attributes
 
     @property
     def used(self) -> bool:
-        """Whether held-out users confirm what the attributes say; else they change nothing."""
+        """Whether users outside a gate's fit confirm it; else attributes change nothing."""
         return self.ridge != np.inf
 
 
 def choose_gate(learned: Learned, kept: AnyLog, held_out: Log) -> GateChoice:
-    """Choose the ridge by held-out evidence; refine states of arms with the gate.
+    """Choose the ridge by cross-fitted evidence; refine states of arms with the gate.
 
     The refinement is kept unless the held-out evidence is clearly lower with it.
     """
@@ -56,8 +59,10 @@ def choose_gate(learned: Learned, kept: AnyLog, held_out: Log) -> GateChoice:
     weights = learn_weights(learned, kept, held_out.attributes.shape[1], ridge)
     by_user = user_evidence(PrepareGate(learned)(held_out), weights)
     choice = GateChoice(learned, weights, ridge, rows, False, by_user)
-    if not can_refine(learned) or not choice.used:
+    if not can_refine(learned):
         return choice
+    if not choice.used:
+        return _choose_groups(choice, kept, held_out)
     # States that fit the attributes better support a weaker ridge.
     for weaker in (one for one in RIDGES if one <= ridge):
         refined, weights = refine(learned, kept, weights, weaker)
@@ -68,6 +73,22 @@ def choose_gate(learned: Learned, kept: AnyLog, held_out: Log) -> GateChoice:
             break
         choice = GateChoice(refined, weights, weaker, rows, True, after)
     return choice
+
+
+def _choose_groups(choice: GateChoice, kept: AnyLog, held_out: Log) -> GateChoice:
+    """Return the choice of states that start from groups of attributes, if it is clearly better.
+
+    Rewards alone may not tell states apart that attributes do. Held-out users must confirm them by
+    two standard errors.
+    """
+    if choice.learned.model.n_states == 1:
+        return choice
+    start = grouped_by_attributes(choice.learned, kept)
+    refined, weights = refine(start, kept, choice.weights, _GROUPS_RIDGE)
+    after = user_evidence(PrepareGate(refined)(held_out), weights)
+    if not clearly_below(choice.by_user, after, _CLEAR):
+        return choice
+    return GateChoice(refined, weights, _GROUPS_RIDGE, choice.rows, True, after, grouped=True)
 
 
 def choose_states(

@@ -48,8 +48,8 @@ def side_notes(report: Mapping[str, Any]) -> list[str]:
         )
     if users and not users["used"]:
         notes.append(
-            f"what {', '.join(users['columns'])} say about users was not confirmed on held-out "
-            "users: they are accepted, and change nothing"
+            f"what {', '.join(users['columns'])} say about users was not confirmed on users "
+            "outside the fit: they are accepted, and change nothing"
         )
     return notes
 

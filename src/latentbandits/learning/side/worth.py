@@ -76,7 +76,7 @@ def learn_gate(
     policy: str,
     seed: int,
 ) -> LearnedGate:
-    """Choose the ridge on held-out users, learn the gate from all, and measure its gain.
+    """Choose the ridge by cross-fitting, learn the gate from all users, and measure its gain.
 
     States of arms and the gate are refined together unless the held-out evidence rejects that.
 
@@ -91,7 +91,10 @@ def learn_gate(
         seed: of the replay.
     """
     choice = choose_gate(selected, kept, held_out)
-    of_all = learn_weights(learned, log, len(attributes.encoder), choice.ridge)
+    if choice.grouped:
+        learned, of_all = replace(learned, fitted=choice.learned.fitted), choice.weights
+    else:
+        of_all = learn_weights(learned, log, len(attributes.encoder), choice.ridge)
     if choice.refined:
         learned, of_all = refine(learned, log, of_all, choice.ridge)
     gate = Gate(attributes.encoder, of_all, attributes.sample)
@@ -105,6 +108,7 @@ def learn_gate(
         "ridge": choice.ridge if choice.used else None,
         "ridges": [row._asdict() for row in choice.rows],
         "states_refined_with_the_gate": choice.refined,
+        "states_grouped_by_attributes": choice.grouped,
         "weights": gate.weights.tolist(),
         "worth": worth(choice.learned, choice.weights, held_out, policy, seed),
         "policy": policy,
