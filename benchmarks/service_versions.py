@@ -27,6 +27,7 @@ from benchmarks.throughput import OLD, load, old_source, pairs
 from latentbandits import save
 
 _CONNECTIONS = 64
+_BLOCKS, _BLOCK_PAIRS = 12, 10  # of each service at one connection, in every turn
 _NEITHER = ("--row-checksums", "false", "--snapshot-rounds", "0")
 _NAMES = {
     "old": f"commit {OLD}",
@@ -79,13 +80,23 @@ def _compare(services: dict[str, RunningService], turns: int, n_pairs: int) -> N
             begun = _processor(service.pid)
             times = _load(service, _CONNECTIONS, n_pairs)
             spent = _processor(service.pid) - begun
-            one = statistics.median(_load(service, 1, 60))
             if turn >= 0:
                 costs[name].append(spent / len(times) * 2e6)
-                alone[name].append(one * 1e3)
+        for name, median in _lone(services).items():
+            if turn >= 0:
+                alone[name].append(median * 1e3)
         sys.stderr.write(f"turn {turn + 1} of {turns}\n")
     _show(f"processor time of a durable pair, {_CONNECTIONS} connections, us", costs)
     _show("p50 of a request, one connection, ms", alone)
+
+
+def _lone(services: dict[str, RunningService]) -> dict[str, float]:
+    """Return the median seconds of a request at one connection, of blocks in turns."""
+    times: dict[str, list[float]] = {name: [] for name in services}
+    for block in range(_BLOCKS):
+        for name in services if block % 2 else reversed(services):
+            times[name] += _load(services[name], 1, _BLOCK_PAIRS)
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def _show(title: str, measured: dict[str, list[float]]) -> None:
