@@ -9,7 +9,7 @@ import pytest
 
 from latentbandits.evaluation.intervals import sequence_interval
 from latentbandits.serving.engine.statistics import Statistics
-from latentbandits.serving.http.overview import band, differences
+from latentbandits.serving.http.overview import _round_view, band, differences
 
 
 def statistics_of(rewards: dict[str, np.ndarray]) -> Statistics:
@@ -47,6 +47,19 @@ def test_a_difference_by_hand() -> None:
         assert one.mean == pytest.approx(ours.mean() - theirs.mean())
         assert one.low == pytest.approx(one.mean - width)
         assert one.high == pytest.approx(one.mean + width)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1])
+def test_equal_rewards_have_no_interval(value: float) -> None:
+    """Forty impressions without a click do not say that the click rate is 0."""
+    totals = statistics_of({"policy": np.full(40, value), "a": np.array([0.0, 1.0])})
+    group = totals.group("policy")
+    assert group.mean() == (pytest.approx(value), math.inf)
+    reward = _round_view(1, group.rounds[0]).reward
+    assert reward is not None
+    assert (reward.mean, reward.low, reward.high) == (pytest.approx(value), None, None)
+    [difference] = differences(totals, ["policy", "a"])
+    assert (difference.low, difference.high) == (None, None)
 
 
 def miss_rate(width_of: str, runs: int = 300, sessions: int = 400, seed: int = 2) -> float:

@@ -102,6 +102,7 @@ def _differences(axes: Axes, judged: Mapping[str, Any], policies: list[str]) -> 
         axes.get_yticklabels()[place].set_color(ORANGE)
         axes.get_yticklabels()[place].set_fontweight("bold")
     axes.margins(y=0.08)
+    axes.locator_params(axis="x", nbins=4)  # labels such as -0.0125 are long
     axes.set_xlabel("reward a round over popularity (2 s.e.)", fontsize=SMALL)
     axes.set_title(f"rounds 1-{judged['horizon']}; bold: recommended", fontsize=10)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 ROUNDS = 50  # first rounds of a session, which have totals of their own
+ROUNDING = 1e-13  # a sum of squares this much smaller than its terms is a rounding error
 
 
 class RoundTotals(msgspec.Struct, array_like=True):
@@ -59,12 +60,16 @@ class GroupTotals(msgspec.Struct, array_like=True):
         return self.rounds[number - 1]
 
     def mean(self) -> tuple[float, float] | None:
-        """Return the mean reward and its standard error over sessions; None before any reward."""
+        """Return the mean reward and its standard error over sessions; None before any reward.
+
+        The error is unknown (infinite) before a second session, and while all rewards are equal:
+        twenty impressions without a click do not say that there will never be one.
+        """
         if self.rewards == 0:
             return None
         mean = self.reward_sum / self.rewards
         squares = self.sums_squared - 2 * mean * self.sums_by_counts + mean**2 * self.counts_squared
-        if self.sessions < 2:
+        if self.sessions < 2 or squares <= ROUNDING * self.sums_squared:
             return mean, math.inf
         spread = max(squares, 0.0) * self.sessions / (self.sessions - 1)
         return mean, math.sqrt(spread) / self.rewards

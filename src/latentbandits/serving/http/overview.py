@@ -10,7 +10,13 @@ from latentbandits.evaluation.intervals import sequence_width
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.groups import HOLDOUT, MAIN
 from latentbandits.serving.engine.live import floats
-from latentbandits.serving.engine.statistics import GroupTotals, RoundTotals, Statistics, combined
+from latentbandits.serving.engine.statistics import (
+    ROUNDING,
+    GroupTotals,
+    RoundTotals,
+    Statistics,
+    combined,
+)
 from latentbandits.serving.engine.totals import STATISTICS, decode_totals
 from latentbandits.serving.http.messages import (
     Band,
@@ -193,8 +199,9 @@ def _round_view(number: int, one: RoundTotals) -> RoundView:
     reward = None
     if one.rewards:
         n, mean = one.rewards, one.reward_sum / one.rewards
-        variance = max(one.reward_squares / n - mean**2, 0.0)
-        reward = band(mean, math.sqrt(variance / (n - 1)) if n > 1 else math.inf, n)
+        variance = one.reward_squares / n - mean**2
+        known = n > 1 and variance > ROUNDING * mean**2
+        reward = band(mean, math.sqrt(variance / (n - 1)) if known else math.inf, n)
     return RoundView(
         round=number,
         decisions=one.decisions,

@@ -53,8 +53,17 @@ function path(points, x, y) {
   return points.length === 1 ? `${drawn}h1` : drawn;
 }
 
+/** The area between low and high; it is interrupted where a point has no band. */
 function band(points, x, y) {
-  const wide = points.filter(({ low }) => low !== null && low !== undefined);
+  const runs = [[]];
+  for (const point of points) {
+    if (point.low === null || point.low === undefined) runs.push([]);
+    else runs.at(-1).push(point);
+  }
+  return runs.map((run) => area(run, x, y)).join("");
+}
+
+function area(wide, x, y) {
   if (wide.length < 2) return "";
   const above = wide.map((point) => `${x(point.x).toFixed(1)} ${y(point.high).toFixed(1)}`);
   const below = wide.map((point) => `${x(point.x).toFixed(1)} ${y(point.low).toFixed(1)}`);
