@@ -216,6 +216,19 @@ def test_options_are_refused_before_a_log_is_partitioned(tmp_path, monkeypatch, 
         fit(source, **options, engine="out_of_core", scratch=tmp_path)
 
 
+def test_a_disk_that_fills_during_the_work_is_one_sentence(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise pl.exceptions.ComputeError("parquet: No space left on device (os error 28)")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    source = tmp_path / "log.csv"
+    table_of(arms_log("gaussian", n_users=20)).write_csv(source)
+    (tmp_path / "scratch").mkdir()
+    with pytest.raises(LogError, match=r"cannot be written to .*: parquet: No space left on device"):
+        fit(str(source), engine="out_of_core", scratch=tmp_path / "scratch")
+    assert not list((tmp_path / "scratch").iterdir())
+
+
 def test_no_space_is_found_before_the_work(tmp_path, monkeypatch):
     source = folder_of(table_of(arms_log("bernoulli", n_users=300)), tmp_path / "log")
     monkeypatch.setattr(partition_files, "CHUNK", None)  # reading rows would fail

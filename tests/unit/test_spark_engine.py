@@ -1,6 +1,7 @@
 """The engine on a real local Spark."""
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -68,6 +69,26 @@ def test_simulation_on_spark_is_the_same(session):
         there = simulate(**problem, executor=executor)
     for name in policies:
         np.testing.assert_array_equal(there[name].regret.mean, here[name].regret.mean)
+
+
+@pytest.mark.parametrize(
+    "master", ["nonsense", "local[x]", "local[0]", "spark://host", "http://127.0.0.1:80", ""]
+)
+def test_an_address_that_spark_does_not_know_is_refused_before_spark_starts(master):
+    with pytest.raises(LogError, match="master is no address of Spark"):
+        spark.check_master(master)
+
+
+def test_a_master_that_does_not_answer_is_refused_before_spark_starts():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        with pytest.raises(LogError, match=f"no Spark master answers at spark://127.0.0.1:{port}"):
+            spark.check_master(f"spark://127.0.0.1:{port}")
+        listening.listen()
+        spark.check_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    for master in ("local", "local[2]", "local[*]", "local[2, 3]", "yarn", "k8s://https://host:1"):
+        spark.check_master(master)
 
 
 @pytest.mark.slow

@@ -247,7 +247,7 @@ class _Writer:
         order = np.argsort(bucket, kind="stable")
         chunk = pl.DataFrame(rows)[order]
         path = self._chunk(len(self._ends))
-        chunk.write_parquet(path, compression="lz4", row_group_size=_ROWS_OF_A_GROUP)
+        _write(chunk, path, _ROWS_OF_A_GROUP)
         self._ends.append(np.searchsorted(bucket[order], np.arange(MOST_BUCKETS), side="right"))
 
     def finish(self, progress: Progress) -> Partitions:
@@ -343,8 +343,14 @@ class _Writer:
         return text
 
 
-def _write(frame: pl.DataFrame, path: Path) -> None:
-    frame.write_parquet(path, compression="lz4")
+def _write(frame: pl.DataFrame, path: Path, rows_of_a_group: int | None = None) -> None:
+    try:
+        frame.write_parquet(path, compression="lz4", row_group_size=rows_of_a_group)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise LogError(
+            f"partitions of the log cannot be written to {path.parent}: {reason}"
+        ) from None
 
 
 def _codes(values: pl.Series, ids: pl.Series) -> IntArray:

@@ -9,11 +9,13 @@ Blocks are aligned powers of two, so the sums equal those of the other engines b
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote
 
@@ -117,6 +119,12 @@ def on_spark(
             engine._blocks.unpersist()
 
 
+_MASTERS = (
+    r"local|local\[(\*|[1-9]\d*)(, *\d+)?\]|local-cluster\[\d+, *\d+, *\d+\]|yarn|k8s://.+"
+    r"|spark://([^:/,]+|\[[^/,]+\]):\d{1,5}(,([^:/,]+|\[[^/,]+\]):\d{1,5})*"
+)
+
+
 def check_spark() -> None:
     """Raise LogError with installation advice if Spark cannot be started."""
     try:
@@ -133,6 +141,25 @@ def check_spark() -> None:
             f"the engine spark needs Java 17 or later, and {where}: install a JRE (Debian and "
             "Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
         )
+
+
+def check_master(master: str) -> None:
+    """Raise LogError if `master` is no address of Spark, or if nothing listens there.
+
+    Spark itself prints Java stack traces for the former, and tries for minutes for the latter.
+    """
+    if re.fullmatch(_MASTERS, master) is None:
+        raise LogError(
+            f"master is no address of Spark, got {master!r}: local, local[2], local[*], "
+            "spark://HOST:PORT, yarn or k8s://URL"
+        )
+    if not master.startswith("spark://"):
+        return
+    addresses = [address.rpartition(":") for address in master.removeprefix("spark://").split(",")]
+    for host, _, port in addresses:
+        with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), 5):
+            return
+    raise LogError(f"no Spark master answers at {master}: start it, or mend the address")
 
 
 class _Columns(NamedTuple):
@@ -158,6 +185,8 @@ def _session(log: Any, master: str | None) -> Iterator[Any]:
         yield log.sparkSession
         return
     check_spark()
+    if master is not None:
+        check_master(master)
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
