@@ -224,7 +224,9 @@ def test_a_disk_that_fills_during_the_work_is_one_sentence(tmp_path, monkeypatch
     source = tmp_path / "log.csv"
     table_of(arms_log("gaussian", n_users=20)).write_csv(source)
     (tmp_path / "scratch").mkdir()
-    with pytest.raises(LogError, match=r"cannot be written to .*: parquet: No space left on device"):
+    with pytest.raises(
+        LogError, match=r"cannot be written to .*: parquet: No space left on device"
+    ):
         fit(str(source), engine="out_of_core", scratch=tmp_path / "scratch")
     assert not list((tmp_path / "scratch").iterdir())
 

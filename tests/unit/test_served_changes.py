@@ -1,5 +1,7 @@
 """Catalogues that change under way, and features by name: what requests get, and what stays."""
 
+import threading
+
 import apsw
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.new_actions import NewAction
 from latentbandits.serving.engine.values import DecisionRequest
 from latentbandits.serving.errors import Invalid, NotFound
+from latentbandits.serving.stores.postgresql import PostgresqlStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import Driver
 
@@ -80,6 +83,31 @@ def test_an_added_action_is_chosen_and_learned_from(make, new, tmp_path):
     engine.store.close()
     lines = apsw.Connection(str(path)).execute("SELECT who, action, detail FROM audit").fetchall()
     assert ("admin", "add actions", "green") in lines
+
+
+def test_no_action_is_lost_that_two_processes_add_at_once(postgresql_url):
+    """The second process waits for the first one's transaction, and extends its catalogue."""
+    engines = [Engine(PostgresqlStore(postgresql_url)) for _ in range(2)]
+    first, second = engines
+    with first.transaction():
+        first.start_with(pack(ARMS, "arms", Catalogue(["red", "blue"])))
+
+    def add_turquoise() -> None:
+        with second.transaction():
+            second.add_actions([NewAction("turquoise")])
+
+    thread = threading.Thread(target=add_turquoise)
+    with first.transaction():
+        first.add_actions([NewAction("green")])
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+    thread.join()
+    for engine in engines:
+        with engine.transaction():
+            names = engine.library.served(engine.library.active.model).space.names
+        assert names == ("red", "blue", "green", "turquoise")
+        engine.store.close()
 
 
 @pytest.mark.parametrize("make", [arms_driver, linear_driver])

@@ -197,7 +197,7 @@ class Engine:
         who: str = "",
     ) -> ServedModel:
         """Use this model from now on; Invalid, and the old one goes on, if it is no good."""
-        self.settle()
+        self._lock_models()
         new = self.library.check(row)
         if not force:
             self.library.check_successor(new)
@@ -217,7 +217,7 @@ class Engine:
         The model with the longer catalogue is activated. Sessions of the model go on under it:
         their rewards mean the same to it.
         """
-        self.settle()
+        self._lock_models()
         row = self.library.changed(lambda model, catalogue: extended(model, catalogue, actions))
         served = self.activate(row, "extended", force=True, who=who)
         self._keep_tuned(row.id)
@@ -226,7 +226,7 @@ class Engine:
 
     def retire_action(self, action: str, who: str = "") -> ServedModel:
         """Never choose an action of the active model again; NotFound if there is none."""
-        self.settle()
+        self._lock_models()
         space = self.library.served(self.library.active.model).space
         if space.names is None or action not in space.names or action in space.retired:
             raise NotFound("action", action)
@@ -235,6 +235,16 @@ class Engine:
         self._keep_tuned(row.id)
         self.audit(who, "retire action", action)
         return served
+
+    def _lock_models(self) -> None:
+        """Let no other process change the active model until this transaction ends.
+
+        Without the lock, two processes that add an action at once would both extend the same
+        catalogue, and one of the actions would be lost.
+        """
+        self.settle()
+        self.store.lock_activations()
+        self.library.refresh()
 
     def _keep_tuned(self, model_id: str) -> None:
         """Give a model with another catalogue the policy that was tuned for the one before it."""

@@ -296,6 +296,9 @@ class MemoryStore:
     def model_summaries(self) -> dict[str, tuple[str, bytes]]:
         return {row.id: (row.name, row.summary) for row in self._models.values()}
 
+    def lock_activations(self) -> None:
+        """Do nothing: there is only one process."""
+
     def add_activation(self, row: ActivationRow) -> None:
         self._append(self._activations, row)
 

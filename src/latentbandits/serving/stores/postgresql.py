@@ -32,8 +32,8 @@ from latentbandits.serving.stores.sql import (
 Value = TypeVar("Value")
 _log = logging.getLogger(__name__)
 N_NODES = 256
-_LOCK_CLASS = 0x6C62  # class of the advisory locks: one per node, and the two below
-_SCHEMA_LOCK, _STREAM_LOCK = -1, -2
+_LOCK_CLASS = 0x6C62  # class of the advisory locks: one per node, and the three below
+_SCHEMA_LOCK, _STREAM_LOCK, _ACTIVATION_LOCK = -1, -2, -3
 _CONNECT_SECONDS = 3
 _STATEMENT_SECONDS = 4.0  # timeout, also if the server does not respond
 _MIGRATION_SECONDS = 3600.0
@@ -146,6 +146,9 @@ class PostgresqlStore(SqlStore):
     def continue_sequences(self) -> None:
         self._run("SELECT setval('orders', ?, false)", (self.last_order() + _BLOCK,))
         self._run("SELECT setval('positions', (SELECT COALESCE(max(position), 1) FROM stream))")
+
+    def lock_activations(self) -> None:
+        self._run("SELECT pg_advisory_xact_lock(?, ?)", (_LOCK_CLASS, _ACTIVATION_LOCK))
 
     def begin(self) -> None:
         self._events.clear()

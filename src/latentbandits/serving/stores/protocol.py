@@ -209,6 +209,9 @@ class Store(Protocol):
     def model_summaries(self) -> dict[str, tuple[str, bytes]]:
         """Return name and summary of every model, by id."""
 
+    def lock_activations(self) -> None:
+        """Wait for transactions of other processes that activate; they wait for this one's end."""
+
     def add_activation(self, row: ActivationRow) -> None:
         """Insert an activation."""
 

@@ -232,6 +232,9 @@ class SqliteStore(SqlStore):
     def continue_sequences(self) -> None:
         self._run("UPDATE sequence SET next = ?", (self.last_order() + _BLOCK,))
 
+    def lock_activations(self) -> None:
+        """Do nothing: there is only one process."""
+
     def begin(self) -> None:
         self._events.clear()
         self._run("BEGIN IMMEDIATE")
