@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,7 +12,13 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.serving.engine.values import DecisionRequest
+from latentbandits.serving.http.handlers import Call, show_session
+from latentbandits.serving.http.keys import ANYONE
+from latentbandits.serving.http.messages import SessionView
+from latentbandits.serving.http.service import Service
 from latentbandits.serving.http.views import SHOWN, session_view
+from latentbandits.serving.records import RewardedDecision
+from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import sql
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
@@ -56,3 +64,33 @@ def test_a_history_has_the_latest_decisions_of_all_merged_sessions(
     with driver.engine.transaction():
         shown = session_view(driver.engine.session("s0", 5)).history
     assert [event.decision_id for event in shown] == [one.decision_id for one in decided[-5:]]
+
+
+def test_a_long_history_is_read_a_few_decisions_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The requests of others have their turns in between."""
+    store = SqliteStore(tmp_path / "store.sqlite", "NORMAL")
+    driver = Driver(GaussianArms([[0.9, 0.1], [0.2, 0.8]], 0.5, 0.1), store)
+    with driver.engine.transaction():
+        decided = [driver.engine.decide(DecisionRequest("ann")) for _ in range(120)]
+    sizes = []
+    read = SqliteStore.history
+
+    def counted(self: SqliteStore, orders: Sequence[int]) -> list[RewardedDecision]:
+        sizes.append(len(orders))
+        return read(self, orders)
+
+    monkeypatch.setattr(SqliteStore, "history", counted)
+
+    async def show() -> SessionView:
+        service = Service(driver.engine, Settings())
+        await service.start()
+        view = await show_session(Call(service, None, {"session": "ann"}, ANYONE))
+        await service.stop()
+        return view
+
+    view = asyncio.run(show())
+    assert [event.decision_id for event in view.history] == [one.decision_id for one in decided]
+    assert view.round == 120
+    assert max(sizes) <= 25

@@ -133,7 +133,7 @@ def _merging(store: Store) -> None:
     assert store.counted([231, 221]) == store.applied(21, merged=True, after=211)
     early = store.applied(21, merged=True, before=45)
     assert early == [], "before the merge there was nothing"
-    assert [row.decision.order for row in store.history(21, 2, merged=True)] == [220, 230]
+    assert store.latest(21, 2, merged=True) == [220, 230], "the latest of all members"
 
 
 def _decisions(store: Store) -> None:
@@ -149,7 +149,7 @@ def _decisions(store: Store) -> None:
     assert store.decision(1100) is None
     assert store.decision_by_request("r1") == rows[0]
     assert store.decision_by_request("r2") is None
-    latest = [row.decision for row in store.history(31, 2)]
+    latest = [row.decision for row in store.history(store.latest(31, 2))]
     assert latest == rows[1:], "the latest decisions, in order"
     assert store.applied(31) == [], "a decision without a reward teaches nothing"
 
@@ -174,7 +174,9 @@ def _rewards(store: Store) -> None:
     assert [row.decision.order for row in store.applied(41, after=1301)] == [1201]
     assert [row.decision.order for row in store.applied(41, limit=1)] == [1203]
     assert store.reward_by_event("e1") == rows[0]
-    assert [row.reward for row in store.history(41, 9)] == [rows[1], rows[2], rows[0], None]
+    latest = store.history(store.latest(41, 9))
+    assert [row.reward for row in latest] == [rows[1], rows[2], rows[0], None]
+    assert store.history([7, 1202]) == latest[1:2], "those that are there"
 
 
 def _corrections(store: Store) -> None:
@@ -331,7 +333,7 @@ def _deletion(store: Store) -> None:
         store.snapshot(71),
     ):
         assert rows is None, "nothing of a deleted session is left"
-    assert store.history(71, 10) == store.history(72, 10) == []
+    assert store.latest(71, 10) == store.latest(72, 10) == []
     store.commit()
     store.begin()
     reader = store.log_reader()

@@ -333,9 +333,18 @@ class Engine:
 
     def session(self, name: str, most: int = _HISTORY) -> SessionDetails:
         """Return a session with its belief and its latest decisions, `most` at most."""
+        live, orders = self.latest(name, most)
+        return self.details(live, orders)
+
+    def latest(self, name: str, most: int = _HISTORY) -> tuple[Live, list[int]]:
+        """Return a session and the orders of its latest decisions, `most` at most."""
         self.settle()
         live = self._existing(name)
-        rows = self.store.history(live.row.key, most, merged=live.row.members > 0)
+        return live, self.store.latest(live.row.key, most, merged=live.row.members > 0)
+
+    def details(self, live: Live, orders: Sequence[int]) -> SessionDetails:
+        """Return a session with its decisions of these orders."""
+        rows = self.store.history(orders)
         new = [self.library.is_new_action(row.decision) for row in rows]
         return SessionDetails(live, rows, new)
 

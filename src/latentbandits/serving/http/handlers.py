@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -35,6 +35,7 @@ from latentbandits.serving.http.messages import (
     CatalogueView,
     DecideRequest,
     ErrorBody,
+    Event,
     Forgotten,
     ForgottenDecisions,
     Id,
@@ -48,16 +49,18 @@ from latentbandits.serving.http.messages import (
 )
 from latentbandits.serving.http.overview import models, overview
 from latentbandits.serving.http.relearnings import relearnings
-from latentbandits.serving.http.views import session_view
+from latentbandits.serving.http.views import events_of, view_with
 from latentbandits.serving.tuning import lacks_policy, tune_apart
 
 if TYPE_CHECKING:
     from latentbandits.serving.engine.engine import Engine
     from latentbandits.serving.engine.library import ServedModel
+    from latentbandits.serving.engine.live import Live
     from latentbandits.serving.http.service import Service
 
 One = TypeVar("One")
 _MOST_PAGES = 10
+_SHOWN_AT_ONCE = 25  # decisions of a history that are read before other requests have a turn
 _SHOWN_AFTER_MERGE = 100  # rounds: a user may have thousands of sessions, merged one by one
 _TUNING_SHARE = 0.8  # share of a request's time for tuning a new model
 _SEPARATOR = "\x1f"  # between a key's session prefix and ids; no id contains it
@@ -191,11 +194,27 @@ async def show_session(call: Call) -> SessionView:
     """Return what is known of a session."""
     name = _session(call)
 
-    def show(engine: Engine) -> SessionView:
+    def find(engine: Engine) -> tuple[Live, list[int]]:
         _check_merged(engine, call.caller, name)
-        return session_view(engine.session(name))
+        return engine.latest(name)
 
-    return await call.service.writer.run(show)
+    return await _shown(call.service, *await call.service.writer.run(find))
+
+
+async def _shown(service: Service, live: Live, orders: Sequence[int]) -> SessionView:
+    """Return a session with its decisions of these orders.
+
+    They are read a few at a time, so that the requests of others are not held up.
+    """
+
+    def read(part: Sequence[int], engine: Engine) -> list[Event]:
+        return events_of(engine.details(live, part))
+
+    history: list[Event] = []
+    for begin in range(0, len(orders), _SHOWN_AT_ONCE):
+        part = orders[begin : begin + _SHOWN_AT_ONCE]
+        history += await service.writer.run(partial(read, part))
+    return view_with(live, history)
 
 
 async def delete_session(call: Call) -> Forgotten:
@@ -238,9 +257,8 @@ async def merge(call: Call) -> SessionView:
         engine.merge(into, other, call.caller.name)
 
     await call.service.writer.run(merge_both)
-    return await call.service.writer.run(
-        lambda engine: session_view(engine.session(into, _SHOWN_AFTER_MERGE))
-    )
+    found = await call.service.writer.run(lambda engine: engine.latest(into, _SHOWN_AFTER_MERGE))
+    return await _shown(call.service, *found)
 
 
 async def show_models(call: Call) -> Models:

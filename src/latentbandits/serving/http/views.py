@@ -10,7 +10,7 @@ import numpy as np
 from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.engine import SessionDetails
 from latentbandits.serving.engine.library import ModelSummary
-from latentbandits.serving.engine.live import decode_user
+from latentbandits.serving.engine.live import Live, decode_user
 from latentbandits.serving.http.messages import Event, ModelView, SessionView
 from latentbandits.serving.log import event_fields
 
@@ -51,7 +51,20 @@ def _finite(values: Any) -> Any:
 
 def session_view(details: SessionDetails) -> SessionView:
     """Return a session as `GET /v1/sessions/{id}` answers."""
-    live, row = details.live, details.live.row
+    return view_with(details.live, events_of(details))
+
+
+def events_of(details: SessionDetails) -> list[Event]:
+    """Return the decisions of a session as its history shows them."""
+    return [
+        Event(**event_fields(one.decision, one.reward, is_new=is_new))
+        for one, is_new in zip(details.decisions, details.of_new_actions, strict=True)
+    ]
+
+
+def view_with(live: Live, history: list[Event]) -> SessionView:
+    """Return a session with this history."""
+    row = live.row
     return SessionView(
         session=row.name,
         group=row.group,
@@ -64,10 +77,7 @@ def session_view(details: SessionDetails) -> SessionView:
         seen=row.seen / 1000,
         state_probabilities=live.probabilities,
         belief=describe(live.belief),
-        history=[
-            Event(**event_fields(one.decision, one.reward, is_new=is_new))
-            for one, is_new in zip(details.decisions, details.of_new_actions, strict=True)
-        ],
+        history=history,
         user_features=decode_user(row.user_features),
     )
 

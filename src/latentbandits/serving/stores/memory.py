@@ -248,10 +248,13 @@ class MemoryStore:
                 rows.append(RewardedDecision(self._decisions[reward.decision], reward))
         return sorted(rows, key=lambda row: row.reward.applies_at if row.reward else 0)
 
-    def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
+    def latest(self, key: int, limit: int, *, merged: bool = False) -> list[int]:
         rows = self._rows(self._tree(key, LAST) if merged else [key])
-        latest = sorted(rows, key=lambda row: row.order)[-limit:]
-        return [RewardedDecision(row, self.reward_of(row.order)) for row in latest]
+        return sorted(row.order for row in rows)[-limit:]
+
+    def history(self, orders: Sequence[int]) -> list[RewardedDecision]:
+        rows = (self._decisions.get(order) for order in orders)
+        return [RewardedDecision(row, self.reward_of(row.order)) for row in rows if row is not None]
 
     def _tree(self, key: int, before: int) -> list[int]:
         keys = [key]

@@ -178,11 +178,14 @@ class Store(Protocol):
     def counted(self, rewards: Sequence[int]) -> list[RewardedDecision]:
         """Return the decisions of those of these rewards that `applied` would return, sorted so."""
 
-    def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
-        """Return the latest decisions of a session, in order.
+    def latest(self, key: int, limit: int, *, merged: bool = False) -> list[int]:
+        """Return the orders of the latest decisions of a session, in order.
 
         They are at most `limit`, and fewer where their features take many megabytes.
         """
+
+    def history(self, orders: Sequence[int]) -> list[RewardedDecision]:
+        """Return the decisions of these orders that are still there, in order."""
 
     def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
         """Return decisions after this position, made before that time, that have no reward, and

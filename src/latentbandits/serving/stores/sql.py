@@ -341,12 +341,14 @@ class SqlQueries(ABC):
     def counted(self, rewards: Sequence[int]) -> list[RewardedDecision]:
         return [_rewarded(values) for values in self._run(_counted(len(rewards)), rewards)]
 
-    def history(self, key: int, limit: int, *, merged: bool = False) -> list[RewardedDecision]:
+    def latest(self, key: int, limit: int, *, merged: bool = False) -> list[int]:
         bounds = (key, LAST, limit) if merged else (key, limit)
-        latest = self._run(_LATEST_TREE if merged else _LATEST_ONE, bounds)
-        total = accumulate(size for _, size in latest)
+        found = self._run(_LATEST_TREE if merged else _LATEST_ONE, bounds)
+        total = accumulate(size for _, size in found)
         fitting = sum(1 for bytes_ in total if bytes_ <= _HISTORY_BYTES)
-        orders = [order for order, _ in latest[: max(fitting, 1)]]
+        return [order for order, _ in reversed(found[: max(fitting, 1)])]
+
+    def history(self, orders: Sequence[int]) -> list[RewardedDecision]:
         rows = self._run(_history(len(orders)), orders) if orders else []
         return [_rewarded(values) for values in rows]
 
