@@ -38,7 +38,7 @@ class Candidate:
     elbo: float | None = None  # of the kept users, for a mixture of arms
     log_evidence: float | None = None  # the same, corrected where states overlap
     requested: int | None = None  # number of states before empty ones were dropped; None: the same
-    fit: Any = None  # the start for learning from all users
+    fit: Any = None  # what was fitted to the kept users, in the learner's own form
 
     def row(self, chosen: bool) -> dict[str, Any]:
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -90,15 +90,15 @@ class LinearLearner:
         best.
         """
         kept = engine_of(kept)
-        learner, warnings = self._settled(kept, held_out, seed, progress)
+        learner, prepared, warnings = self._settled(kept, held_out, seed, progress)
         wanted = STATES if states is None else tuple(states)
         ranks = (self.rank,) if self.rank is not None else _ranks(kept)
         progress.start("choosing rank and states", len(wanted) + len(ranks))
-        prepared: dict[int, Folded] = {}
         rows: list[Candidate] = []
         first = min(wanted)
         for rank in ranks:
-            prepared[rank] = learner.prepare(kept, rank, seed)
+            if rank not in prepared:
+                prepared[rank] = learner.prepare(kept, rank, seed)
             rows.append(learner._try(prepared[rank], held_out, first, rank, seed))
             progress.advance(1)
         if all(row.evidence is None for row in rows):
@@ -113,17 +113,16 @@ class LinearLearner:
             progress.advance(1)
         rows.sort(key=lambda row: (row.rank or 0, row.n_states))
         chosen = self.choose(rows)
-        assert chosen.rank is not None
-        learned = learner.clustered(prepared[chosen.rank], chosen.n_states, seed)
-        judged = judge(learned, held_out)
-        return Selection(learner, tuple(rows), chosen, learned, judged, warnings)
+        judged = judge(chosen.fit, held_out)
+        return Selection(learner, tuple(rows), chosen, chosen.fit, judged, warnings)
 
     def _settled(
         self, kept: Engine, held_out: Log, seed: int, progress: Progress
-    ) -> tuple[LinearLearner, tuple[str, ...]]:
+    ) -> tuple[LinearLearner, dict[int, Folded], tuple[str, ...]]:
         """Choose the regularisation and intercepts by the evidence of one state of moderate rank.
 
-        Return the learner and a warning if the regularisation is at the end of its grid.
+        Return the learner, its completion by rank if there was a choice, and a warning if the
+        regularisation is at the end of its grid.
         """
         scale = (kept.summary.rewards.deviation or 1.0) if self.rewards == "gaussian" else 1.0
         rank = self.rank or min(5, kept.n_users, kept.n_actions)
@@ -145,19 +144,21 @@ class LinearLearner:
             for weighting, reg in grid
         ]
         if len(learners) * len(kinds) == 1:
-            return learners[0], ()
+            return learners[0], {}, ()
         progress.start("choosing regularisation and intercepts", len(grid) + len(kinds) - 1)
 
-        def judged(learner: LinearLearner) -> HeldOut:
-            learned = learner.clustered(learner.prepare(kept, rank, seed), 1, seed)
+        def judged(learner: LinearLearner) -> _Judged:
+            prepared = learner.prepare(kept, rank, seed)
+            learned = learner.clustered(prepared, 1, seed)
             progress.advance(1)
-            return judge(learned, held_out)
+            return _Judged(learner, prepared, judge(learned, held_out))
 
-        best, evidence = _preferred([(learner, judged(learner)) for learner in learners])
+        chosen = _preferred([judged(learner) for learner in learners])
         if len(kinds) > 1:
-            other = replace(best, intercepts=kinds[1])
-            if clearly_below(evidence.by_user(), judged(other).by_user(), _CLEAR):
-                best = other
+            other = judged(replace(chosen.learner, intercepts=kinds[1]))
+            if clearly_below(chosen.scores.by_user(), other.scores.by_user(), _CLEAR):
+                chosen = other
+        best = chosen.learner
         warnings: tuple[str, ...] = ()
         regularisations = [reg for weighting, reg in grid if weighting == best.weighting]
         if (
@@ -169,7 +170,7 @@ class LinearLearner:
                 f"the chosen regularisation, {best.reg:.3g}, is at the end of the range that "
                 "was tried: a better value may lie beyond it (--reg)",
             )
-        return best, warnings
+        return best, {rank: chosen.prepared}, warnings
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         """Return the lowest rank, then the fewest states, within one standard error of the best."""
@@ -280,23 +281,32 @@ class LinearLearner:
         except ValueError as error:
             return Candidate(n_states, rank, reason=str(error))
         scores = judge(learned, held_out)
-        return Candidate(n_states, rank, scores.evidence, scores.rmse, scores.by_user())
+        found = scores.evidence, scores.rmse, scores.by_user()
+        return Candidate(n_states, rank, *found, fit=learned)
 
 
-def _preferred(tried: Sequence[tuple[LinearLearner, HeldOut]]) -> tuple[LinearLearner, HeldOut]:
+class _Judged(NamedTuple):
+    """A learner, its completion of the kept users, and the scores of the held-out users."""
+
+    learner: LinearLearner
+    prepared: Folded
+    scores: HeldOut
+
+
+def _preferred(tried: Sequence[_Judged]) -> _Judged:
     """Return the best of the first weighting, unless the best of another is clearly better.
 
     Penalties weighted by counts (Zhou et al. 2008) come first, because users and actions with few
     rewards are shrunk less by them.
     """
-    best: dict[Weighting | None, tuple[LinearLearner, HeldOut]] = {}
-    for learner, judged in tried:
-        known = best.get(learner.weighting)
-        if known is None or judged.evidence > known[1].evidence:
-            best[learner.weighting] = learner, judged
+    best: dict[Weighting | None, _Judged] = {}
+    for one in tried:
+        known = best.get(one.learner.weighting)
+        if known is None or one.scores.evidence > known.scores.evidence:
+            best[one.learner.weighting] = one
     chosen, *others = best.values()
     for other in others:
-        if clearly_below(chosen[1].by_user(), other[1].by_user(), _CLEAR):
+        if clearly_below(chosen.scores.by_user(), other.scores.by_user(), _CLEAR):
             chosen = other
     return chosen
 
