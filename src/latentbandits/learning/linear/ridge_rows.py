@@ -22,8 +22,8 @@ Blocks: TypeAlias = "tuple[_Block, ...]"
 Each: TypeAlias = Callable[[Callable[[Blocks], Any], Iterable[Blocks]], Iterable[Any]]
 """A function that maps over groups of blocks in order: `map`, or the map of a thread pool."""
 
-_BLOCK_ENTRIES = 2**14  # smaller blocks cost calls, larger ones padding and the cache
-_BLOCKS_PER_TASK = 8  # tasks of a few milliseconds, long enough for a thread
+_BLOCK_ENTRIES = 2**15  # smaller blocks cost calls, larger ones padding and the cache
+_BLOCKS_PER_TASK = 4  # tasks of a few milliseconds, long enough for a thread
 _LARGEST_COUNT = 8  # largest whole weight for which scaled features are kept in a table
 
 
