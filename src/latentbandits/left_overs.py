@@ -1,25 +1,40 @@
-"""Temporary folders whose names tell which process made them.
+"""Temporary folders that tell whether the process that made them still runs.
 
-A folder that a killed process has left behind is recognised by its name: the number and the start
-time of the process follow the prefix.
+Their names hold the number and the start time of that process, and it holds a lock on the folder
+as long as it runs. The lock counts where the number does not: processes of two containers that
+share a disk do not see each other.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def marked(prefix: str) -> str:
-    """Return `prefix` followed by the number and the start time of this process."""
+@contextmanager
+def own_folder(above: Path, prefix: str) -> Iterator[Path]:
+    """Yield a new folder below `above` that belongs to this process, and remove it at the end."""
     process = os.getpid()
-    return f"{prefix}{process}-{_born(process)}-"
+    name = f"{prefix}{process}-{_born(process)}-"
+    folder = Path(tempfile.mkdtemp(prefix=name, dir=above))
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks: the name has to do
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
 
 
 def remove_left_overs(above: Path, prefix: str, keep: str | None = None) -> list[Path]:
-    """Remove the folders of dead processes named by `marked(prefix)`, and return them.
+    """Remove the folders of dead processes made by `own_folder(above, prefix)`, and return them.
 
     A folder that contains an entry named `keep` stays.
     """
@@ -29,11 +44,28 @@ def remove_left_overs(above: Path, prefix: str, keep: str | None = None) -> list
         match = pattern.fullmatch(folder.name)
         if match is None or not folder.is_dir() or folder.is_symlink():
             continue
-        process, born = int(match[1]), int(match[2])
-        if _born(process) != born and not (keep is not None and (folder / keep).exists()):
+        runs = _born(int(match[1])) == int(match[2]) or _locked(folder)
+        if not runs and not (keep is not None and (folder / keep).exists()):
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder)
     return removed
+
+
+def _locked(folder: Path) -> bool:
+    """Return whether a process holds the lock of a folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _born(process: int) -> int:

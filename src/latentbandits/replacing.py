@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from latentbandits.left_overs import marked, remove_left_overs
+from latentbandits.left_overs import own_folder, remove_left_overs
 
 _HERE = -100  # AT_FDCWD: paths are relative to the working directory
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)
+_LEAST_SPACE = 2_000_000  # bytes; a model with its report takes about one or two megabytes
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
@@ -48,22 +51,29 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Where the system can exchange two folders in one step (Linux), `path` exists at every moment.
     Elsewhere a crash between the two renames leaves the old folder as `.NAME-*/old` beside it.
-    Other folders that killed processes have left there are removed.
+    Other folders that killed processes have left there are removed. OSError before the block if the
+    disk has hardly any space.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}-"
     remove_left_overs(target.parent, prefix, keep="old")
-    with tempfile.TemporaryDirectory(prefix=marked(prefix), dir=target.parent) as scratch:
-        fresh = Path(scratch) / "fresh"
+    with own_folder(target.parent, prefix) as scratch:
+        fresh = scratch / "fresh"
         fresh.mkdir()
-        yield fresh
+        _check_space(scratch, target)
+        try:
+            yield fresh
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                _check_space(scratch, target)
+            raise
         for file in (*fresh.iterdir(), fresh):
             _sync(file)
         if not target.exists():
             fresh.rename(target)
         elif not _exchange(fresh, target):
-            _rename_twice(fresh, target, Path(scratch) / "old")
+            _rename_twice(fresh, target, scratch / "old")
         _sync(target.parent)
 
 
@@ -79,6 +89,16 @@ def adding_files(folder: Path) -> Iterator[Path]:
 def interrupted(path: Path) -> Path | None:
     """Return the folder that an interrupted `replacing_folder(path)` has set aside, if any."""
     return next(path.parent.glob(f".{path.name}-*/old"), None)
+
+
+def _check_space(scratch: Path, target: Path) -> None:
+    """Raise OSError if the disk that `target` is to be written to is full."""
+    free = shutil.disk_usage(scratch).free
+    if free < _LEAST_SPACE:
+        raise OSError(
+            f"{target} cannot be written: its disk has {free / 1e6:.1f} MB free, and at least "
+            f"{_LEAST_SPACE / 1e6:.0f} MB are needed; make space there or name another folder"
+        )
 
 
 def _copy_access(existing: Path, scratch: str) -> None:

@@ -19,7 +19,7 @@ from latentbandits.learning.engines.partition_files import (
 )
 from latentbandits.learning.formats import DETECTED, LogError
 from latentbandits.learning.logs import read_log
-from latentbandits.left_overs import remove_left_overs
+from latentbandits.left_overs import own_folder, remove_left_overs
 from latentbandits.replacing import replacing_folder
 from latentbandits.report.progress import Silent
 from latentbandits.testing import check_engine
@@ -223,6 +223,15 @@ def test_a_reused_process_number_is_no_owner(tmp_path):
     folder = tmp_path / f"latentbandits-scratch-{os.getpid()}-1-abc"
     folder.mkdir()
     assert remove_left_overs(tmp_path, "latentbandits-scratch-") == [folder]
+
+
+def test_a_process_that_cannot_be_seen_keeps_its_folder(tmp_path):
+    """Processes of two containers that share a disk do not see each other's numbers."""
+    hidden = tmp_path / "latentbandits-scratch-999999999-1-abc"
+    with own_folder(tmp_path, "latentbandits-scratch-") as folder:
+        folder.rename(hidden)
+        assert remove_left_overs(tmp_path, "latentbandits-scratch-") == []
+    assert remove_left_overs(tmp_path, "latentbandits-scratch-") == [hidden]
 
 
 def test_a_killed_fit_leaves_no_folder_beside_the_next_model(tmp_path):

@@ -1,17 +1,20 @@
 """Files and folders that are replaced at once: nothing is lost by a crash or an error."""
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
 from latentbandits import ArtefactError, GaussianArms, load, replacing, save
 
+Space = namedtuple("Space", "total used free")
 OLD, NEW = GaussianArms([[0.9, 0.1]], 0.5), GaussianArms([[0.2, 0.8]], 0.5)
 
 
@@ -84,6 +87,32 @@ def test_where_folders_cannot_be_exchanged_the_old_one_is_put_back_on_an_error(
         save(OLD, tmp_path / "model")
     assert load(tmp_path / "model").means[0, 0] == 0.2
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_full_disk_is_found_before_the_work(tmp_path, monkeypatch):
+    save(NEW, tmp_path / "model")
+    monkeypatch.setattr(replacing.shutil, "disk_usage", lambda folder: Space(9, 9, 1_000_000))
+    with (
+        pytest.raises(OSError, match=r"model cannot be written: its disk has 1\.0 MB free"),
+        replacing.replacing_folder(tmp_path / "model"),
+    ):
+        raise AssertionError("the work began")
+    assert load(tmp_path / "model").means[0, 0] == 0.2
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize(("free", "message"), [(10, "model cannot be written"), (10**9, "scratch")])
+def test_a_disk_that_fills_up_during_the_work_is_named(free, message, tmp_path, monkeypatch):
+    """Unless it is another disk that is full."""
+    space = iter([10**9, free])
+    usage = lambda folder: Space(9, 9, next(space))  # noqa: E731
+    monkeypatch.setattr(replacing.shutil, "disk_usage", usage)
+    with (
+        pytest.raises(OSError, match=message),
+        replacing.replacing_folder(tmp_path / "model"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device", "scratch")
+    assert os.listdir(tmp_path) == []
 
 
 def test_an_interrupted_save_is_explained(tmp_path):

@@ -1,8 +1,8 @@
 """A folder for scratch files that is removed when the work ends, fails, or is interrupted.
 
 The folder is removed when the work ends, when it fails, and when the process is asked to stop
-(SIGTERM, Ctrl-C). A folder left behind by a killed process is recognised by its name
-(`left_overs`), and removed by the next process that opens a scratch folder there.
+(SIGTERM, Ctrl-C). A folder left behind by a killed process (`left_overs`) is removed by the next
+process that opens a scratch folder there.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from latentbandits.learning.formats import LogError
-from latentbandits.left_overs import marked, remove_left_overs
+from latentbandits.left_overs import own_folder, remove_left_overs
 
 _PREFIX = "latentbandits-scratch-"
 _SPARE = 1.1  # factor on the expected size, when free space is checked
@@ -36,15 +36,14 @@ def scratch_folder(parent: str | os.PathLike[str] | None, needed: int) -> Iterat
         raise LogError(f"the folder for scratch files, {above}, does not exist: make it first")
     remove_left_overs(above, _PREFIX)
     check_space(above, needed)
-    try:
-        folder = tempfile.mkdtemp(prefix=marked(_PREFIX), dir=above)
-    except OSError as error:
-        raise LogError(f"no scratch files can be written to {above}: {error.strerror}") from None
-    try:
-        with stopped_by_exception():
-            yield Path(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(own_folder(above, _PREFIX))
+        except OSError as error:
+            cause = error.strerror
+            raise LogError(f"no scratch files can be written to {above}: {cause}") from None
+        stack.enter_context(stopped_by_exception())
+        yield folder
 
 
 def check_space(folder: Path, needed: int) -> None:
