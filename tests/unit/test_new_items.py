@@ -8,12 +8,16 @@ import pytest
 
 from latentbandits import load
 from latentbandits.experiments.side import SideExperiment
-from latentbandits.experiments.side.new_items import ItemsJob, item_problem, play_items
+from latentbandits.experiments.side.new_items import KNOWN, ItemsJob, item_problem, play_items
 from latentbandits.learning import fit
 from latentbandits.learning.formats import LogError
+from latentbandits.learning.learners import Learned
 from latentbandits.learning.save import save_fit
-from latentbandits.learning.side.items import read_items
+from latentbandits.learning.side.items import fit_items, read_items
+from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.items import add_items
+from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.growing import add_average
 from latentbandits.report.progress import Silent
 
 
@@ -34,6 +38,45 @@ def test_uninformative_attributes_cost_nothing():
     assert explained < 0.1
     lead = predicted - average
     assert lead.mean() > -lead.std(ddof=1) / np.sqrt(len(lead))
+
+
+def test_attributes_are_used_only_if_they_clearly_predict_items_left_out(monkeypatch):
+    """Of 100 useless tables for 30 items, more than 12 pass with a probability below 0.1%.
+
+    That holds if each passes with a probability of 5%. The lowest error alone (the planted bug)
+    takes more than 20.
+    """
+
+    def used(seed, informative):
+        model, vectors, table = item_problem(seed, informative)
+        table = {name: column[:30] for name, column in table.items()}
+        learned = Learned(model, vectors[:30], np.full(30, 200))
+        everything = np.ones(30, np.bool_)
+        return fit_items(learned, read_items(table, "id", table["id"]), everything).items.used
+
+    assert sum(used(seed, False) for seed in range(100)) <= 12
+    assert sum(used(seed, True) for seed in range(20)) == 20
+    monkeypatch.setattr("latentbandits.learning.side.items._CLEAR", 0.0)
+    assert sum(used(seed, False) for seed in range(100)) > 20
+
+
+def test_a_new_item_is_the_average_one_where_attributes_are_not_used():
+    model, vectors, table = item_problem(0, informative=False)
+    known = table["id"][:KNOWN]
+    learned = Learned(model, vectors[:KNOWN], np.full(KNOWN, 200))
+    regression = fit_items(learned, read_items(table, "id", known), np.ones(KNOWN, np.bool_))
+    assert not regression.items.used
+    catalogue = Catalogue(known, features=vectors[:KNOWN])
+    grown, longer = add_items(
+        with_parts(model, items=regression.items), catalogue, ["new"], [{"genre": "jazz"}]
+    )
+    expected, rows = add_average(model, catalogue, ["new"])
+    np.testing.assert_array_equal(grown.covariances, expected.covariances)
+    np.testing.assert_array_equal(longer.features, rows.features)
+    with pytest.raises(ValueError, match="unknown name in the attributes of 'new' 'gender'"):
+        add_items(
+            with_parts(model, items=regression.items), catalogue, ["new"], [{"gender": "jazz"}]
+        )
 
 
 @pytest.mark.slow

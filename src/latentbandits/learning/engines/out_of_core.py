@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -28,11 +29,13 @@ class OutOfCoreEngine(Engine):
         partitions: Partitions,
         changes: tuple[Change, ...] = (),
         progress: Progress | None = None,
+        passes: Iterator[int] | None = None,
     ) -> None:
         self.action_ids = partitions.action_ids
         self.n_buckets = partitions.n_buckets
         self._partitions, self._changes = partitions, changes
         self._progress = Silent() if progress is None else progress
+        self._passes = itertools.count(1) if passes is None else passes
 
     def fold(self, summariser: Summariser[Parameters, Sums], parameters: Parameters) -> Sums:
         sums: Sums | None = tree_sum(self._summed(summariser, parameters), self.n_buckets)
@@ -40,10 +43,11 @@ class OutOfCoreEngine(Engine):
         return sums
 
     def mapped(self, change: Change) -> OutOfCoreEngine:
-        return OutOfCoreEngine(self._partitions, (*self._changes, change), self._progress)
+        changes = (*self._changes, change)
+        return OutOfCoreEngine(self._partitions, changes, self._progress, self._passes)
 
     def _summed(self, summariser: Any, parameters: Any) -> Iterator[tuple[int, Any]]:
-        self._progress.start(f"a pass over {self.n_buckets} partitions", self.n_buckets)
+        self._progress.start(f"pass {next(self._passes)} over the partitions", self.n_buckets)
         for number in range(self.n_buckets):
             partition = self._partitions.load(number)
             for change in self._changes:

@@ -2,7 +2,7 @@
 
 The targets are the items' vectors (linear models) or their mean rewards in every state (arms). An
 item with n rewards has weight n / (n + 10). The ridge minimises the leave-one-out error of expected
-rewards; infinity is one of the choices, and predicts the average item for all attributes.
+rewards, if that is clearly less than the error of the average item; else attributes are not used.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from latentbandits.learning.side.encoding import encode
 from latentbandits.learning.tables import TableSource, as_text, column_names, read_table
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.encoder import Encoder
-from latentbandits.models.attributes.items import Items
+from latentbandits.models.attributes.items import Items, add_predicted
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.transformed import TransformedRewards
-from latentbandits.models.growing import add_arms, add_average, add_vectors
+from latentbandits.models.growing import add_average
 from latentbandits.policies.greedy import mmGreedy
 from latentbandits.report.estimate import Estimate
 
-RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0, np.inf)
+RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0)
 ROUNDS = 20
 """Number of rounds of replay over which the reward of new items is averaged."""
 
+_CLEAR = 2.0  # standard errors by which attributes must lower the error
 _WORTH = 10.0  # rewards at which an item has weight 1/2
 _HELD_OUT = 5  # one in this many items is held out for replay
 _MOST_USERS = 500
@@ -107,7 +108,7 @@ class ItemFit(NamedTuple):
     """A regression and its leave-one-out error."""
 
     items: Items
-    ridge: float
+    ridge: float  # infinite if attributes are not used
     explained: float  # share of the variance of expected rewards, for items left out
 
 
@@ -138,25 +139,29 @@ def fit_items(learned: Learned, table: ItemTable, rows: Any) -> ItemFit:
     v, counts = vectors[used], learned.counts[used].astype(np.float64)
     f = np.concatenate([np.ones((len(v), 1)), table.encoded[used]], axis=1)
     weight = counts / (counts + _WORTH)
-    best: ItemFit | None = None
-    error = np.inf
-    centre = weight @ v / weight.sum()
-    total = float(weight @ np.einsum("ni,ij,nj->n", v - centre, metric, v - centre))
-    for ridge in RIDGES:
-        penalty = np.full(f.shape[1], 1e12 if ridge == np.inf else ridge)
-        penalty[0] = 0.0
-        precision = np.linalg.inv((f * weight[:, None]).T @ f + np.diag(penalty))
+
+    def fitted(ridge: float) -> tuple[Items, FloatArray]:
+        """Return the regression and the leave-one-out error of every item."""
+        precision = np.zeros((f.shape[1], f.shape[1]))
+        if ridge == np.inf:
+            precision[0, 0] = 1 / weight.sum()
+        else:
+            penalty = np.diag([0.0] + [ridge] * (f.shape[1] - 1))
+            precision = np.linalg.inv((f * weight[:, None]).T @ f + penalty)
         w = precision @ (f * weight[:, None]).T @ v
         leverage = weight * np.einsum("ni,ij,nj->n", f, precision, f)
         left = (v - f @ w) / np.maximum(1 - leverage, 1e-6)[:, None]
-        squares = float(weight @ np.einsum("ni,ij,nj->n", left, metric, left))
-        if squares < error:
-            error = squares
-            covariance = (left * weight[:, None]).T @ left / weight.sum()
-            items = Items(table.encoder, w, covariance, precision)
-            best = ItemFit(items, ridge, 1 - squares / total if total > 0 else 0.0)
-    assert best is not None
-    return best
+        covariance = (left * weight[:, None]).T @ left / weight.sum()
+        errors: FloatArray = weight * np.einsum("ni,ij,nj->n", left, metric, left)
+        return Items(table.encoder, w, covariance, precision), errors
+
+    average, without = fitted(np.inf)
+    tried = [(ridge, *fitted(ridge)) for ridge in RIDGES]
+    ridge, items, errors = min(tried, key=lambda one: float(one[2].sum()))
+    lead = Estimate.from_values(without - errors)
+    if not lead.mean > _CLEAR * lead.stderr:
+        return ItemFit(average, np.inf, 0.0)
+    return ItemFit(items, ridge, 1 - float(errors.sum() / without.sum()))
 
 
 def learn_items(
@@ -202,20 +207,17 @@ def reward_of_new(
     ids = [str(i) for i in range(len(new))]
     catalogue = Catalogue(ids, None, learned.features)
     names = [f"new {i}" for i in np.flatnonzero(new)]
-    vectors, covariances = items.predict_encoded(table.encoded[new])
-    if learned.features is None:
-        variances = np.diagonal(covariances, axis1=1, axis2=2)
-        predicted = add_arms(learned.model, catalogue, names, vectors.T, variances.T)
-    else:
-        predicted = add_vectors(learned.model, catalogue, names, vectors, covariances)
+    average = add_average(learned.model, catalogue, names)
+    predicted = average
+    if items.used:
+        predicted = add_predicted(learned.model, catalogue, names, items, table.encoded[new])
     moved = np.arange(len(new))
     moved[new] = len(new) + np.arange(int(new.sum()))
     variants = {
         "learned": ((learned.model, catalogue), log),
         "predicted": (predicted, _as(log, moved, predicted[1])),
+        "average": (average, _as(log, moved, average[1])),
     }
-    average = add_average(learned.model, catalogue, names)
-    variants["average"] = (average, _as(log, moved, average[1]))
     rewards = {}
     for name, ((model, grown_catalogue), seen) in variants.items():
         player = PolicyPlayer(mmGreedy(model), len(grown_catalogue), grown_catalogue.features)

@@ -43,13 +43,19 @@ def side_notes(report: Mapping[str, Any]) -> list[str]:
     users = report.get("user_features")
     if users and users["users_whose_attributes_change"]:
         notes.append(
-            f"the attributes of {users['users_whose_attributes_change']:,} users change between "
-            "their rows: the first value by time is taken"
+            "attributes change between the rows of a user (number of such users: "
+            f"{users['users_whose_attributes_change']:,}): the first value by time is taken"
         )
     if users and not users["used"]:
         notes.append(
-            f"what {', '.join(users['columns'])} say about users was not confirmed on users "
+            f"attributes of users ({', '.join(users['columns'])}) predicted nothing about users "
             "outside the fit: they are accepted, and change nothing"
+        )
+    items = report.get("item_features")
+    if items and items["ridge"] is None:
+        notes.append(
+            f"attributes of items ({', '.join(items['columns'])}) predicted nothing about items "
+            "left out: they are accepted, and a new item is the average one"
         )
     return notes
 

@@ -38,6 +38,11 @@ class Items:
     covariance: FloatArray
     precision: FloatArray
 
+    @property
+    def used(self) -> bool:
+        """Whether attributes tell items apart; if not, a new item is the average one."""
+        return bool(self.weights[1:].any())
+
     def predict(self, items: Sequence[Row]) -> tuple[FloatArray, FloatArray]:
         """Return the vectors of items, `(n, d)`, and their covariances, `(n, d, d)`."""
         return self.predict_encoded(self.encoder.encode(items))
@@ -87,14 +92,27 @@ def add_items(
         )
     for place, (one, item) in enumerate(zip(ids, items, strict=True)):
         title = None if names is None else [names[place]]
-        if regression is None or item is None:
+        if regression is not None and item is not None:
+            regression.encoder.check(item, f"the attributes of {one!r}")
+        if regression is None or item is None or not regression.used:
             model, catalogue = add_average(model, catalogue, [one], title)
             continue
-        regression.encoder.check(item, f"the attributes of {one!r}")
-        vectors, covariances = regression.predict([item])
-        if catalogue.features is None:
-            variances = np.diagonal(covariances, axis1=1, axis2=2)
-            model, catalogue = add_arms(model, catalogue, [one], vectors.T, variances.T, title)
-        else:
-            model, catalogue = add_vectors(model, catalogue, [one], vectors, covariances, title)
+        encoded = regression.encoder.encode([item])
+        model, catalogue = add_predicted(model, catalogue, [one], regression, encoded, title)
     return model, catalogue
+
+
+def add_predicted(
+    model: Any,
+    catalogue: Catalogue,
+    ids: Sequence[str],
+    regression: Items,
+    encoded: FloatArray,
+    names: Sequence[str] | None = None,
+) -> tuple[Any, Catalogue]:
+    """Return model and catalogue with new actions of encoded attributes `(m, len(encoder))`."""
+    vectors, covariances = regression.predict_encoded(encoded)
+    if catalogue.features is None:
+        variances = np.diagonal(covariances, axis1=1, axis2=2)
+        return add_arms(model, catalogue, ids, vectors.T, variances.T, names)
+    return add_vectors(model, catalogue, ids, vectors, covariances, names)
