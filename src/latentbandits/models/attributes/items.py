@@ -90,11 +90,14 @@ def add_items(
             "this model was learned without attributes of items (fit --item-features): give a "
             "vector, or neither of the two"
         )
-    for place, (one, item) in enumerate(zip(ids, items, strict=True)):
-        title = None if names is None else [names[place]]
+    for one, item in zip(ids, items, strict=True):
         if regression is not None and item is not None:
             regression.encoder.check(item, f"the attributes of {one!r}")
-        if regression is None or item is None or not regression.used:
+    if regression is None or not regression.used:
+        return add_average(model, catalogue, ids, names)
+    for place, (one, item) in enumerate(zip(ids, items, strict=True)):
+        title = None if names is None else [names[place]]
+        if item is None:
             model, catalogue = add_average(model, catalogue, [one], title)
             continue
         encoded = regression.encoder.encode([item])
