@@ -61,9 +61,9 @@ def main() -> Report:
         smallest, largest = results[0], results[-1]
         with context.Pool(1) as pool:
             completion_growth = pool.apply(growth_in_turns, (smallest.made, largest.made))
-    spark = None
+    spark = driver = None
     if _setting("LATENTBANDITS_SPARK", "1") == "1":
-        spark = _beside_spark(min(20_000_000, largest.n), notes)
+        spark, driver = _beside_spark(min(20_000_000, largest.n), notes)
     else:
         notes.append("Spark was NOT measured: LATENTBANDITS_SPARK=0")
     scale = largest.n / 1e6
@@ -79,6 +79,8 @@ def main() -> Report:
         Target(f"  a bucket per reward, over one of {smallest.n / 1e6:g}M, in turns",
                completion_growth, at_most=1.3),
         Target("Spark local[2] / out of core, a pass", spark, at_most=10),
+        Target("  peak memory of the driver, over that with a tenth of the rows", driver,
+               at_most=1.1),
     )  # fmt: skip
     rows = tuple(
         (f"{m.n / 1e6:g}M", m.partitions, m.arms, m.completion, m.peak, m.disk) for m in results
@@ -124,9 +126,7 @@ def measure(folder: str, n: int) -> Measured:
     engine = OutOfCoreEngine(made)
     arms = arms_pass(engine)
     _, completion = _timed(lambda: engine.fold(*_sweep()))
-    unit = 2**30 if sys.platform == "darwin" else 2**20
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    return Measured(n, partitions, arms, completion, peak, size_of(parts) / 1e9, made)
+    return Measured(n, partitions, arms, completion, _peak(), size_of(parts) / 1e9, made)
 
 
 def growth_in_turns(small: Partitions, large: Partitions) -> float:
@@ -159,7 +159,9 @@ def _sweep() -> tuple[Any, Any]:
     return SweepPass(settings, PrepareRatings()), first_items(N_ACTIONS, settings, 0.0)
 
 
-def arms_pass(engine: Any, clock: Callable[[], float] = time.process_time) -> float:
+def arms_pass(
+    engine: Any, clock: Callable[[], float] = time.process_time, passes: int = PASSES
+) -> float:
     """Seconds of a pass of one mixture of arms."""
     from latentbandits.learning.arms.climb import Problem, climb
     from latentbandits.learning.arms.families import Gaussian
@@ -171,26 +173,54 @@ def arms_pass(engine: Any, clock: Callable[[], float] = time.process_time) -> fl
         np.random.default_rng(0),
     )  # fmt: skip
     actual, seconds = _timed(
-        lambda: climb(problem, start, tolerance=-1.0, max_passes=PASSES), clock
+        lambda: climb(problem, start, tolerance=-1.0, max_passes=passes), clock
     )
-    assert len(actual.elbos) == PASSES
-    return seconds / PASSES
+    assert len(actual.elbos) == passes
+    return seconds / passes
 
 
-def _beside_spark(n: int, notes: list[str]) -> float | None:
-    """Wall time of a pass on Spark over that of the out-of-core engine, on the same machine."""
+def _beside_spark(n: int, notes: list[str]) -> tuple[float | None, float | None]:
+    """Return two ratios: a pass on Spark over one out of core, and the driver's peak memory."""
     if shutil.which("java") is None:
         notes.append("there is no Java on this machine: Spark was NOT measured")
-        return None
+        return None, None
     context = multiprocessing.get_context("spawn")
-    place = os.environ.get("LATENTBANDITS_SCRATCH")
-    with tempfile.TemporaryDirectory(dir=place) as folder, context.Pool(1) as pool:
-        pool.apply(generate, (Path(folder) / "log", n))
-        ratio: float = pool.apply(_spark_ratio, (folder,))
-    return ratio
+    peaks: list[float] = []
+    with tempfile.TemporaryDirectory(dir=os.environ.get("LATENTBANDITS_SCRATCH")) as folder:
+        for size in (n // 10, n):
+            log = Path(folder) / str(size)
+            with context.Pool(1) as pool:
+                pool.apply(generate, (log, size))
+            with context.Pool(1) as pool:
+                peaks.append(pool.apply(_driver_peak, (str(log),)))
+        notes.append(f"the driver on Spark: {peaks[0]:.3f} and {peaks[1]:.3f} GiB at its peak")
+        with context.Pool(1) as pool:
+            ratio: float = pool.apply(_spark_ratio, (str(log),))
+    return ratio, peaks[1] / peaks[0]
 
 
-def _spark_ratio(folder: str) -> float:
+def _spark_ratio(log: str) -> float:
+    """Wall time of a pass on Spark over that of the out-of-core engine, on the same machine."""
+    seconds = []
+    for engine, master in (("out_of_core", None), ("spark", "local[2]")):
+        with _opened(log, engine, master) as outcome:
+            arms_pass(outcome.engine, time.perf_counter)  # warm
+            seconds.append(arms_pass(outcome.engine, time.perf_counter))
+    return seconds[1] / seconds[0]
+
+
+def _driver_peak(log: str) -> float:
+    """Peak memory in GiB of a driver that sums arms and completion on Spark.
+
+    It is that of the Python process: in local mode the Java process is the executor too.
+    """
+    with _opened(log, "spark", "local[2]") as outcome:
+        arms_pass(outcome.engine, passes=2)
+        outcome.engine.fold(*_sweep())
+    return _peak()
+
+
+def _opened(log: str, engine: Any, master: str | None) -> Any:
     from latentbandits.learning.engines.opening import opened
     from latentbandits.learning.formats import DETECTED
     from latentbandits.report.progress import Silent
@@ -198,15 +228,16 @@ def _spark_ratio(folder: str) -> float:
     options: dict[str, Any] = dict.fromkeys(
         ("user", "action", "reward", "order", "unrewarded", "partitions")
     )
-    seconds = []
-    for engine, master in (("out_of_core", None), ("spark", "local[2]")):
-        with opened(
-            f"{folder}/log", engine=engine, master=master, scratch=folder, more=(),  # type: ignore[arg-type]
-            text_format=DETECTED, progress=Silent(), **options,
-        ) as outcome:  # fmt: skip
-            arms_pass(outcome.engine, time.perf_counter)  # warm
-            seconds.append(arms_pass(outcome.engine, time.perf_counter))
-    return seconds[1] / seconds[0]
+    return opened(
+        log, engine=engine, master=master, scratch=str(Path(log).parent), more=(),
+        text_format=DETECTED, progress=Silent(), **options,
+    )  # fmt: skip
+
+
+def _peak() -> float:
+    """Peak memory of this process, in GiB."""
+    unit = 2**30 if sys.platform == "darwin" else 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def _timed(

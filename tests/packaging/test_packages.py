@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).parent / "uv"
 
 pytestmark = pytest.mark.slow
 
@@ -25,14 +26,14 @@ def run(*words, **options):
 def distributions(tmp_path_factory):
     """The wheel and the sdist, built from this checkout."""
     out = tmp_path_factory.mktemp("dist")
-    run("uv", "build", "--quiet", "--out-dir", out, ROOT)
+    run(UV, "build", "--quiet", "--out-dir", out, ROOT)
     return next(out.glob("*.whl")), next(out.glob("*.tar.gz"))
 
 
 def environment(folder, *requirements, options=()):
     python = folder / "bin" / "python"
-    run("uv", "venv", "--quiet", "--python", sys.executable, folder)
-    run("uv", "pip", "install", "--quiet", "--python", python, *options, *requirements)
+    run(UV, "venv", "--quiet", "--python", sys.executable, folder)
+    run(UV, "pip", "install", "--quiet", "--python", python, *options, *requirements)
     return python
 
 
