@@ -46,9 +46,8 @@ def make_log(rng, n_users=90, n_rounds=40):
 
 # %%
 def fit(x, rewards):
-    return GradientBoostingRegressor(n_estimators=40, max_depth=3, subsample=0.5).fit(
-        x.reshape(-1, N_FEATURES), rewards.ravel()
-    )
+    model = GradientBoostingRegressor(n_estimators=40, max_depth=3, subsample=0.5, random_state=0)
+    return model.fit(x.reshape(-1, N_FEATURES), rewards.ravel())
 
 
 def learn_states(x, rewards, rng, n_turns=5, n_starts=2):
