@@ -7,13 +7,12 @@ share a disk do not see each other.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -23,14 +22,11 @@ def own_folder(above: Path, prefix: str) -> Iterator[Path]:
     process = os.getpid()
     name = f"{prefix}{process}-{_born(process)}-"
     folder = Path(tempfile.mkdtemp(prefix=name, dir=above))
-    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system without locks: the name has to do
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield folder
+        with _holding(folder):
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
 
 
 def remove_left_overs(above: Path, prefix: str, keep: str | None = None) -> list[Path]:
@@ -44,28 +40,38 @@ def remove_left_overs(above: Path, prefix: str, keep: str | None = None) -> list
         match = pattern.fullmatch(folder.name)
         if match is None or not folder.is_dir() or folder.is_symlink():
             continue
-        runs = _born(int(match[1])) == int(match[2]) or _locked(folder)
-        if not runs and not (keep is not None and (folder / keep).exists()):
-            shutil.rmtree(folder, ignore_errors=True)
-            removed.append(folder)
+        if _born(int(match[1])) == int(match[2]) or (keep and (folder / keep).exists()):
+            continue
+        with _holding(folder) as free:
+            if free:
+                shutil.rmtree(folder, ignore_errors=True)
+                removed.append(folder)
     return removed
 
 
-def _locked(folder: Path) -> bool:
-    """Return whether a process holds the lock of a folder."""
+@contextmanager
+def _holding(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder; yield False if another process holds it.
+
+    Where there are no locks of folders (Windows, some network disks), yield True: the number of the
+    process has to do.
+    """
     try:
+        import fcntl
+
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return False
+    except (ImportError, OSError):
+        yield True
+        return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+        free = True
+    except OSError as error:
+        free = not isinstance(error, BlockingIOError)
+    try:
+        yield free
     finally:
         os.close(descriptor)
-    return False
 
 
 def _born(process: int) -> int:
