@@ -186,8 +186,10 @@ def test_a_model_that_the_live_groups_speak_against_is_rolled_back(tmp_path):
         run = Relearner(anything, client, ServiceSource(client), learn_inverted).run()
         assert (run.decision, run.outcome) == ("activate", "done"), run.why
         assert client.models().active == run.candidate != first
-        visit(client, "after", 1500, 3, rng)
+        visit(client, "after", 2000, 3, rng)
         back = relearn(tmp_path, url)
         assert "roll back (done)" in back.stdout, back.stdout + back.stderr
         assert "the live group 'holdout' earns more" in record(tmp_path, 2)["why"]
+        assert "in rounds 1-3 lies in" in record(tmp_path, 2)["why"]
+        assert record(tmp_path, 2)["groups"]["holdout"]["high"] < 0
         assert client.models().active == first

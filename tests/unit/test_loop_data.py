@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from latentbandits.evaluation.intervals import sequence_width
-from latentbandits.loop.data import divide, session_rewards
+from latentbandits.loop.data import divide, session_rewards, typical_rounds
 from latentbandits.loop.gate import compare_groups
 from latentbandits.loop.split import held_out
 from latentbandits.serving.engine.settings import EngineSettings
@@ -62,6 +62,15 @@ def test_sessions_begun_since_an_activation_are_summed_by_group():
     actual = session_rewards(table, NOW - timedelta(days=2), horizon=2, unrewarded=None)
     assert actual["policy"].tolist() == [2.0]  # two rounds of 1; the older session is left out
     assert sorted(actual["holdout"].tolist()) == [4.0, 6.0]
+
+
+def test_typical_rounds_are_those_of_sessions_begun_before():
+    earlier, later = (
+        log(3, np.full(3, age), n_rounds=n).with_columns(pl.col("session") + f" {age}")
+        for age, n in ((5.0, 4), (1.0, 9))
+    )
+    assert typical_rounds(pl.concat([earlier, later]), NOW - timedelta(days=2)) == 4
+    assert typical_rounds(earlier, NOW - timedelta(days=9)) == 1
 
 
 def test_groups_differ_beyond_the_sequence_or_not():

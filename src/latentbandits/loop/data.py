@@ -106,6 +106,13 @@ def known_to(decisions: pl.DataFrame, *catalogues: tuple[str, ...]) -> pl.DataFr
     return decisions
 
 
+def typical_rounds(decisions: pl.DataFrame, before: datetime) -> int:
+    """Return the median number of rounds of sessions begun before a time; 1 if there are none."""
+    begun = numbered_sessions(decisions).group_by("session").agg(pl.len(), pl.col("time").min())
+    rounds = begun.filter(pl.col("time") < before)["len"].median()
+    return 1 if rounds is None else int(np.ceil(rounds))  # type: ignore[arg-type]
+
+
 def session_rewards(
     decisions: pl.DataFrame, after: datetime, horizon: int, unrewarded: float | None
 ) -> dict[str, FloatArray]:

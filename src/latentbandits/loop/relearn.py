@@ -200,9 +200,9 @@ class Relearner:
         run = self.records.finish(
             run, current=current.id, current_path=str(current.path), cursor=logged.cursor
         )
-        rolled = self._watch(run, runs, current, logged)
-        if rolled is not None:
-            return rolled
+        run = self._watch(run, runs, current, logged)
+        if run.decision == "roll back":
+            return run
         before = next((r for r in reversed(runs) if r.outcome in ("done", "dry run")), None)
         if before is not None and _same_question(before, run):
             why = "the log has not grown since a run with the same options"
@@ -292,30 +292,34 @@ class Relearner:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         return self.records.finish(run, outcome="done", activated=now)
 
-    def _watch(self, run: Run, runs: list[Run], current: Model, logged: Logged) -> Run | None:
-        """Roll back an activation if live groups since then show a lower reward."""
+    def _watch(self, run: Run, runs: list[Run], current: Model, logged: Logged) -> Run:
+        """Note how live groups do since the last activation; roll it back if one earns more.
+
+        Groups are compared over the rounds of a typical session before the activation. They need no
+        weights, so that every round adds to what is seen.
+        """
         last = next(
             (r for r in reversed(runs) if r.decision == "activate" and r.outcome == "done"), None
         )
         if last is None or last.candidate != current.id:
-            return None
+            return run
+        activated = datetime.fromisoformat(last.activated)
+        horizon = data.typical_rounds(logged.decisions, activated)
         rewards = data.session_rewards(
-            logged.decisions,
-            datetime.fromisoformat(last.activated),
-            int(last.verdict.get("horizon") or 1),
-            self.settings.unrewarded,
+            logged.decisions, activated, horizon, self.settings.unrewarded
         )
         comparisons = compare_groups(rewards, MAIN_GROUP, self.settings.level)
         groups = {name: interval._asdict() for name, interval in comparisons.items()}
         run = self.records.finish(run, groups=groups)
         worse = [name for name, interval in comparisons.items() if interval.high < 0]
         if not worse:
-            return None
+            return run
         previous = self._find(last.current)
         span = comparisons[worse[0]]
         why = (
             f"since {last.candidate} was activated the live group {worse[0]!r} earns more: the "
-            f"difference per session lies in [{span.low:.4g}, {span.high:.4g}]"
+            f"difference per session in rounds 1-{horizon} lies in "
+            f"[{span.low:.4g}, {span.high:.4g}]"
         )
         run = self.records.finish(
             run,
