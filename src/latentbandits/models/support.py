@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +21,12 @@ class Support(Protocol):
     def bounds(self) -> tuple[float, float] | None:
         """The least and the largest reward; None if the set is unbounded."""
 
+    def around(self, value: float) -> tuple[float, float]:
+        """Return the nearest rewards of the set below and above `value`.
+
+        They are equal if the set contains `value`, or ends before it.
+        """
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -27,6 +34,8 @@ class Interval:
 
     >>> Interval(low=0.0).contains(np.array([-0.1, 0.0, 2.0]))
     array([False,  True,  True])
+    >>> Interval(low=0.0).around(-0.1)
+    (0.0, 0.0)
     """
 
     low: float = -np.inf
@@ -39,6 +48,10 @@ class Interval:
     @property
     def bounds(self) -> tuple[float, float] | None:
         return (self.low, self.high) if np.isfinite([self.low, self.high]).all() else None
+
+    def around(self, value: float) -> tuple[float, float]:
+        nearest = min(max(value, self.low), self.high)
+        return nearest, nearest
 
     def __str__(self) -> str:
         if self.high < np.inf:
@@ -54,6 +67,8 @@ class Counts:
 
     >>> Counts().contains(np.array([0.0, 1.5, 3.0]))
     array([ True, False,  True])
+    >>> Counts().around(1.5)
+    (1.0, 2.0)
     """
 
     def contains(self, reward: FloatArray) -> BoolArray:
@@ -63,6 +78,9 @@ class Counts:
     @property
     def bounds(self) -> None:
         return None
+
+    def around(self, value: float) -> tuple[float, float]:
+        return float(max(0, math.floor(value))), float(max(0, math.ceil(value)))
 
     def __str__(self) -> str:
         return "counts (0, 1, 2, ...)"
@@ -74,6 +92,8 @@ class OneOf:
 
     >>> OneOf((1.0, 3.0)).contains(np.array([1.0, 2.0, 9.0]))
     array([ True, False, False])
+    >>> OneOf((1.0, 3.0)).around(1.2), OneOf((1.0, 3.0)).around(9.0)
+    ((1.0, 3.0), (3.0, 3.0))
     """
 
     values: tuple[float, ...]
@@ -87,6 +107,12 @@ class OneOf:
     @property
     def bounds(self) -> tuple[float, float]:
         return self.values[0], self.values[-1]
+
+    def around(self, value: float) -> tuple[float, float]:
+        low, high = self.bounds
+        inside = min(max(value, low), high)
+        below = max(one for one in self.values if one <= inside)
+        return below, min(one for one in self.values if one >= inside)
 
     def __str__(self) -> str:
         values = [f"{value:g}" for value in self.values]

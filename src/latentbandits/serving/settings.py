@@ -121,6 +121,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     allowed_hosts: Annotated[
         str, _doc("further Host names to answer to, comma-separated, or *; all with keys if empty")
     ] = ""
+    play: Annotated[
+        bool, _doc("whether /play is served, the page where you are the user: false in production")
+    ] = True
     max_body: Annotated[int, _doc("bytes of the largest request body", ge=1024)] = 2**20
     header_timeout: Annotated[float, _doc("seconds for a request's headers to arrive", gt=0)] = 10.0
     body_timeout: Annotated[float, _doc("seconds for a request's body to arrive", gt=0)] = 20.0

@@ -17,11 +17,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.http.admission import JSON, NotAdmitted, check_host, identify
 from latentbandits.serving.http.answering import Handler, encode_json, problem_answer
-from latentbandits.serving.http.endpoints import ENDPOINTS, Endpoint
+from latentbandits.serving.http.endpoints import ENDPOINTS, PLAY, Endpoint
 from latentbandits.serving.http.messages import Health, Problem
 from latentbandits.serving.http.metrics import snapshot
 from latentbandits.serving.http.openapi import document
-from latentbandits.serving.http.pages import HEADERS, PAGES
+from latentbandits.serving.http.pages import HEADERS, PAGES, PLAY_PAGES
 from latentbandits.serving.http.reference import page
 from latentbandits.serving.http.service import Service
 
@@ -41,7 +41,8 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
             task.cancel()
         await service.stop()
 
-    endpoints = [(endpoint, Handler(service, endpoint)) for endpoint in ENDPOINTS]
+    playing = service.settings.play
+    endpoints = [(e, Handler(service, e)) for e in ENDPOINTS if playing or e.path != PLAY]
     routes: list[BaseRoute] = [
         Route(path, _ByMethod(handlers), methods=list(handlers))
         for path, handlers in _by_path(endpoints).items()
@@ -55,6 +56,7 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
         Route("/metrics", _metrics(service)),
         Route("/openapi.json", lambda request: _json(specification)),
         Route("/docs", lambda request: Response(reference, 200, HEADERS, "text/html")),
+        *(PLAY_PAGES if playing else ()),
         *PAGES,
     ]
     app = Starlette(

@@ -24,6 +24,8 @@ from latentbandits.serving.http.messages import (
     MergeRequest,
     Models,
     Overview,
+    PlayRequest,
+    PlayView,
     RewardBody,
     Rewarded,
     RewardRequest,
@@ -79,6 +81,7 @@ _LIMIT = Parameter(
     {"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
     "events on a page",
 )
+PLAY = "/v1/play"
 ENDPOINTS = (
     Endpoint("POST", "/v1/decide", "decide", "Decide what a session gets next, or up to 100.",
              Decided, handlers.decide, DecideBody, 201, True, (409,), operation=handlers.deciding),
@@ -112,4 +115,6 @@ ENDPOINTS = (
              ForgottenDecisions, handlers.find_forgotten, ForgottenRequest),
     Endpoint("GET", "/v1/overview", "read", "What the service is doing, at a glance.",
              Overview, handlers.show_overview, shared=True),
+    Endpoint("POST", PLAY, "read", "Play a game of the page /play: nothing is stored.",
+             PlayView, handlers.play_game, PlayRequest, errors=(404,)),
 )  # fmt: skip

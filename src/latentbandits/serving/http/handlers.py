@@ -28,6 +28,7 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.http.catalogue import catalogue
+from latentbandits.serving.http.game import play
 from latentbandits.serving.http.keys import Caller
 from latentbandits.serving.http.messages import (
     MAX_PAGE,
@@ -42,6 +43,7 @@ from latentbandits.serving.http.messages import (
     Log,
     Models,
     Overview,
+    PlayView,
     Problem,
     Rewarded,
     RewardRequest,
@@ -384,8 +386,19 @@ async def find_forgotten(call: Call) -> ForgottenDecisions:
 async def show_overview(call: Call) -> Overview:
     """Return the totals that the page shows."""
     shown: Overview = await call.service.writer.run(overview, urgent=True)
-    runs = relearnings(call.service.settings.relearn)
-    return msgspec.structs.replace(shown, relearnings=runs)
+    settings = call.service.settings
+    runs = relearnings(settings.relearn)
+    return msgspec.structs.replace(shown, relearnings=runs, play=settings.play)
+
+
+async def play_game(call: Call) -> PlayView:
+    """Play a game of the page /play; nothing is stored."""
+
+    def find(engine: Engine) -> ServedModel:
+        return engine.library.served(call.body.model or engine.library.active.model)
+
+    served = await call.service.writer.run(find)
+    return await call.service.in_thread(play, served, call.body)
 
 
 def _session(call: Call) -> str:

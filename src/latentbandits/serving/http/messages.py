@@ -29,6 +29,7 @@ MAX_ACTIONS = 1_000
 MAX_PAGE = 1_000  # events or decisions
 MAX_FEATURES = 1_000
 MAX_ATTRIBUTES = 100
+MAX_PICKS = 50
 LARGEST = 1e9  # bound of a reward or feature, far below overflow
 
 Id = Annotated[
@@ -316,7 +317,7 @@ class Overview(msgspec.Struct, frozen=True):
 
     `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
     `decisions`, and rewards `applied`, `duplicate`, `late`, `replaced`. `difference` is the mean
-    reward of the policy minus that of the holdout.
+    reward of the policy minus that of the holdout. `play` says whether the page /play is served.
     """
 
     time: float
@@ -331,6 +332,7 @@ class Overview(msgspec.Struct, frozen=True):
     models: Models
     recent: list[RecentSession]
     relearnings: list[Relearning] = []
+    play: bool = True
 
 
 class CatalogueItem(msgspec.Struct, frozen=True):
@@ -356,6 +358,32 @@ class CatalogueView(msgspec.Struct, frozen=True):
     high: float
     favours: list[list[str]]
     items: list[CatalogueItem]
+
+
+class PlayRequest(Request, frozen=True):
+    """A game of the page /play: `seed` decides what is offered and how the policy draws.
+
+    `picks` are the places, from 0, that the visitor took in the offers so far. `model` is the id
+    of the model to play with; the active one by default.
+    """
+
+    seed: Annotated[int, Meta(ge=0, lt=2**32)]
+    picks: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_PICKS)] = []
+    model: Id | None = None
+
+
+class PlayView(msgspec.Struct, frozen=True):
+    """A game after these picks; nothing of it is stored.
+
+    `offer` has the ids of the actions to pick from next. `guesses` and `taken` have one action for
+    each round, `state_probabilities` one belief before the first round and one after each.
+    """
+
+    model: str
+    offer: list[str]
+    guesses: list[str]
+    taken: list[str]
+    state_probabilities: list[list[float]]
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -43,7 +43,9 @@ async def _to_play(request: Request) -> Response:
 
 PAGES: tuple[BaseRoute, ...] = (
     Route("/", _page("index.html")),
+    Mount("/page", _Files(directory=FOLDER)),
+)
+PLAY_PAGES: tuple[BaseRoute, ...] = (
     Route("/play", _page("play.html")),
     Route("/play/", _to_play),
-    Mount("/page", _Files(directory=FOLDER)),
 )

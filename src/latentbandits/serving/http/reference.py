@@ -14,6 +14,7 @@ EXAMPLES = {
     "add_actions": {"id": "green", "attributes": {"genre": "jazz"}},
     "activate": {"path": "model-2", "mode": "migrated", "request_id": "swap-1"},
     "find_forgotten": {"decisions": ["343c1db679600000051193f670094651"]},
+    "play_game": {"seed": 7, "picks": [2]},
 }
 """A body for every endpoint that takes one, by operation."""
 
@@ -67,6 +68,10 @@ ANSWERS: dict[str, Any] = {
         "rewards": [], "next": "9278a425-0000000000000002",
     },
     "find_forgotten": {"forgotten": [_DECISION]},
+    "play_game": {
+        "model": "a3628c42ec49", "offer": ["tea", "cake", "juice", "coffee"], "guesses": ["tea"],
+        "taken": ["coffee"], "state_probabilities": [[0.5, 0.5], [0.81, 0.19]],
+    },
     "healthz": {"status": "up"},
     "readyz": {"status": "ready"},
 }  # fmt: skip

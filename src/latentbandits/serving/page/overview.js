@@ -53,6 +53,7 @@ function show(overview) {
   const fresh = overview.counts.decisions === 0;
   find("fresh").hidden = !fresh;
   find("forget-key").hidden = !hasKey();
+  for (const link of document.querySelectorAll(".to-play")) link.hidden = !overview.play;
   find("footer-store").textContent = `Store: ${overview.store}`;
   showTiles(overview);
   charts.reward.update(rewardView(overview));

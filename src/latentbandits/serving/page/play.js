@@ -46,7 +46,7 @@ async function begin() {
     } catch (error) {
       if (error instanceof KeyNeeded) {
         status.locked();
-        await askKey(error.message, "decide, reward and read");
+        await askKey(error.message, "read");
       } else if (error instanceof NothingToOffer || error instanceof Refused) {
         status.unable(error);
         return;
@@ -61,7 +61,7 @@ async function begin() {
 }
 
 async function pick(place) {
-  if (busy || game === null || place >= game.offer.length) return;
+  if (busy || game === null || game.over || place >= game.offer.length) return;
   setBusy(true);
   try {
     await game.take(place);
@@ -83,6 +83,7 @@ function show() {
   find("round").textContent = picks.length + 1;
   buttons.forEach((button, place) => {
     button.hidden = place >= game.offer.length;
+    button.disabled = game.over;
     if (!button.hidden) {
       button.dataset.action = game.offer[place].action;
       button.querySelector(".offer-name").textContent = game.offer[place].name;
@@ -93,14 +94,14 @@ function show() {
     sentence(probabilities, { rounds: picks.length, who: VISITOR, favours: catalogue.favours });
   plot.update(picks.length === 0 ? null : unfolding(game.moments, { xTitle: "picks" }));
   const hits = picks.filter(({ taken, guess }) => taken === guess).length;
-  find("score").textContent = picks.length === 0 ? "\u00a0" : `Guessed right ${hits} of ${picks.length} times`;
+  const end = game.over ? " This game is over: start again." : "";
+  find("score").textContent = picks.length === 0 ? "\u00a0" : `Guessed right ${hits} of ${picks.length} times.${end}`;
   find("picks-about").textContent = picks.length === 0 ? "None yet." : "The latest first.";
   find("picks").replaceChildren(table({
     head: ["Round", "You took", "It had guessed"],
     rows: picks.map(({ taken, guess }, i) => [String(i + 1), taken.name, taken === guess ? "✓ the same" : guess.name]).reverse(),
   }));
-  find("footer-note").textContent =
-    `Your picks are the session ${game.session} of this service, and count in its statistics.`;
+  find("footer-note").textContent = "Nothing of this game is stored: it is no session, and no statistics count it.";
   setBusy(false);
 }
 
