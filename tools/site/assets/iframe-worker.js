@@ -8,10 +8,15 @@ if (location.protocol === "file:") {
       frame.hidden = true;
       document.body.appendChild(frame);
       const inside = frame.contentWindow;
-      inside.postMessage = (data) => {
-        const event = new MessageEvent("message", { data });
-        this.dispatchEvent(event);
-        if (this.onmessage) this.onmessage(event);
+      // As with a worker, messages are copies and answers come later. With shared objects, the
+      // worker's script changes the page's query, and the search empties its field at every key.
+      inside.postMessage = (message) => {
+        const data = structuredClone(message);
+        setTimeout(() => {
+          const event = new MessageEvent("message", { data });
+          this.dispatchEvent(event);
+          if (this.onmessage) this.onmessage(event);
+        }, 0);
       };
       this.frame = frame;
       this.ready = new Promise((done) => {
@@ -21,7 +26,8 @@ if (location.protocol === "file:") {
         inside.document.body.appendChild(script);
       });
     }
-    postMessage(data) {
+    postMessage(message) {
+      const data = structuredClone(message);
       this.ready.then((inside) => {
         const event = new inside.MessageEvent("message", { data });
         inside.dispatchEvent(event);
