@@ -1,14 +1,29 @@
 """The bootstrap: aligned, as wide as the truth is far, and the prior no narrower for it."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 
+from latentbandits.learning import uncertainty, user_hash
 from latentbandits.learning.alignment import align
+from latentbandits.learning.arms.climb import Problem, climb, start_at
+from latentbandits.learning.arms.families import Gaussian
 from latentbandits.learning.arms.learner import ArmsLearner
+from latentbandits.learning.engines.engine import summary_of
+from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.linear.folded import Settings, complete_fold
+from latentbandits.learning.linear.folded_clusters import cluster_fold
 from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.linear.variational import factorise
+from latentbandits.learning.logs import read_log
 from latentbandits.learning.selection import Candidate
 from latentbandits.learning.uncertainty import Disagreement, bootstrap, prior_errors
+from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.linear.gaussian import LinearGaussian
 from tests.unit.test_selection import ratings_log
 
 
@@ -78,22 +93,154 @@ def test_a_linear_model_is_widened_by_the_variance_of_its_means():
     chosen = Candidate(2, 3)
     learned = learner.learn(log, chosen, 0)
     actual = bootstrap(learner, log, learned, chosen, 6)
-    # By hand: fits whose rewards differ by +-1 times the first feature in one state, and by +-2
-    # times the second in the other, have weights (+-1, 0, ...) and (0, +-2, ...).
-    x = learned.features
-    by_hand = np.array([1.0, -1.0])[:, None, None] * np.stack([x[:, 0], 2 * x[:, 1]])
+    # By hand: fits whose rewards differ by +-c times the first feature in one state, and by +-2c
+    # times the second in the other, have weights (+-c, 0, ...) and (0, +-2c, ...).
+    x, c = learned.features, 0.05
+    by_hand = np.array([c, -c])[:, None, None] * np.stack([x[:, 0], 2 * x[:, 1]])
     wide = learner.widened(learned, Disagreement(by_hand, actual.shares[:2])).model
     added = wide.covariances - learned.model.covariances
     expected = np.zeros_like(added)
-    expected[0, 0, 0], expected[1, 1, 1] = 1.0, 4.0
-    np.testing.assert_allclose(added, expected, atol=1e-9)
-    weights = actual.in_features(learned)
-    # In our coordinates: what is left of the fits' differences has nothing of our features in it.
-    left = np.nan_to_num(actual.rewards) - weights @ learned.features.T
-    weighted = learned.counts * ~np.isnan(actual.rewards)
-    remains = (left * weighted) @ learned.features
-    scale = (np.abs(np.nan_to_num(actual.rewards)) * weighted) @ np.abs(learned.features)
-    assert np.abs(remains / scale).max() < 1e-9
+    expected[0, 0, 0], expected[1, 1, 1] = c**2, 4 * c**2
+    np.testing.assert_allclose(added, expected, atol=0.02 * c**2)
+    # What features can express of the fits' variance is in the variance of predictions.
+    added = actual.in_features(learned)
+    root = np.sqrt(learned.counts)[:, None]
+    span = np.linalg.qr(x * root)[0]
+    weighted = np.nan_to_num(actual.rewards).swapaxes(1, 2) * root  # (n_fits, n_actions, n_states)
+    within = span @ (span.T @ weighted)
+    for s in range(2):
+        measured = np.einsum("bas,bas->", within[..., s : s + 1], within[..., s : s + 1]) / 6
+        predicted = np.trace((x * root) @ added[s] @ (x * root).T)
+        assert predicted == pytest.approx(measured, rel=0.1)
+
+
+def test_a_surplus_rank_is_cut_and_not_widened():
+    """200 users x 80 items of true rank 1: the prior stays as wide as without a bootstrap."""
+    from latentbandits.learning.fitting import fit
+
+    log = rank_one_log()
+    plain, wide = (fit(log, kind="linear", states=1, rank=10, bootstrap=n, seed=1) for n in (0, 4))
+    for one in (plain, wide):
+        assert one.catalogue.features.shape[1] == 3  # one taste, a level and a popularity
+    narrow, broad = (
+        np.sqrt(uncertainty.predictive_variance(Learned(f.model, f.catalogue.features, None)))
+        for f in (plain, wide)
+    )
+    assert (broad >= narrow).all()
+    assert (broad < 1.05 * narrow).all()
+    assert wide.report["widening"]["scale"] == 1.0
+
+
+def test_directions_that_features_do_not_express_get_no_variance():
+    """The planted bug: least squares without a prior gives them a variance of 10^10."""
+    rng = np.random.default_rng(0)
+    features = np.column_stack([rng.standard_normal(40), 1e-6 * rng.standard_normal(40)])
+    model = LinearGaussian([[0.0, 0.0]], 1.0, [np.eye(2)])
+    learned = Learned(model, features, np.full(40, 50))
+    differences = Disagreement(0.1 * rng.standard_normal((8, 1, 40)), np.zeros((8, 1)))
+    added = differences.in_features(learned)[0]
+    assert added[1, 1] < 1e-6
+    assert 1e-5 < added[0, 0] < 1e-2
+    lstsq = [np.linalg.lstsq(features, row[0], rcond=None)[0] for row in differences.rewards]
+    assert np.var(np.array(lstsq)[:, 1]) > 1e6
+    # Never more than the users of the state vary, in any direction.
+    most = differences.scaled(1e9).in_features(learned)[0]
+    assert np.linalg.eigvalsh(most)[-1] <= 1 + 1e-9
+
+
+def test_widening_stops_where_logged_rewards_say_so():
+    truth = generate_arms(n_users=200, n_rounds=20, n_states=2, n_actions=4, seed=5)
+    learner, chosen = ArmsLearner(n_starts=2, by_action=False), Candidate(2, None)
+    learned = learner.learn(truth.log, chosen, 0)
+    summary = summary_of(truth.log)
+    unit = Disagreement(np.ones((2, 2, 4)), np.zeros((2, 2)))
+    deviation = summary.rewards.deviation
+    for size, scale in [(0.1, 1.0), (2.0, 0.25), (100.0, 0.0)]:
+        wide, report = uncertainty.widened(learner, learned, unit.scaled(size * deviation), summary)
+        assert report["scale"] == scale
+        limit = np.maximum(
+            uncertainty.logged_variance(summary), uncertainty.predictive_variance(learned)
+        )
+        assert (uncertainty.predictive_variance(wide) <= 1.25**2 * limit).all()
+
+
+def test_errors_fall_with_the_root_of_the_number_of_users():
+    """A fit to four times as many users has half the error; states are in its own order."""
+    few, many = (
+        Learned(GaussianArms(means, 0.5), None, np.array([9, 9]))
+        for means in ([[0.0, 1.0], [5.0, 6.0]], [[5.1, 6.1], [0.1, 1.1]])
+    )
+    actual = Disagreement(np.array([[[0.4, 0.8], [2.0, 4.0]]]), np.array([[0.2, -0.2]]))
+    scaled = actual.of_more_users(few, many, 0.25)
+    np.testing.assert_allclose(scaled.rewards, [[[1.0, 2.0], [0.2, 0.4]]])
+    np.testing.assert_allclose(scaled.shares, [[-0.1, 0.1]])
+
+
+def rank_one_log(n_users=200, n_actions=80, n_ratings=25, noise=0.5, seed=0):
+    rng = np.random.default_rng(seed)
+    tastes, items = rng.standard_normal(n_users), rng.standard_normal(n_actions)
+    users = np.repeat(np.arange(n_users), n_ratings)
+    actions = np.concatenate(
+        [rng.choice(n_actions, n_ratings, replace=False) for _ in range(n_users)]
+    )
+    rewards = tastes[users] * items[actions] + noise * rng.standard_normal(len(users))
+    return read_log({"u": users, "a": actions, "r": rewards}, "u", "a", "r")
+
+
+def repeated(log, seed):
+    """The log in which each user occurs as often as its weight in the first replicate says."""
+    weights = user_hash.bootstrap_weights(log.keys, 1, seed)[:, 0].astype(int)
+    rows = [
+        (f"{u} {copy}", log.action_ids[log.actions[event]], float(log.rewards[event]))
+        for u in range(log.n_users)
+        for copy in range(weights[u])
+        for event in range(log.starts[u], log.starts[u + 1])
+    ]
+    users, actions, rewards = zip(*rows, strict=True)
+    again = read_log({"u": users, "a": actions, "r": rewards}, "u", "a", "r")
+    assert again.action_ids == log.action_ids
+    return again
+
+
+@pytest.mark.parametrize("learn", ["least squares", "clicks", "uncertain vectors"])
+def test_a_replicate_of_a_completion_is_a_fit_to_repeated_users(learn):
+    log = rank_one_log(n_users=40, n_actions=12, n_ratings=10)
+    if learn == "clicks":
+        log = replace(log, rewards=(np.asarray(log.rewards) > 0).astype(float))
+    link = "logit" if learn == "clicks" else "identity"
+    settings = Settings(2, 0.5, "plain", True, link, seed=3)
+    run = partial(complete_fold, sweeps=4)
+    if learn == "uncertain vectors":
+        start = factorise(engine_of(log), settings, passes=2).uncertain
+        run = partial(factorise, passes=2, start=start)
+    replicate = run(engine_of(log), replace(settings, replicate=0))
+    copies = run(engine_of(repeated(log, 3)), settings)
+    np.testing.assert_allclose(replicate.features, copies.features, rtol=1e-7, atol=1e-9)
+    one, other = (cluster_fold(each, 1, smallest=2).model for each in (replicate, copies))
+    np.testing.assert_allclose(one.weights, other.weights, atol=1e-8)
+    np.testing.assert_allclose(one.covariances, other.covariances, atol=1e-8)
+    whole = run(engine_of(log), settings)
+    assert np.abs(whole.features - copies.features).max() > 1e-3
+
+
+def test_a_replicate_of_a_mixture_is_a_fit_to_repeated_users():
+    log = generate_arms(n_users=60, n_rounds=10, n_states=2, n_actions=3, seed=4).log
+    family = Gaussian()
+    start = climb(Problem.from_log(family, log), start_of(family, log), max_passes=3).mixture
+    with_weights = Problem.from_log(family, log, n_replicates=1, seed=7)
+    with_copies = Problem.from_log(family, repeated(log, 7))
+    one, other, whole = (
+        climb(problem, start, max_passes=5).mixture
+        for problem in (with_weights, with_copies, Problem.from_log(family, log))
+    )
+    np.testing.assert_allclose(one.phi, other.phi, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(one.shares, other.shares, rtol=1e-8)
+    assert np.abs(one.shares - whole.shares).max() > 1
+
+
+def start_of(family, log):
+    means = np.array([[0.0, 0.5, 1.0], [1.0, 0.5, 0.0]])
+    return start_at(Problem.from_log(family, log), means, np.array([0.5, 0.5]))
 
 
 def test_an_action_that_no_resample_saw_counts_for_nothing():

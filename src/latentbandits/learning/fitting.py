@@ -43,6 +43,7 @@ from latentbandits.learning.side.worth import learn_gate
 from latentbandits.learning.tables import TableSource
 from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
 from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
+from latentbandits.learning.uncertainty import widened
 from latentbandits.learning.verdict import judge_policies, unjudged
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import positive_count
@@ -254,7 +255,7 @@ def _fit(opened_log: OnEngine, options: Options, bar: Progress) -> Fit:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
     bar.start("learning from all users", 1)
     selection, learned = _learn_all(selection, everyone, few, held_out, seed)
-    disagreement = None
+    disagreement = widening = None
     if options.bootstrap:
         whole = (everyone, learned) if few is kept else (few, selection.learned)
         disagreement = bootstrap_fits(
@@ -269,7 +270,7 @@ def _fit(opened_log: OnEngine, options: Options, bar: Progress) -> Fit:
             disagreement = disagreement.of_more_users(
                 selection.learned, learned, few.n_users / everyone.n_users
             )
-        learned = selection.learner.widened(learned, disagreement)
+        learned, widening = widened(selection.learner, learned, disagreement, everyone.summary)
     judgement = judge_policies(
         selection.learned, kept, held_out, written=learned, seed=seed, progress=bar
     )
@@ -308,6 +309,7 @@ def _fit(opened_log: OnEngine, options: Options, bar: Progress) -> Fit:
         "states": report.of_states(learned, catalogue),
         "held_out": report.of_held_out(selection.judged, kept.summary, held_out),
         "uncertainty": report.of_uncertainty(learned, disagreement, options.bootstrap, seed),
+        "widening": widening,
         "user_features": gate_report,
         "item_features": item_report,
     }

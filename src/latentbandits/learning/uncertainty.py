@@ -14,11 +14,20 @@ import numpy as np
 from latentbandits.learning.alignment import align
 from latentbandits.learning.engines.engine import AnyLog
 from latentbandits.learning.learners import Learned, Learner
+from latentbandits.learning.log_summary import LogSummary
 from latentbandits.learning.selection import Candidate
+from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.report.progress import Progress, Silent
 
 DELTAS = (0.5, 0.2, 0.1, 0.05)
+
+LARGEST_RATIO = 1.25
+"""Limit on the standard deviation of a new user's reward, relative to that of logged rewards."""
+
+_FEW_REWARDS = 30  # an action with fewer rewards is compared with all rewards
+_SCALES = (1.0, 0.5, 0.25, 0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,21 +78,41 @@ class Disagreement:
             None if self.weights is None else scale * self.weights[:, order],
         )
 
-    def in_features(self, learned: Learned) -> FloatArray:
-        """Return the differences of a linear model's weights, `(n_fits, n_states, n_features)`.
+    def scaled(self, factor: float) -> Disagreement:
+        """Return the differences times `factor`."""
+        weights = None if self.weights is None else factor * self.weights
+        return Disagreement(factor * self.rewards, factor * self.shares, weights)
 
-        They are fitted to the differences of mean rewards by least squares over the actions,
-        weighted by their counts.
+    def in_features(self, learned: Learned) -> FloatArray:
+        """Return the covariance of a linear model's mean weights over fits, `(n_states, d, d)`.
+
+        Completion determines weights and features only up to an invertible map. So differences of
+        mean rewards D are mapped back to weights, by the regression whose prior is the state's
+        covariance C of users: w = (X'NX / s^2 + C^-1)^-1 X'N D / s^2, with X the features, N the
+        counts and s the noise. In directions in which the features express nothing, w is zero. The
+        error of a state's mean is at most the spread of its users: the covariance of w is bounded
+        by C. Coefficients that C holds as known stay known.
         """
         assert learned.features is not None
-        weights = []
-        for difference in self.rewards:
-            known = (learned.counts > 0) & ~np.isnan(difference).any(axis=0)
-            root = np.sqrt(learned.counts[known].astype(np.float64))[:, None]
-            features = learned.features[known] * root
-            target = difference[:, known].T * root
-            weights.append(np.linalg.lstsq(features, target, rcond=None)[0].T)
-        return np.array(weights)
+        model = learned.model
+        seen = ~np.isnan(self.rewards).any(axis=1) * learned.counts  # (n_fits, n_actions)
+        differences = np.nan_to_num(self.rewards)
+        added: FloatArray = np.zeros_like(model.covariances)
+        for s, covariance in enumerate(model.covariances):
+            varying = np.flatnonzero(np.diag(covariance) > 0)
+            if not len(varying):
+                continue
+            # In the coordinates in which C is the identity.
+            root = np.linalg.cholesky(covariance[np.ix_(varying, varying)])
+            x = learned.features[:, varying] @ root
+            gram = np.einsum("ba,ai,aj->bij", seen, x, x, optimize=True)
+            gram += model.noise**2 * np.eye(len(varying))
+            target = (seen * differences[:, s]) @ x
+            moved = np.linalg.solve(gram, target[..., None])[..., 0]
+            values, axes = np.linalg.eigh(moved.T @ moved / len(moved))
+            scaled = root @ (axes * np.sqrt(np.minimum(values, 1.0).clip(0.0)))
+            added[s][np.ix_(varying, varying)] = scaled @ scaled.T
+        return added
 
 
 def bootstrap(
@@ -113,6 +142,55 @@ def bootstrap(
         rewards.append(difference)
         shares.append(again.shares[order] - prior)
     return Disagreement(np.array(rewards), np.array(shares), np.array(moved) if moved else None)
+
+
+def widened(
+    learner: Learner, learned: Learned, disagreement: Disagreement, log: LogSummary
+) -> tuple[Learned, dict[str, float]]:
+    """Widen a model by the bootstrap, by as much as logged rewards allow, and report on it.
+
+    The predictive standard deviation of a new user's reward for an action must stay within
+    `LARGEST_RATIO` times that of the action's logged rewards, or that before widening if it is
+    larger (models share one noise between actions). Differences between fits are scaled down until
+    it does. The report has the scale, and the largest ratio before and after widening.
+    """
+    logged = logged_variance(log)
+    before = predictive_variance(learned)
+    limit = LARGEST_RATIO**2 * np.maximum(logged, before)
+    scale, wide = 0.0, learned
+    for factor in _SCALES:
+        candidate = learner.widened(learned, disagreement.scaled(factor))
+        if (predictive_variance(candidate) <= limit).all():
+            scale, wide = factor, candidate
+            break
+    ratios = [
+        float(np.sqrt((variance / logged).max(initial=0.0, where=logged > 0)))
+        for variance in (before, predictive_variance(wide))
+    ]
+    return wide, {"scale": scale, "ratio_before": ratios[0], "ratio_after": ratios[1]}
+
+
+def predictive_variance(learned: Learned) -> FloatArray:
+    """Return the variance of a new user's reward for every action, `(n_actions,)`.
+
+    This is the prior variance of the mean reward over states and parameters. Models of Gaussian
+    rewards add their noise; that of other families depends on the mean, and is left out.
+    """
+    model = learned.model
+    context = None if learned.features is None else learned.features[None]
+    mean, variance = (part[0] for part in model.posterior_rewards(model.parameters(1), context))
+    prior = np.exp(model.log_state_prior[0])
+    total: FloatArray = prior @ (variance + (mean - prior @ mean) ** 2)
+    return total + model.noise**2 if isinstance(model, (GaussianArms, LinearGaussian)) else total
+
+
+def logged_variance(log: LogSummary) -> FloatArray:
+    """Return the variance of every action's logged rewards; of all rewards if it has few."""
+    counts = np.maximum(log.action_counts, 1)
+    variance = log.action_squares / counts - (log.action_sums / counts) ** 2
+    few = log.action_counts < _FEW_REWARDS
+    pooled: FloatArray = np.where(few, log.rewards.deviation**2, np.maximum(variance, 0.0))
+    return pooled
 
 
 def prior_errors(

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from latentbandits.learning.engines.engine import AnyLog, Engine
 from latentbandits.learning.engines.memory import engine_of
 from latentbandits.learning.heldout import HeldOut
@@ -230,13 +228,8 @@ class LinearLearner:
         model = learned.model
         if isinstance(model, LogisticLinear):
             return learned  # differences of probabilities are not differences of weights
-        weights = disagreement.in_features(learned)
-        moved = np.einsum("bsi,bsj->sij", weights, weights) / len(weights)
-        if self.intercepts:  # the coefficient of an action's popularity is known
-            moved[:, -1, :] = moved[:, :, -1] = 0.0
-        wide = LinearGaussian(
-            model.weights, model.noise, model.covariances + moved, model.state_prior
-        )
+        covariances = model.covariances + disagreement.in_features(learned)
+        wide = LinearGaussian(model.weights, model.noise, covariances, model.state_prior)
         return replace(learned, model=wide)
 
     def settings(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ bound never falls:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,7 @@ TOLERANCE = 5e-5
 """The rise of the bound, in nats per reward, below which passes stop."""
 
 _FIRST_REG = 0.05  # of the first sweeps, per reward, in standard deviations of rewards
+_DEAD = 0.1  # directions with less energy than this fraction of their own uncertainty are cut
 _LEAST = 1e-8  # lower limit of every variance, as a fraction of the rewards' variance
 
 
@@ -156,14 +157,15 @@ def factorise(
         if len(bounds) > 1 and bound - bounds[-2] < TOLERANCE * n:
             break
         current = aligned(current, totals.counts > 0)
-    white = whitened(current)
+    white = whitened(without_dead(current, totals.counts))
+    rank = white.items.vectors.shape[1]
     return Folded(
         engine,
         prepare,
-        settings,
+        replace(settings, rank=rank),
         white.items,
         white.items,
-        white.mean[: settings.rank],
+        white.mean[:rank],
         totals.counts.round().astype(np.int64),
         math.sqrt(white.variance),
         (),
@@ -274,6 +276,42 @@ def aligned(current: Uncertain, rated: BoolArray) -> Uncertain:
         of_actions @ current.spread @ of_actions.T,
         of_users @ current.mean + shift,
         of_users @ current.covariance @ of_users.T,
+        current.variance,
+    )
+
+
+def without_dead(current: Uncertain, counts: FloatArray) -> Uncertain:
+    """Return the factorisation without the directions that the data do not hold.
+
+    If the rank is higher than the log supports, the bound drives surplus directions of the actions'
+    vectors towards zero. A direction is cut if its energy sum_a n_a (v_a'r)^2 is below `_DEAD`
+    times that of its posterior variance sum_a n_a r'V_a r. Directions are principal axes after
+    users are scaled to unit second moment. At least one is kept.
+    """
+    rank, d = current.items.vectors.shape[1], len(current.mean)
+    tastes = current.mean[:rank]
+    values, axes = np.linalg.eigh(current.covariance[:rank, :rank] + np.outer(tastes, tastes))
+    to_actions = axes * np.sqrt(values)
+    to_users = axes / np.sqrt(values)
+    moved = current.items.vectors @ to_actions
+    energy, turn = np.linalg.eigh(moved.T @ (counts[:, None] * moved))
+    to_actions, to_users = to_actions @ turn, to_users @ turn
+    spread = np.tensordot(counts, current.spread[:, :rank, :rank], axes=1)
+    uncertainty = np.einsum("ik,ij,jk->k", to_actions, spread, to_actions)
+    alive = energy >= _DEAD * uncertainty
+    alive[-1] = True  # the axis of the largest energy
+    if alive.all():
+        return current
+    kept = np.flatnonzero(alive)
+    change_actions, change_users = (
+        np.concatenate([np.pad(to[:, kept].T, ((0, 0), (0, d - rank))), np.eye(d)[rank:]])
+        for to in (to_actions, to_users)
+    )
+    return Uncertain(
+        current.items._replace(vectors=current.items.vectors @ to_actions[:, kept]),
+        change_actions @ current.spread @ change_actions.T,
+        change_users @ current.mean,
+        change_users @ current.covariance @ change_users.T,
         current.variance,
     )
 
