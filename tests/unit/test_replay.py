@@ -7,7 +7,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from latentbandits import GaussianArms, LinearGaussian, mmGreedy, mmTS
+from latentbandits import (
+    GaussianArms,
+    LinearGaussian,
+    Log1pRewards,
+    SqrtRewards,
+    mmGreedy,
+    mmTS,
+)
 from latentbandits.learning import replay as replays
 from latentbandits.learning.generate_arms import generate_arms
 from latentbandits.learning.logs import Log, read_log
@@ -199,6 +206,15 @@ def test_one_state_of_a_linear_model_is_its_total_covariance():
     alone = one_state_model(model)
     np.testing.assert_allclose(alone.weights[0], vectors.mean(axis=0))
     np.testing.assert_allclose(alone.covariances[0], np.cov(vectors, rowvar=False, ddof=0))
+
+
+@pytest.mark.parametrize("kind", [Log1pRewards, SqrtRewards])
+def test_one_state_of_transformed_rewards_has_the_moments_of_what_is_transformed(kind):
+    inner = GaussianArms([[1.0, 2.0], [3.0, 0.5]], 0.5, 0.2, [0.25, 0.75])
+    alone = one_state_model(kind(inner, [1.1, 1.3], 2.0))
+    expected = kind(one_state_model(inner), [1.1, 1.3], 2.0)
+    np.testing.assert_allclose(alone.expected_rewards(None), expected.expected_rewards(None))
+    assert alone.model.spread == pytest.approx(expected.model.spread)
 
 
 def test_chunks_do_not_change_what_is_offered_to_whom(monkeypatch):

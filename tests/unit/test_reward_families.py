@@ -15,6 +15,7 @@ from latentbandits.learning.arms.choose_family import choose_family
 from latentbandits.learning.arms.families import REWARDS, make_family
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.fitting import split_users
+from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.generate_arms import OVERLAPPING, generate_family
 from latentbandits.learning.heldout import score
 from latentbandits.learning.logs import Log
@@ -140,6 +141,20 @@ def test_a_transform_is_recommended_stored_and_decides_in_original_units(tmp_pat
     assert np.isfinite(policy.state_probabilities(after)).all()
     with pytest.raises(ValueError, match="log1p, which cannot take -1"):
         policy.update(policy.init(), None, decision, [-1.0])
+
+
+@pytest.mark.parametrize("transform", ["log1p", "sqrt"])
+def test_a_transform_of_a_large_catalogue_is_learned_and_judged(transform):
+    """Above 50 actions the model is linear, and all judged players take its features."""
+    truth = generate_ratings(300, 60, 2, density=0.4, level=1.0, seed=4)
+    table = {"user": truth.users, "action": truth.actions, "reward": np.exp(truth.rewards)}
+    actual = fit(table, transform=transform, states=2, rank=4, reg=1.0, bootstrap=2)
+    assert actual.report["settings"]["kind"] == "linear"
+    assert actual.model.transform == transform
+    rows = {row["policy"]: row for row in actual.report["judgement"]["replay"]}
+    for policy in ("fold-in", "mmGreedy"):
+        gain, error = (rows[policy][f"over_popularity{part}"] for part in ("", "_stderr"))
+        assert gain > 2 * error
 
 
 def test_a_transformed_learner_widens_in_its_own_units():

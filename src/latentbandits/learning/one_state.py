@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.models.protocol import Model
@@ -16,14 +17,17 @@ def one_state_model(model: Any) -> Model | None:
     """Return the one-state model whose prior matches the moments of `model` over its states.
 
     mean = sum_s P1(s) m_s and covariance = sum_s P1(s) (C_s + (m_s - mean)(m_s - mean)'). Its
-    posterior mean is what folding a new user into the completed matrix predicts. None for a kind
-    of model that has no such form.
+    posterior mean is what folding a new user into the completed matrix predicts. For transformed
+    rewards, the moments are those of f(r). None for a kind of model that has no such form.
 
     >>> model = GaussianArms([[1.0], [3.0]], noise=0.5, spread=1.0)
     >>> alone = one_state_model(model)
     >>> alone.means, alone.spread ** 2
     (array([[2.]]), array([[2.]]))
     """
+    if isinstance(model, TransformedRewards):
+        inner = one_state_model(model.model)
+        return None if inner is None else type(model)(inner, model.smearing, model.level)
     if isinstance(model, (LinearGaussian, LogisticLinear)):
         prior = model.state_prior
         mean = prior @ model.weights
