@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp
+from scipy.stats import norm
 
 from latentbandits import Agent, GaussianArms, load, mmGreedy, mmTS, mTS, mUCB, save
 from latentbandits.learning import fit, fitting
@@ -58,9 +59,51 @@ def test_a_user_of_whom_nothing_is_known_has_the_average_prior(user):
     np.testing.assert_allclose(np.exp(GATE.log_prior([user], MODEL.log_state_prior))[0], [0.3, 0.7])
 
 
-def test_an_unknown_attribute_is_averaged_over_users_of_the_log():
+def test_an_unknown_attribute_is_averaged_over_users_who_agree_with_the_known_ones():
+    """Of two users, one agrees: it has weight 1, and one user's worth is spread over both."""
     actual = np.exp(GATE.log_prior([{"country": "DE"}], MODEL.log_state_prior))[0]
-    np.testing.assert_allclose(actual, (by_hand(0.25, -1.0) + by_hand(0.25, 1.0)) / 2)
+    expected = 0.25 * by_hand(0.25, -1.0) + 0.75 * by_hand(0.25, 1.0)
+    np.testing.assert_allclose(actual, expected)
+
+
+def test_a_user_who_agrees_with_nobody_has_the_average_over_all():
+    actual = np.exp(GATE.log_prior([{"age": 400}], MODEL.log_state_prior))[0]
+    np.testing.assert_allclose(actual, (by_hand(-0.75, 36.0) + by_hand(0.25, 36.0)) / 2)
+
+
+def test_the_prior_with_one_attribute_unknown_is_that_given_the_known_one():
+    """P(d | c), not P(d): c and d agree for nine users in ten, or d follows a number with noise.
+
+    The exact prior is a sum over d. The average over all users, the planted bug, is .1 away.
+    """
+    rng = np.random.default_rng(0)
+    c, age = rng.integers(2, size=400), rng.standard_normal(400)
+    d = np.where(rng.random(400) < 0.9, c, 1 - c)
+    e = (age + 0.5 * rng.standard_normal(400) > 0).astype(int)
+    halves = ("0", "1"), (0.5, 0.5)
+    encoder = Encoder(
+        (
+            Category("c", *halves),
+            Category("d", *halves),
+            Number("age", 0, 1),
+            Category("e", *halves),
+        )
+    )
+    sample = [
+        {"c": str(one[0]), "d": str(one[1]), "age": float(one[2]), "e": str(one[3])}
+        for one in zip(c, d, age, e, strict=True)
+    ]
+    for known, unknown, chance in (
+        ({"c": "1"}, "d", 0.9),
+        ({"age": 0.6}, "e", norm.cdf(0.6 / 0.5)),
+    ):
+        weights = np.zeros((2, 5))
+        weights[0, 1 + encoder.labels.index(f"{unknown}=1")] = 3.0
+        gate = Gate(encoder, weights, tuple(sample))
+        actual = np.exp(gate.log_prior([known], np.log([[0.5, 0.5]])))[0, 0]
+        low, high = 1 / (1 + np.exp(1.5)), 1 / (1 + np.exp(-1.5))
+        assert actual == pytest.approx(low + chance * (high - low), abs=0.05)
+        assert abs(actual - (low + high) / 2) > 0.1
 
 
 @pytest.mark.parametrize("kind", [mTS, mmTS, mmGreedy, lambda m: Exploring(mmTS(m), 0.1)])

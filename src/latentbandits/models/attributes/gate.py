@@ -4,7 +4,14 @@ A multinomial logistic regression on the encoded attributes z,
 
     P1(s | z) = exp(b_s + w_s' z) / sum_s' exp(b_s' + w_s'' z).
 
-A user of whom nothing is known has the model's own P1(s), the average over users.
+A user of whom nothing is known has the model's own P1(s), the average over users. Where only the
+attributes c are known and d are not,
+
+    P1(s | c) = sum_i k_i P1(s | c, d_i) / sum_i k_i
+
+over users i of the log. k_i is 0 unless the categories among c are theirs, and falls with the
+distance of numbers (a normal kernel). One further user's worth of weight is spread over everybody,
+so that a user like nobody in the log has the average over all d_i.
 """
 
 from __future__ import annotations
@@ -18,10 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.models.attributes.columns import Row
+from latentbandits.models.attributes.columns import Category, Row
 from latentbandits.models.attributes.encoder import Encoder, json_bytes
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics.log_weights import log_sum
+
+_LEAST_SCALE = 1e-9  # of a number that is the same for all users
 
 
 def log_softmax(scores: FloatArray) -> FloatArray:
@@ -38,7 +47,7 @@ class Gate:
         encoder: of the users' attributes.
         weights: `(n_states, 1 + len(encoder))`, the intercepts first.
         sample: attributes of some users of the log. Those that a user lacks are averaged over
-            these, and simulated users are drawn from them.
+            the ones that agree with what is known, and simulated users are drawn from them.
 
     >>> from latentbandits.models.attributes.columns import Category
     >>> encoder = Encoder((Category("country", ("AT", "DE"), (0.5, 0.5)),))
@@ -69,25 +78,48 @@ class Gate:
 
         `average` (1 or n, n_states) is the model's own log P1(s): it holds for a user of whom
         nothing is known (None, or values that the log did not have). Some attributes unknown: the
-        prior is the average over `sample`, with the known attributes in place.
+        prior is the average over users of `sample` that agree with the known ones.
         """
         rows = [{} if user is None else user for user in users]
         encoded, known = self.encoder.encode_known(rows)
         some, all_ = np.asarray(known.any(axis=1)), np.asarray(known.all(axis=1))
         log_prior = np.where(some[:, None], self.of_encoded(encoded), average)
         for user in np.flatnonzero(some & ~all_):
-            if len(self._sample):
-                mixed = np.where(known[user], encoded[user], self._sample)
-                log_prior[user] = np.log(np.exp(self.of_encoded(mixed)).mean(axis=0))
+            if self.sample:
+                mixed = np.where(known[user], encoded[user], self._sample[0])
+                weights = self._agreement(encoded[user], known[user]) + 1 / len(self.sample)
+                log_prior[user] = np.log(weights @ np.exp(self.of_encoded(mixed)) / weights.sum())
         return log_prior
+
+    def _agreement(self, encoded: FloatArray, known: BoolArray) -> FloatArray:
+        """Return how much the users of `sample` agree with known attributes, 0 to 1, `(n,)`."""
+        values, present = self._sample
+        agree, squares = np.ones(len(values), np.bool_), np.zeros(len(values))
+        numbers, at = 0, int(self.encoder.intercept)
+        for column in self.encoder.columns:
+            block = slice(at, at + len(column.labels))
+            at = block.stop
+            if not known[block].all():
+                continue
+            agree &= present[:, block].all(axis=1)
+            difference = values[:, block] - encoded[block]
+            if isinstance(column, Category):
+                agree &= (difference == 0).all(axis=1)
+            else:
+                scale = np.maximum(values[:, block].std(axis=0), _LEAST_SCALE)
+                squares += ((difference / scale) ** 2).sum(axis=1)
+                numbers += len(column.labels)
+        width = len(values) ** (-1 / (numbers + 4))  # Silverman's rule for so many numbers
+        kernel: FloatArray = agree * np.exp(-squares / (2 * width**2))
+        return kernel
 
     def of_encoded(self, encoded: FloatArray) -> FloatArray:
         """Return log P1(s | z) of encoded attributes `(n, len(encoder))`."""
         return log_softmax(self.weights[:, 0] + encoded @ self.weights[:, 1:].T)
 
     @cached_property
-    def _sample(self) -> FloatArray:
-        return self.encoder.encode(self.sample)
+    def _sample(self) -> tuple[FloatArray, BoolArray]:
+        return self.encoder.encode_known(self.sample)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of an artefact."""
