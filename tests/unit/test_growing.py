@@ -106,30 +106,82 @@ def test_the_uncertainty_of_a_vector_enters_the_reward_variance(kind):
     assert average == pytest.approx(np.mean(brute), rel=0.03)
 
 
-def test_up_to_four_new_actions_have_offsets_of_their_own():
+def grown_by(n, at_once):
+    """A linear model of two actions with `n` uncertain ones added, at once or one after another."""
     model = LinearGaussian([[1.0, 0.0]], 0.5, [np.eye(2)])
     catalogue = Catalogue(["a", "b"], features=[[1.0, 0.0], [0.0, 1.0]])
-    for name in "cdefg":
+    names = [f"new {i}" for i in range(n)]
+    for some in [names] if at_once else [[name] for name in names]:
+        covariances = np.repeat(0.3 * np.eye(2)[None], len(some), axis=0)
         model, catalogue = growing.add_vectors(
-            model, catalogue, [name], np.ones((1, 2)), 0.1 * np.eye(2)[None]
+            model, catalogue, some, np.ones((len(some), 2)), covariances
         )
+    return model, catalogue
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_every_new_action_has_an_offset_of_its_own(at_once):
+    _, catalogue = grown_by(11, at_once)
     offsets = catalogue.features[:, 2:] > 0
-    assert offsets.sum(axis=1).tolist() == [0, 0, 1, 1, 1, 1, 1]
-    assert offsets.sum(axis=0).tolist() == [2, 1, 1, 1]
-    assert model.n_features == 6
+    assert offsets.sum(axis=1).tolist() == [0] * 2 + [1] * 11
+    assert offsets.sum(axis=0).tolist() == [1] * 11 + [0]
+    assert catalogue.n_offsets == 12
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_reward_for_a_new_action_moves_another_only_by_what_their_vectors_share(at_once):
+    """The exact posterior: rewards are x_i'theta + offset_i, offsets are independent.
+
+    Prior covariance of two new actions: 1' I 1 = 2 from theta; each has an offset of variance
+    .3 tr((w w' + I)) = .9 of its own. Seven actions, so that four coordinates would be shared.
+    """
+    model, catalogue = grown_by(7, at_once)
+    policy = mmTS(model)
+    context = catalogue.context([f"new {i}" for i in range(7)])
+    decision = Decision(np.array([0]), np.array([0]), None, "none", "mmTS")
+    belief = policy.update(policy.init(), context, decision, [4.0])
+    actual = model.posterior_rewards(belief.parameters, context)[0][0, 0]
+    surprise = (4.0 - 1.0) / (2 + 0.9 + 0.25)
+    np.testing.assert_allclose(actual, [1 + 2.9 * surprise] + [1 + 2 * surprise] * 6)
+
+
+def test_beyond_the_most_offsets_vectors_are_certain():
+    model, catalogue = grown_by(growing.MOST_OFFSETS + 3, at_once=True)
+    assert catalogue.n_offsets == growing.MOST_OFFSETS
+    _, variance = moments(model, catalogue.features[None])
+    np.testing.assert_allclose(variance[0, 2:-3], 2.9)
+    np.testing.assert_allclose(variance[0, -3:], 2.0)
+
+
+def test_a_catalogue_whose_new_actions_share_offsets_gives_the_next_one_its_own():
+    """Earlier versions wrote such catalogues."""
+    model, catalogue = grown_by(5, at_once=True)
+    rows = np.delete(catalogue.features, np.arange(6, 10), axis=1)
+    rows[-1, 2] = rows[-2, 5]
+    shared = Catalogue(catalogue.ids, features=rows, n_offsets=4)
+    narrow = LinearGaussian(model.weights[:, :6], 0.5, model.covariances[:, :6, :6])
+    grown, more = growing.add_vectors(
+        narrow, shared, ["next"], np.ones((1, 2)), 0.3 * np.eye(2)[None]
+    )
+    assert more.n_offsets == grown.n_features - 2 == 8
+    np.testing.assert_allclose(more.features[:-1, :6], rows)
+    assert np.flatnonzero(more.features[-1, 2:]).tolist() == [4]
 
 
 def test_a_logistic_model_keeps_its_known_offset_last():
     model = LogisticLinear([[1.0], [-1.0]], [np.eye(1)] * 2, offset=True)
     catalogue = Catalogue(["a", "b"], features=[[1.0, 0.3], [2.0, -0.4]])
-    grown, more = growing.add_vectors(
-        model, catalogue, ["c"], np.array([[1.5, 0.1]]), 0.2 * np.eye(2)[None]
-    )
+    grown, more = model, catalogue
+    for name in "cdefgh":
+        grown, more = growing.add_vectors(
+            grown, more, [name], np.array([[1.5, 0.1]]), 0.2 * np.eye(2)[None]
+        )
     np.testing.assert_allclose(
         grown.expected_rewards(more.context(["a", "b"])),
         model.expected_rewards(catalogue.context(["a", "b"])),
     )
-    assert more.features[2, -1] == 0.1
+    np.testing.assert_array_equal(more.features[2:, -1], 0.1)
+    assert (more.features[2:, 1:-1] > 0).sum(axis=0).tolist() == [1] * 6 + [0] * 2
 
 
 def test_an_unknown_action_of_a_linear_model_is_the_average_one_and_wide():

@@ -7,10 +7,11 @@ v_hat' theta_s by an offset of variance
 
     q[s] = w_s' C w_s + tr(C Sigma_s),        theta_s ~ N(w_s, Sigma_s).
 
-The offset is a feature: coordinate k has the prior N(0, tau[s]^2), and the new action has the value
-g there, so that its reward variance grows by g^2 tau[s]^2 = q[s] on average over the states. There
-are `OFFSETS` such coordinates, shared by the new actions in turn: up to as many new actions have
-offsets of their own, and later ones share them in pairs, triples, and so on.
+The offset is a feature of its own: its coordinate has the prior N(0, tau[s]^2), and the new action
+has the value g there, so that its reward variance grows by g^2 tau[s]^2 = q[s] on average over the
+states. No other action has a value there, so that a reward for one new action says nothing about
+the offset of another. The cost of a session grows with the square of the number of coordinates:
+beyond `MOST_OFFSETS`, the vectors of further new actions are taken as certain.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ import numpy as np
 
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.parts import parts_of, with_parts
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.ensemble import Ensemble
 from latentbandits.models.composed.markov import Markov
 from latentbandits.models.composed.transformed import TransformedRewards
 
 OFFSETS = 4
-"""Coordinates for the offsets of actions whose vectors are uncertain."""
+"""Coordinates for the offsets of actions whose vectors are uncertain, which are added at a time."""
+
+MOST_OFFSETS = 32
+"""Largest number of such coordinates."""
 
 
 def add_arms(
@@ -67,7 +71,7 @@ def add_vectors(
     """Return a linear model and its catalogue with `m` more actions at the end.
 
     `vectors` are `(m, d)` with d the features of an action without offsets, `covariances`
-    `(m, d, d)`; None: the vectors are certain.
+    `(m, d, d)`; None: the vectors are certain, as are those beyond `MOST_OFFSETS`.
 
     >>> from latentbandits import LinearGaussian
     >>> model = LinearGaussian([[1.0]], noise=0.5, covariances=[[[0.5]]])
@@ -86,20 +90,18 @@ def add_vectors(
         raise ValueError(f"vectors must be {(len(ids), width)}; got {vectors.shape}")
     if covariances is None:
         return model, _longer(catalogue, ids, names, _plain_rows(model, catalogue, vectors))
-    if catalogue.n_offsets == 0:
+    at = offset_place(_inner(model), width)
+    free = _free_offsets(catalogue, at)
+    while len(free) < len(ids) and catalogue.n_offsets + OFFSETS <= MOST_OFFSETS:
         model, catalogue = with_offsets(model, catalogue, covariances.mean(axis=0))
-    inner = _inner(model)
-    n_offsets = catalogue.n_offsets
-    at = offset_place(inner, width)
-    tau = np.diagonal(inner.covariances, axis1=-2, axis2=-1)[:, at]  # (S,): the first's variance
-    prior = np.exp(inner.log_state_prior[0])
-    unit = float(prior @ (tau * _noise_units(inner)))
-    wanted = _offset_variance(inner, covariances, at) @ prior  # (m,)
+        free = _free_offsets(catalogue, at)
     rows = _plain_rows(model, catalogue, vectors)
-    assert catalogue.features is not None
-    begin = int(np.count_nonzero(catalogue.features[:, at : at + n_offsets].any(axis=1)))
-    turn = (begin + np.arange(len(ids))) % n_offsets
-    rows[np.arange(len(ids)), at + turn] = np.sqrt(wanted / unit) if unit > 0 else 0.0
+    inner = _inner(model)
+    prior = np.exp(inner.log_state_prior[0])
+    unit = float(prior @ (inner.covariances[:, at, at] * _noise_units(inner)))
+    own = free[: len(ids)]
+    wanted = _offset_variance(inner, covariances[: len(own)], at) @ prior
+    rows[np.arange(len(own)), own] = np.sqrt(wanted / unit) if unit > 0 else 0.0
     return model, _longer(catalogue, ids, names, rows)
 
 
@@ -156,18 +158,24 @@ def retire(catalogue: Catalogue, ids: Sequence[str]) -> Catalogue:
 
 
 def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tuple[Any, Catalogue]:
-    """Return a linear model with coordinates for the offsets of uncertain vectors.
+    """Return a linear model with `OFFSETS` more coordinates for offsets of uncertain vectors.
 
-    Their prior variance in each state is that of an action whose vector has this `covariance`
-    (d, d). The model's own actions have zeros there: it expects the same rewards of them.
+    The prior variance of the first ones in each state is that of an action whose vector has this
+    `covariance` (d, d); further ones have the same. The model's own actions have zeros there: it
+    expects the same rewards of them.
     """
     assert catalogue.features is not None
     inner = _inner(model)
-    width = catalogue.features.shape[1]
-    at = offset_place(inner, width)
-    tau = _offset_variance(inner, covariance[None], at)[0]  # (S,)
-    if not (tau > 0).all():
-        tau = np.maximum(tau, max(1e-12, 1e-9 * float(tau.max(initial=0.0))))
+    n_offsets = catalogue.n_offsets
+    first = offset_place(inner, catalogue.features.shape[1] - n_offsets)
+    at = first + n_offsets
+    if n_offsets:
+        variance = inner.covariances[:, first, first]
+    else:
+        tau = _offset_variance(inner, covariance[None], at)[0]  # (S,)
+        if not (tau > 0).all():
+            tau = np.maximum(tau, max(1e-12, 1e-9 * float(tau.max(initial=0.0))))
+        variance = tau / _noise_units(inner)
     n_states, d = inner.weights.shape
     weights = np.zeros((n_states, d + OFFSETS))
     weights[:, :at], weights[:, at + OFFSETS :] = inner.weights[:, :at], inner.weights[:, at:]
@@ -175,10 +183,17 @@ def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tu
     wide = np.zeros((n_states, d + OFFSETS, d + OFFSETS))
     wide[:, old[:, None], old] = inner.covariances
     for k in range(OFFSETS):
-        wide[:, at + k, at + k] = tau / _noise_units(inner)
+        wide[:, at + k, at + k] = variance
     grown = _rebuilt(inner, weights=weights, covariances=wide)
     rows = np.insert(catalogue.features, [at] * OFFSETS, 0.0, axis=1)
-    return _wrapped(model, grown), _changed(catalogue, features=rows, n_offsets=OFFSETS)
+    return _wrapped(model, grown), _changed(catalogue, features=rows, n_offsets=n_offsets + OFFSETS)
+
+
+def _free_offsets(catalogue: Catalogue, at: int) -> IntArray:
+    """Return the features, of the offsets that begin at `at`, in which every action has a zero."""
+    assert catalogue.features is not None
+    offsets = catalogue.features[:, at : at + catalogue.n_offsets]
+    return at + np.flatnonzero(~offsets.any(axis=0))
 
 
 def plain_features(model: Any, catalogue: Catalogue) -> FloatArray:
