@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms
+from latentbandits.learning.engines.engine import summary_of
 from latentbandits.learning.generate_arms import generate_arms
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.replay import Replay
+from latentbandits.learning.report import doubts
+from latentbandits.learning.selection import judge
 from latentbandits.learning.verdict import (
     CANDIDATES,
     Judgement,
+    Lead,
     Simulated,
     judge_policies,
     paired_regrets,
@@ -99,10 +103,72 @@ def test_harm_recommends_popularity():
     assert "Use popularity" in actual.sentence
 
 
-def test_no_difference():
-    actual = judged(replayed(mTS=0.0, seed=3), mTS=1.0)
+def lead_of(mean, width, n_users=500, tolerated=0.02):
+    return Lead(Estimate(mean, width / 2), mean - width, mean + width, tolerated, n_users)
+
+
+def test_a_verdict_has_four_values():
+    assert lead_of(0.03, 0.02).verdict == "helps"
+    assert lead_of(-0.03, 0.02).verdict == "harms"
+    assert lead_of(0.0, 0.01).verdict == "no difference"
+    assert lead_of(0.0, 0.03).verdict == "cannot tell"
+    assert lead_of(0.03, 0.02, n_users=29).verdict == "cannot tell"
+    assert lead_of(-0.03, 0.02, n_users=29).verdict == "cannot tell"
+
+
+def test_a_tenth_of_the_lead_of_popularity_over_uniform_is_tolerated():
+    replay = replayed(mTS=0.0, seed=3)
+    replay.rewards["uniform"] = replay.rewards["popularity"] - 0.8
+    actual = replace(judged(replay, mTS=1.0), candidates=("mTS",))
+    assert actual.lead.tolerated == pytest.approx(0.08)
     assert actual.verdict == "no difference"
     assert actual.recommended == "mTS"
+    replay.rewards["uniform"] = replay.rewards["popularity"] - 0.001
+    strict = Judgement(replay, ("mTS",), actual.simulated, 0.1, reward_sd=0.5)
+    assert strict.lead.tolerated == pytest.approx(0.005)
+    assert strict.verdict == "cannot tell"
+    assert f"{strict.lead.users_needed:,} such users would be needed" in strict.sentence
+
+
+def test_users_needed_decide():
+    lead = lead_of(-0.005, 0.06, n_users=100)
+    more = lead.users_needed
+    width = 0.06 * np.sqrt(100 / more)
+    assert lead.verdict == "cannot tell"
+    assert lead_of(-0.005, 0.999 * width, more).verdict == "no difference"
+    assert lead_of(-0.005, 1.02 * width, more).verdict == "cannot tell"
+
+
+def test_few_users_prove_nothing():
+    actual = judged(replayed(mTS=0.3, n_users=12), mTS=1.0)
+    assert actual.verdict == "cannot tell"
+    assert "30 such users would be needed" in actual.sentence
+    # A loss that two standard errors would have called harm.
+    loss = judged(replayed(mTS=-0.3, n_users=12), mTS=1.0)
+    assert loss.verdict == "cannot tell"
+    assert loss.recommended == "popularity"
+
+
+def test_a_model_that_predicts_badly_is_not_recommended():
+    sure = judged(replayed(mTS=0.3), mTS=1.0)
+    actual = replace(sure, doubts=("its intervals hold too little",))
+    assert (sure.recommended, actual.recommended) == ("mTS", "popularity")
+    assert actual.report()["why_popularity"] == "its intervals hold too little"
+    assert actual.sentence.endswith("Use popularity: its intervals hold too little.")
+    assert sure.report()["why_popularity"] is None
+
+
+def test_doubts_about_predictions(truth):
+    kept, held_out = split(truth.log)
+    summary = summary_of(kept)
+    right = judge(learned_of(truth, truth.means), held_out)
+    assert doubts(right, summary) == ()
+    worse = replace(right, error=right.error + 3.0)
+    assert "worse than the action's mean" in doubts(worse, summary)[0]
+    narrow = replace(right, uniform=np.where(np.arange(len(right.uniform)) % 4, right.uniform, 1.0))
+    assert "95% intervals hold only 7" in doubts(narrow, summary)[0]
+    clicks = replace(kept, rewards=(kept.rewards > 0.5).astype(float))
+    assert not any("intervals" in reason for reason in doubts(narrow, summary_of(clicks)))
 
 
 def test_a_slow_start_is_avoided_where_there_is_a_choice():
@@ -121,9 +187,9 @@ def test_the_verdict_agrees_with_the_table():
         row = next(
             r for r in report["replay"] if r["policy"] == actual.judged and r["rounds"] == 20
         )
-        lead, error = row["over_popularity"], row["over_popularity_stderr"]
-        expected = "helps" if lead > 2 * error else "harms" if lead < -2 * error else None
-        assert report["verdict"] == (expected or "no difference")
+        lead, error = row["over_popularity"], 2.0010 * row["over_popularity_stderr"]  # t, 59
+        expected = "helps" if lead > error else "harms" if lead < -error else "cannot tell"
+        assert report["verdict"] == expected
 
 
 @pytest.fixture(scope="module")

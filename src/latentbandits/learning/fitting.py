@@ -271,10 +271,14 @@ def _fit(opened_log: OnEngine, options: Options, bar: Progress) -> Fit:
                 selection.learned, learned, few.n_users / everyone.n_users
             )
         learned, widening = widened(selection.learner, learned, disagreement, everyone.summary)
+    doubts = report.doubts(selection.judged, kept.summary)
     judgement = judge_policies(
-        selection.learned, kept, held_out, written=learned, seed=seed, progress=bar
+        selection.learned, kept, held_out, written=learned, doubts=doubts, seed=seed, progress=bar
     )
-    judged = judgement.report() if judgement else unjudged(learned, seed=seed, progress=bar)
+    if judgement:
+        judged = judgement.report()
+    else:
+        judged = unjudged(learned, doubts=doubts, seed=seed, progress=bar)
     gate_report = None
     if attributes is not None:
         bar.start("learning what users' attributes say", 1)

@@ -17,10 +17,16 @@ from latentbandits.learning.logs import DUPLICATES, Duplicates, Log
 from latentbandits.learning.selection import Candidate
 from latentbandits.learning.uncertainty import DELTAS, Disagreement, prior_errors
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.checks import BoolArray, IntArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 BINS = 20
+CLEAR = 2.0
+"""Standard errors beyond which a model predicts worse than the action's mean."""
+
+FEWEST_COVERED = 0.8
+"""Share of rewards that 95% intervals must hold for a model to be acted on."""
+
 SHOWN = 5
 """Number of best and of worst actions that are listed for a state."""
 
@@ -63,8 +69,7 @@ def of_selection(rows: Sequence[Candidate], chosen: Candidate) -> list[dict[str,
 def of_held_out(scores: HeldOut, kept: LogSummary, held_out: Log) -> dict[str, Any]:
     """Return held-out errors, those of the action's mean for comparison, and calibration."""
     counts = kept.action_counts
-    means = (kept.action_sums + kept.rewards.mean) / (counts + 1)
-    baseline = np.sqrt(np.mean((scores.reward - means[scores.action]) ** 2))
+    baseline = np.sqrt(np.mean(_errors_of_action_means(scores, kept) ** 2))
     histogram = np.histogram(scores.uniform, BINS, (0.0, 1.0))[0] / len(scores.uniform)
     return {
         "users": len(np.unique(scores.user)),
@@ -77,6 +82,37 @@ def of_held_out(scores: HeldOut, kept: LogSummary, held_out: Log) -> dict[str, A
         "coverage": [{"level": level, "covered": scores.coverage(level)} for level in LEVELS],
         "uniform_histogram": histogram.tolist(),
     }
+
+
+def doubts(scores: HeldOut, kept: LogSummary) -> tuple[str, ...]:
+    """Return the reasons not to act on a model's predictions of held-out rewards; usually none.
+
+    Its squared error exceeds that of the action's mean by more than two standard errors of the
+    difference (over users), or its 95% intervals hold under 80% of the rewards. The latter is not
+    asked of clicks, which have no interval of 95%.
+    """
+    reasons = []
+    excess = scores.sums_by_user(scores.error**2 - _errors_of_action_means(scores, kept) ** 2)
+    rows = scores.sums_by_user(np.ones(len(scores.error)))
+    mean = excess.sum() / rows.sum()  # of a reward; its error is that of a ratio of sums
+    stderr = np.sqrt(np.sum((excess - mean * rows) ** 2)) / rows.sum()
+    if len(rows) > 1 and mean > CLEAR * stderr:
+        reasons.append(
+            "the model predicts held-out rewards clearly worse than the action's mean does"
+        )
+    covered = scores.coverage(LEVELS[-1])
+    clicks = not kept.rewards.outside["bernoulli"].n
+    if not clicks and covered < FEWEST_COVERED:
+        reasons.append(
+            f"the model's {LEVELS[-1]:.0%} intervals hold only {covered:.1%} of held-out rewards"
+        )
+    return tuple(reasons)
+
+
+def _errors_of_action_means(scores: HeldOut, kept: LogSummary) -> FloatArray:
+    means = (kept.action_sums + kept.rewards.mean) / (kept.action_counts + 1)
+    errors: FloatArray = scores.reward - means[scores.action]
+    return errors
 
 
 def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:

@@ -68,6 +68,8 @@ def results(fit: Fit) -> dict[str, Any]:
         "recommended_policy": judged["recommended_policy"],
         "verdict": judged["verdict"],
         "sentence": judged["sentence"],
+        "why_popularity": judged["why_popularity"],
+        "lead": judged["lead"],
         "replay": judged["replay"],
         "simulated": judged["simulated"],
         "value_of_state": judged["value_of_state"],

@@ -2,11 +2,14 @@
 
 Replay (`replay.py`) has real rewards but is noisy: it separates bad policies from good, but not two
 good ones. Simulation from the model has little noise, but assumes that the model is right. So the
-recommended policy is the best under simulation among those that are not more than two paired
+policy that is tried is the best under simulation among those that are not more than two paired
 standard errors below the best in replay. Of policies that are almost as good as that, the one with
 the largest reward in the first rounds is taken: users may leave early, and the model may be wrong
 about later gains. A policy that loses reward to exploration in its first rounds is left out if
 there is another one.
+
+Popularity is recommended instead where the verdict is "harms", or where the model does not predict
+held-out rewards well enough to be acted on (`report.doubts`).
 
 Replay plays the model that was learned without the held-out users. Simulation plays the model of
 all users, which is the one that is written. The two models differ little, but a policy that
@@ -15,9 +18,11 @@ explores little can do well on one of them and badly on the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -40,8 +45,9 @@ from latentbandits.report.progress import Progress, Silent
 from latentbandits.simulation.simulate import simulate
 from latentbandits.simulation.tune import Candidate, least_exploring, tune
 
-Verdict = Literal["helps", "no difference", "harms"]
+Verdict = Literal["helps", "harms", "no difference", "cannot tell"]
 
+UNIFORM = "uniform"
 POPULARITY = "popularity"
 FOLD_IN = "fold-in"
 
@@ -86,6 +92,13 @@ play, and simulation is left out for it."""
 CLEAR = 2.0
 """Paired standard errors beyond which a difference counts."""
 
+LEVEL = 0.95
+"""Level of the interval that the verdict depends on."""
+
+TOLERATED, LEAST_TOLERATED = 0.1, 0.01
+"""A loss that makes no difference: this share of popularity's lead over uniform choices, and at
+least this share of a reward's standard deviation."""
+
 CAVEAT = (
     "The held-out rows were chosen by whoever produced the log: replay says how well a policy "
     "orders what users were shown, not what it would earn on actions that nobody was shown."
@@ -104,6 +117,48 @@ class Simulated:
 NOT_SIMULATED = Simulated({}, {}, {})
 
 
+class Lead(NamedTuple):
+    """The reward of a policy less that of popularity, and what it says about the model."""
+
+    estimate: Estimate
+    low: float  # ends of the 95% interval
+    high: float
+    tolerated: float  # a loss that makes no difference
+    n_users: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """Say what the interval proves; below 30 users it proves nothing.
+
+        >>> Lead(Estimate(0.01, 0.01), -0.01, 0.03, tolerated=0.02, n_users=500).verdict
+        'no difference'
+        """
+        if self.n_users < replays.FEWEST_USERS:
+            return "cannot tell"
+        if self.low > 0:
+            return "helps"
+        if self.high < 0:
+            return "harms"
+        return "no difference" if self.low > -self.tolerated else "cannot tell"
+
+    @property
+    def users_needed(self) -> int:
+        """The number of users at which this mean would be decided, if errors fall with its root.
+
+        The verdict is then "no difference" or "harms", whichever comes first.
+
+        >>> Lead(Estimate(0.0, 0.1), -0.2, 0.2, tolerated=0.1, n_users=50).users_needed
+        200
+        """
+        mean = self.estimate.mean
+        half_width = max(self.high - mean, 0.0)
+        decided_by = max(mean + self.tolerated, -mean)
+        least = replays.FEWEST_USERS
+        if half_width == 0 or decided_by <= 0:
+            return least
+        return max(least, math.ceil(self.n_users * (half_width / decided_by) ** 2))
+
+
 @dataclass(frozen=True, eq=False)
 class Judgement:
     """The outcome of replay and simulation; `report()` is its form in report.json."""
@@ -112,6 +167,8 @@ class Judgement:
     candidates: tuple[str, ...]  # policies on the model that can be recommended
     simulated: Simulated
     value_of_state: float  # gain per round of knowing the state over the best average action
+    reward_sd: float = 0.0  # of a reward of the log
+    doubts: tuple[str, ...] = ()  # why predictions of the model are not to be acted on
 
     @property
     def horizon(self) -> int:
@@ -120,20 +177,20 @@ class Judgement:
     @property
     def best(self) -> str:
         """The candidate, or popularity, with the largest reward in replay."""
-        names = (*self.candidates, POPULARITY)
-        return max(names, key=lambda name: self.replay.reward(name, self.horizon).mean)
+        return self._largest((*self.candidates, POPULARITY))
 
     @property
     def admitted(self) -> tuple[str, ...]:
         """The candidates that replay does not veto: not clearly below the best."""
+        best = self.best
         return tuple(
             name
             for name in self.candidates
-            if not _clearly_below(self.replay.difference(name, self.best, self.horizon))
+            if not _clearly_below(self.replay.difference(name, best, self.horizon))
         )
 
     @property
-    def recommended(self) -> str:
+    def preferred(self) -> str:
         """The policy with the least regret under simulation among those that replay admits.
 
         Policies whose first rounds are clearly below popularity, in replay or under simulation,
@@ -147,6 +204,20 @@ class Judgement:
         cheap = [name for name in steady if self.simulated.lost.get(name, 0.0) <= MOST_LOST]
         return self._best_of(cheap or steady)
 
+    @property
+    def recommended(self) -> str:
+        """The preferred policy if the model has proven itself, else popularity."""
+        return POPULARITY if self.why_popularity else self.preferred
+
+    @property
+    def why_popularity(self) -> str:
+        """The reason why popularity is recommended; empty if a policy on the model is."""
+        if self.verdict == "harms" or self.preferred == POPULARITY:
+            return "the model's policies earn less than the best average action in replay"
+        if self.doubts:
+            return self.doubts[0]
+        return ""
+
     def _falls_short(self, name: str) -> bool:
         """Return whether the policy is clearly below popularity in replay at some horizon."""
         return any(
@@ -154,11 +225,14 @@ class Judgement:
             for h in self.replay.horizons
         )
 
+    def _largest(self, names: Sequence[str]) -> str:
+        return max(names, key=lambda name: self.replay.reward(name, self.horizon).mean)
+
     def _best_of(self, names: Sequence[str]) -> str:
         behind, lost = self.simulated.behind, self.simulated.lost
         known = [name for name in names if name in behind]
         if not known:
-            return max(names, key=lambda name: self.replay.reward(name, self.horizon).mean)
+            return self._largest(names)
         first = min(known, key=lambda name: behind[name].mean)
         most = behind[first].mean + ALIKE * self.simulated.regret[first].mean
         close = [name for name in known if behind[name].mean <= most]
@@ -168,35 +242,52 @@ class Judgement:
 
     @property
     def judged(self) -> str:
-        """The policy that the verdict is about: the recommended one, else the model's best."""
-        if self.recommended != POPULARITY:
-            return self.recommended
-        return max(self.candidates, key=lambda name: self.replay.reward(name, self.horizon).mean)
+        """The policy that the verdict is about: the preferred one, else the model's best."""
+        preferred = self.preferred
+        return self._largest(self.candidates) if preferred == POPULARITY else preferred
+
+    @cached_property
+    def lead(self) -> Lead:
+        """The lead of the judged policy over popularity, with its 95% interval (Student's t)."""
+        from scipy.special import stdtrit
+
+        n_users = self.replay.n_users(self.horizon)
+        estimate = self.replay.difference(self.judged, POPULARITY, self.horizon)
+        width = float(stdtrit(max(n_users - 1, 1), (1 + LEVEL) / 2)) * estimate.stderr
+        tolerated = LEAST_TOLERATED * self.reward_sd
+        if UNIFORM in self.replay.rewards:
+            level = self.replay.difference(POPULARITY, UNIFORM, self.horizon).mean
+            tolerated = max(tolerated, TOLERATED * level)
+        return Lead(estimate, estimate.mean - width, estimate.mean + width, tolerated, n_users)
 
     @property
     def verdict(self) -> Verdict:
-        lead = self.replay.difference(self.judged, POPULARITY, self.horizon)
-        if _clearly_below(lead):
-            return "harms"
-        return "helps" if lead.mean > CLEAR * lead.stderr else "no difference"
+        return self.lead.verdict
 
     @property
     def sentence(self) -> str:
         """The verdict as a sentence."""
-        name, horizon = self.judged, self.horizon
-        lead = self.replay.difference(name, POPULARITY, horizon)
-        where = f"rounds 1-{horizon} of {self.replay.n_users(horizon):,} held-out users"
-        compared = f"{name} earns {lead:+} a round compared with showing the best average action"
+        lead = self.lead
+        users = f"{lead.n_users:,} held-out user" + ("" if lead.n_users == 1 else "s")
+        compared = (
+            f"{self.judged} earns {lead.estimate:+} a round compared with showing the best average "
+            f"action (95% interval {lead.low:+.3g} to {lead.high:+.3g}; rounds 1-{self.horizon} of "
+            f"{users})"
+        )
+        use, why = f"Use {self.recommended}", self.why_popularity
+        advice = f"{use}: {why}." if why else f"{use}."
         if self.verdict == "helps":
-            return f"The model helps: {compared} ({where}). Use {self.recommended}."
+            return f"The model helps: {compared}. {advice}"
         if self.verdict == "harms":
+            return f"The model harms: {compared}. Use {self.recommended}, or learn from more data."
+        if self.verdict == "no difference":
             return (
-                f"The model harms: even its best policy loses; {compared} ({where}). Use "
-                f"{self.recommended}, or learn from more data."
+                f"No difference: {compared}; a loss of {lead.tolerated:.3g} would not matter. "
+                f"{advice}"
             )
         return (
-            f"No measurable difference: {compared} ({where}). {self.recommended} costs nothing "
-            "that replay can see."
+            f"Cannot tell whether the model helps: {compared}; about {lead.users_needed:,} such "
+            f"users would be needed. {advice}"
         )
 
     def report(self) -> dict[str, Any]:
@@ -218,6 +309,16 @@ class Judgement:
             "verdict": self.verdict,
             "sentence": self.sentence,
             "recommended_policy": self.recommended,
+            "why_popularity": self.why_popularity or None,
+            "judged_policy": self.judged,
+            "lead": {
+                "mean": self.lead.estimate.mean,
+                "low": self.lead.low,
+                "high": self.lead.high,
+                "tolerated": self.lead.tolerated,
+                "users": self.lead.n_users,
+                "users_needed": self.lead.users_needed,
+            },
             "admitted": list(self.admitted),
             "horizon": self.horizon,
             "replay": self.replay.rows(POPULARITY),
@@ -231,25 +332,39 @@ class Judgement:
 
 
 def unjudged(
-    learned: Learned, *, seed: int = 0, progress: Progress | None = None
+    learned: Learned,
+    *,
+    doubts: Sequence[str] = (),
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Return the report for the case that nothing could be replayed.
 
     The recommended policy is the winner of `tune` on users drawn from the model, if the features of
-    its actions are known.
+    its actions are known; popularity if there are `doubts` about the model's predictions.
     """
     model, recommended = learned.model, UNJUDGED
     policies = model_policies(Inputs(model, horizon=SIMULATED_ROUNDS, items=learned.features))
     known = learned.features is not None or not model.n_features
-    if known and policies and not isinstance(model, ParticleModel):
+    if doubts:
+        recommended = POPULARITY
+    elif known and policies and not isinstance(model, ParticleModel):
         recommended = tune(
             model, SIMULATED_ROUNDS, learned.features, list(policies), seed=seed,
             offered=replays.OFFERED, effort=EFFORT, progress=progress,
         ).winner  # fmt: skip
     return {
-        "verdict": "no difference",
-        "sentence": "Nothing could be replayed: fewer than two held-out users have three rows.",
+        "verdict": "cannot tell",
+        "sentence": (
+            "Cannot tell whether the model helps: fewer than two held-out users have three rows, "
+            f"so that nothing could be replayed; {replays.FEWEST_USERS} such users would be needed "
+            "among the held-out ones. "
+            + (f"Use {recommended}: {doubts[0]}." if doubts else f"Use {recommended}.")
+        ),
         "recommended_policy": recommended,
+        "why_popularity": doubts[0] if doubts else None,
+        "judged_policy": None,
+        "lead": None,
         "admitted": [],
         "horizon": 0,
         "replay": [],
@@ -268,6 +383,7 @@ def judge_policies(
     held_out: Log,
     *,
     written: Learned | None = None,
+    doubts: Sequence[str] = (),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Judgement | None:
@@ -278,6 +394,7 @@ def judge_policies(
         kept: the users that the model and the baselines are learned from.
         held_out: the users that are played.
         written: the model of all users, from which users are simulated; None: `learned`.
+        doubts: reasons not to act on the model's predictions (`report.doubts`).
         seed: of all randomness.
         progress: called after each policy.
 
@@ -311,7 +428,7 @@ def judge_policies(
     inputs = inputs_of(learned)
     on_model = model_policies(inputs)
     players: dict[str, Player] = {
-        "uniform": ScorePlayer(np.zeros(log.n_actions)),
+        UNIFORM: ScorePlayer(np.zeros(log.n_actions)),
         POPULARITY: ScorePlayer(popular),
     }
     alone = one_state_model(learned.model)
@@ -325,7 +442,9 @@ def judge_policies(
     }
     played = replays.replay(players, log, seed=seed, progress=bar)
     value = value_of_state(learned, log, seed)
-    before = Judgement(played, tuple(on_model), NOT_SIMULATED, value)
+    before = Judgement(
+        played, tuple(on_model), NOT_SIMULATED, value, summary.deviation, tuple(doubts)
+    )
     admitted = {name: build(name, inputs_of(deciding)) for name in before.admitted}
     return replace(before, simulated=_simulate(admitted, deciding, log, seed, bar))
 
