@@ -70,14 +70,13 @@ def test_bad_input_is_one_line(files, capsys, words, message):
 
 
 def test_without_propensities_the_remaining_estimators_are_named(files, capsys):
-    """No queue is long enough for a first round, so its value is unknown rather than 0."""
+    """Without propensities nothing says that actions did not depend on the past: no queue."""
     path = files / "log.csv"
     pl.read_csv(path).filter(pl.col("round") == 1).drop("propensity").write_csv(path)
     assert run(files, "--policies", "mTS") == 0
     shown = capsys.readouterr()
-    assert "only DM, queue can be computed" in shown.err
+    assert "only DM can be computed" in shown.err
     assert len(shown.err.strip().splitlines()) == 1
-    assert "no round" in shown.out
     results = json.loads((files / "out" / "results.json").read_text())
-    row = next(r for r in results["estimates"] if r["estimator"] == "queue")
-    assert (row["horizon"], row["value"], row["low"]) == (0, None, None)
+    row = next(r for r in results["estimates"] if r["estimator"] == "DM")
+    assert (row["horizon"], row["stderr"], row["low"]) == (1, None, None)

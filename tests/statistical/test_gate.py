@@ -13,8 +13,9 @@ import pytest
 
 from latentbandits import GaussianArms, mTS, mUCB
 from latentbandits.evaluation import DecisionLog
+from latentbandits.evaluation.intervals import sequence_width
 from latentbandits.loop.comparison import Side, compare
-from latentbandits.loop.gate import compare_groups, judge
+from latentbandits.loop.gate import judge
 from latentbandits.policies import Exploring
 
 MEANS = np.array([[0.9, 0.5, 0.4, 0.1], [0.1, 0.9, 0.4, 0.5], [0.5, 0.1, 0.9, 0.4]])
@@ -140,13 +141,28 @@ def test_a_candidate_that_is_worse_later_is_kept_out():
     assert "better in rounds 1-1, but in rounds 1-4" in verdict.reason
 
 
-def test_live_groups_are_compared_with_every_other():
-    rng = np.random.default_rng(15)
-    rewards = {
-        "policy": rng.normal(1.0, 1.0, 3000),
-        "holdout": rng.normal(1.3, 1.0, 800),
-        "tiny": np.array([1.0]),
-    }
-    actual = compare_groups(rewards, "policy")
-    assert set(actual) == {"holdout"}
-    assert actual["holdout"].high < 0
+def test_a_candidate_with_its_states_relabelled_is_identical():
+    """The difference is rounding, of either sign: 0 of 30 may be activated."""
+    for i in range(30):
+        rng = np.random.default_rng([19, i])
+        current = rough(rng, 0.1)
+        log = play(Exploring(mTS(current), 0.3), 600, 3, rng)
+        relabelled = GaussianArms(current.means[[2, 0, 1]], NOISE)
+        verdict = verdict_of(current, relabelled, log)
+        assert verdict.identical, verdict
+        assert not verdict.activate
+        assert "identical" in verdict.reason
+        assert not verdict_of(current, relabelled, log, margin=-1.0).activate
+
+
+def test_later_candidates_have_a_higher_level_and_all_the_same_tuning():
+    rng = np.random.default_rng(20)
+    current, candidate = rough(rng, 0.1), rough(rng, 0.1)
+    log = play(Exploring(mTS(current), 0.3), 1000, 3, rng)
+    first, third = (verdict_of(current, candidate, log, number=k) for k in (1, 3))
+    assert (first.level, third.level) == pytest.approx((1 - 0.05 / 2, 1 - 0.05 / 12))
+    assert third.high - third.low > first.high - first.low
+    n, half = 1000, (first.high - first.low) / 2
+    expected = first.stderr * np.sqrt(n) * sequence_width(n, 0.975, 5_000)
+    assert half == pytest.approx(expected)
+    assert (first.tightest_at, third.tightest_at) == (5_000, 5_000)

@@ -6,9 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from latentbandits.evaluation.intervals import sequence_width
+from latentbandits.evaluation.intervals import SessionMean, compare_groups, sequence_width
 from latentbandits.loop.data import divide, session_rewards, typical_rounds
-from latentbandits.loop.gate import compare_groups
+from latentbandits.loop.records import Run
+from latentbandits.loop.relearn import _judged_against, _of_earlier_looks
 from latentbandits.loop.split import held_out
 from latentbandits.serving.engine.settings import EngineSettings
 
@@ -73,16 +74,33 @@ def test_typical_rounds_are_those_of_sessions_begun_before():
     assert typical_rounds(earlier, NOW - timedelta(days=9)) == 1
 
 
-def test_groups_differ_beyond_the_sequence_or_not():
-    """By hand: two groups of 100 with rewards +-1 around their means have deviation 2 together."""
-    noise = np.tile([1.0, -1.0], 50)
-    actual = compare_groups({"policy": noise, "holdout": noise + 2.0}, "policy")["holdout"]
-    width = 2.0 * np.sqrt(200 / 199) * sequence_width(200, 0.95, 200)
-    np.testing.assert_allclose([actual.low, actual.high], [-2 - width, -2 + width])
+def test_groups_of_unequal_size_are_compared_by_hand():
+    """Rewards +-1 in groups of 900 and 100: the errors of the means add in squares."""
+    groups = {
+        "policy": SessionMean.of(np.tile([1.0, -1.0], 450)),
+        "holdout": SessionMean.of(np.tile([3.0, 1.0], 50)),
+    }
+    actual = compare_groups(groups, "policy", tightest_at=2_000)["holdout"]
+    error = np.sqrt(900 / 899 / 900 + 100 / 99 / 100)
+    width = error * np.sqrt(1000) * sequence_width(1000, 0.95, 2_000)
+    np.testing.assert_allclose(actual, [-2, error, -2 - width, -2 + width])
     assert actual.high < 0
-    level = compare_groups({"policy": noise, "holdout": noise + 0.1}, "policy")["holdout"]
-    assert level.low < 0 < level.high
-    assert compare_groups({"policy": noise, "holdout": noise[:1]}, "policy") == {}
+
+
+def test_levels_are_shared_by_all_groups_also_those_without_sessions_yet():
+    known, none = SessionMean(1.0, 0.1, 500), None
+    two = compare_groups({"policy": known, "a": known, "b": none}, "policy")
+    assert set(two) == {"a"}
+    width = 0.1 * np.sqrt(2) * np.sqrt(1000) * sequence_width(1000, 0.975)
+    np.testing.assert_allclose(two["a"].high, width)
+
+
+def test_a_group_of_one_session_or_of_equal_rewards_decides_nothing():
+    noise = SessionMean.of(np.tile([1.0, -1.0], 50))
+    for rewards in (np.array([9.0]), np.full(40, 9.0)):
+        actual = compare_groups({"policy": noise, "holdout": SessionMean.of(rewards)}, "policy")
+        assert actual["holdout"].low == -np.inf
+        assert actual["holdout"].high == np.inf
 
 
 def test_a_group_named_holdout_takes_the_place_of_the_one_without_a_share():
@@ -94,3 +112,22 @@ def test_a_group_named_holdout_takes_the_place_of_the_one_without_a_share():
         EngineSettings(groups="holdout=popularity:0.2", holdout_share=0.1).check()
     with pytest.raises(ValueError, match="two groups 'policy'"):
         EngineSettings(groups="policy=popularity:0.2").check()
+
+
+def test_candidates_are_counted_and_the_tuning_of_the_first_look_stays():
+    def run(number, current, candidate, outcome="done", **other):
+        return Run(number, "", outcome=outcome, current=current, candidate=candidate, **other)
+
+    judged = {"tightest_at": 700}
+    runs = [
+        run(1, "old", "a", verdict=judged),
+        run(2, "now", "b", verdict=judged),
+        run(3, "now", "c", "dry run", verdict=judged),  # could not have been activated
+        run(4, "now", ""),  # nothing new
+        run(5, "now", "d", verdict=judged),
+    ]
+    assert [one.number for one in _judged_against(runs, "now", "e")] == [2, 5]
+    assert [one.number for one in _judged_against(runs, "now", "d")] == [2]
+    looks = [*runs, run(6, "now", "", groups={"holdout": {"low": 0.0, "tightest_at": 900}})]
+    assert _of_earlier_looks(looks, looks[4], setting=50) == 900
+    assert _of_earlier_looks(runs, runs[4], setting=50) == 50

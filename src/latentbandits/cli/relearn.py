@@ -45,6 +45,8 @@ def add_parser(subparsers: Any) -> None:
     add("--policy", metavar="POLICY", help="of the candidate (default: the recommended one)")
     add("--margin", type=float, default=0.0, help="gain per session to show (default 0)")
     add("--level", type=float, default=0.95, help="of the confidence sequence (default .95)")
+    tightest = "sessions near which the sequence is tightest; the first look's stays (default 5000)"
+    add("--tightest-at", type=positive, default=5_000, metavar="N", help=tightest)
     held_out = "share of sessions that no fit sees (default .3)"
     add("--held-out", type=float, default=0.3, metavar="SHARE", help=held_out)
     add("--unrewarded", type=float, metavar="VALUE", help="the reward of decisions that got none")
@@ -75,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         columns={name: getattr(arguments, name) for name in ("user", "action", "reward")},
         margin=arguments.margin,
         level=arguments.level,
+        tightest_at=arguments.tightest_at,
         held_out=arguments.held_out,
         unrewarded=arguments.unrewarded,
         since=arguments.since,

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.evaluation.log import DecisionLog
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +24,9 @@ class WeightedLog:
     """A candidate's weights on a log, arrays `(n_sessions, n_rounds)`.
 
     rho_t = product over k <= t of pi_k(a_k) / mu_k. A session that has ended keeps its last weight
-    and has reward 0. A round whose reward never came is dropped from the averages of rewards, and
-    its ratio stays in the later weights.
+    and has reward 0. Rewards that came are divided by their chance to come, so that they stand for
+    those that did not (AIPW: q stands for the rest); the ratio of a round without a reward stays in
+    the later weights.
     """
 
     ratio: FloatArray  # pi_t(a_t) / mu_t, 1 past the end
@@ -32,6 +34,7 @@ class WeightedLog:
     q: FloatArray  # q_t(a_t), 0 past the end
     direct: FloatArray  # sum_a pi_t(a) q_t(a), 0 past the end
     active: BoolArray
+    arrival: FloatArray | None = None  # P(the reward comes | action, round); None: each came
 
     @property
     def n_sessions(self) -> int:
@@ -47,14 +50,20 @@ class WeightedLog:
         return np.concatenate([np.ones((self.n_sessions, 1)), self.rho[:, :-1]], axis=1)
 
     @cached_property
-    def counted(self) -> BoolArray:
-        """Rounds that enter averages of rewards: rewarded, or past the session's end."""
-        return ~self.active | ~np.isnan(self.reward)
+    def came(self) -> FloatArray:
+        """1 / P(the reward comes) where it came, 0 where it did not; 1 past the session's end."""
+        there = ~self.active | ~np.isnan(self.reward)
+        return np.where(there, 1.0 if self.arrival is None else 1.0 / self.arrival, 0.0)
 
     @cached_property
     def rewards(self) -> FloatArray:
         """Rewards with 0 past the end and for missing rewards."""
         return np.where(self.active & ~np.isnan(self.reward), self.reward, 0.0)
+
+    @cached_property
+    def completed(self) -> FloatArray:
+        """The reward of every round: q + (r - q) / P(it comes), which is r where all come."""
+        return self.came * self.rewards + (1 - self.came) * self.q
 
     @property
     def effective_sample_size(self) -> FloatArray:
@@ -81,12 +90,12 @@ Estimator = Callable[[WeightedLog], ByRound]
 
 def ips(log: WeightedLog) -> ByRound:
     """Estimate by per-decision importance sampling: the mean of rho_t r_t."""
-    return mean_by_round(log.rho * log.rewards, log.counted)
+    return mean_by_round(log.rho * log.completed)
 
 
 def snips(log: WeightedLog) -> ByRound:
     """Estimate by self-normalised importance sampling: sum rho_t r_t / sum rho_t."""
-    return _ratio(log.rewards, log.rho, log.counted)
+    return _ratio(log.completed, log.rho)
 
 
 def dr(log: WeightedLog) -> ByRound:
@@ -94,54 +103,83 @@ def dr(log: WeightedLog) -> ByRound:
 
     It is the mean of rho_t (r_t - q_t(a_t)) + rho_{t-1} sum_a pi_t(a) q_t(a).
     """
-    everyone = np.ones_like(log.counted)
-    residual = mean_by_round(log.rho * _residuals(log), log.counted)
-    return _add(residual, mean_by_round(log.previous_rho * log.direct, everyone))
+    residual = mean_by_round(log.rho * (log.completed - log.q))
+    return _add(residual, mean_by_round(log.previous_rho * log.direct))
 
 
 def sndr(log: WeightedLog) -> ByRound:
     """Return the self-normalised `dr`: both terms are divided by their sums of weights."""
-    everyone = np.ones_like(log.counted)
-    residual = _ratio(_residuals(log), log.rho, log.counted)
-    return _add(residual, _ratio(log.direct, log.previous_rho, everyone))
+    residual = _ratio(log.rewards - log.q, log.rho * log.came)
+    return _add(residual, _ratio(log.direct, log.previous_rho))
 
 
 def dm(log: WeightedLog) -> ByRound:
     """Return the direct method for one-round sessions: the mean of sum_a pi(a) q(a)."""
-    return mean_by_round(log.direct, np.ones_like(log.counted))
+    return mean_by_round(log.direct)
 
 
 def reached(log: WeightedLog) -> FloatArray:
     """Return the value of each round given that it is reached, self-normalised: `(T,)`."""
-    weights = np.where(log.active & log.counted, log.rho, 0.0)
+    weights = np.where(log.active, log.rho, 0.0)
     total = weights.sum(axis=0)
-    value = (weights * log.rewards).sum(axis=0)
+    value = (weights * log.completed).sum(axis=0)
     average: FloatArray = np.divide(value, total, out=np.full_like(total, np.nan), where=total > 0)
     return average
+
+
+def arrival_chances(log: DecisionLog) -> FloatArray | None:
+    """Return P(the reward comes | action, round) of every decision; None where all came.
+
+    It is the share among the decisions of the same action and round, drawn to the share of the
+    action by the weight of one decision, and that to the share of the log: rare actions have a
+    chance above 0 as well. Past a session's end it is 1.
+
+    >>> rewards = np.array([[1.0], [np.nan], [0.5], [0.5]])
+    >>> log = DecisionLog(np.array([[0], [0], [1], [1]]), rewards, np.ones(4, int), 2)
+    >>> arrival_chances(log).ravel().round(2)
+    array([0.53, 0.53, 0.97, 0.97])
+    """
+    active, observed = log.active, log.observed
+    if observed.sum() == active.sum():
+        return None
+    session, round_ = np.nonzero(active)
+    action = log.action[session, round_]
+    if log.items is not None:  # a place among those offered: the action is what stood there
+        action = log.items[session, round_, action]
+    came = observed[session, round_].astype(np.float64)
+    by_action = _share(action, came, np.full(len(came), came.mean()))
+    cells = action * log.n_rounds + round_
+    chances = np.ones(log.action.shape)
+    chances[session, round_] = _share(cells, came, by_action)
+    return chances
+
+
+def _share(cell: IntArray, came: FloatArray, prior: FloatArray) -> FloatArray:
+    """Return the share that came in each row's cell, with `prior` as one more row."""
+    total, count = np.bincount(cell, came), np.bincount(cell)
+    share: FloatArray = (total[cell] + prior) / (count[cell] + 1)
+    return share
 
 
 ESTIMATORS: Mapping[str, Estimator] = {"IPS": ips, "SNIPS": snips, "DR": dr, "SNDR": sndr}
 
 
-def _residuals(log: WeightedLog) -> FloatArray:
-    return np.where(log.active & log.counted, log.rewards - log.q, 0.0)
-
-
-def mean_by_round(values: FloatArray, counted: BoolArray) -> ByRound:
-    """Average `values` over the sessions that are `counted` in each round."""
+def mean_by_round(values: FloatArray, counted: BoolArray | None = None) -> ByRound:
+    """Average `values` over the sessions that are `counted` in each round; None: all of them."""
     n = len(values)
+    if counted is None:
+        counted = np.ones(values.shape, np.bool_)
     count = np.maximum(counted.sum(axis=0), 1)
     value = np.where(counted, values, 0.0).sum(axis=0) / count
     return ByRound(value, np.where(counted, values - value, 0.0) * (n / count))
 
 
-def _ratio(values: FloatArray, weights: FloatArray, counted: BoolArray) -> ByRound:
+def _ratio(values: FloatArray, weights: FloatArray) -> ByRound:
     n = len(values)
-    kept = np.where(counted, weights, 0.0)
-    total = kept.sum(axis=0)
+    total = weights.sum(axis=0)
     safe = np.where(total > 0, total, 1.0)
-    value = np.where(total > 0, (kept * values).sum(axis=0) / safe, np.nan)
-    return ByRound(value, kept * (values - value) * (n / safe))
+    value = np.where(total > 0, (weights * values).sum(axis=0) / safe, np.nan)
+    return ByRound(value, weights * (values - value) * (n / safe))
 
 
 def _add(one: ByRound, other: ByRound) -> ByRound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,19 @@ from latentbandits.evaluation.estimators import (
     ESTIMATORS,
     ByRound,
     WeightedLog,
+    arrival_chances,
     dm,
     mean_by_round,
     reached,
 )
 from latentbandits.evaluation.follow import follow
-from latentbandits.evaluation.intervals import Interval, check_level, normal_interval
+from latentbandits.evaluation.intervals import (
+    SAME,
+    Interval,
+    check_level,
+    normal_interval,
+    verdict,
+)
 from latentbandits.evaluation.log import DecisionLog, EvaluationError
 from latentbandits.evaluation.prediction import predict
 from latentbandits.evaluation.reach import check_reach
@@ -48,11 +55,13 @@ class Evaluation:
         estimates: rows of policy, estimator, horizon (sum over rounds 1..horizon), value, stderr,
             low, high, ess.
         rounds: rows of policy, estimator, round, value, stderr, low, high, ess, reached.
-        differences: rows of policy, against, estimator, horizon, value, stderr, low, high.
+        differences: rows of policy, against, estimator, horizon, value, stderr, low, high, verdict.
+            Both sides of a difference are estimated by the same formula.
         horizon: the rounds that the estimates sum over.
         horizon_reason: how the horizon was chosen.
         warnings: sentences about what may be wrong with the log or the estimates.
         by_round: per (policy, estimator), values and influence values of every logged round.
+        weighted: each policy's weights on the log, where an estimator needed them.
     """
 
     estimates: list[dict[str, Any]]
@@ -64,6 +73,7 @@ class Evaluation:
     n_decisions: int
     warnings: list[str] = field(default_factory=list)
     by_round: Mapping[tuple[str, str], ByRound] = field(default_factory=dict, repr=False)
+    weighted: Mapping[str, WeightedLog] = field(default_factory=dict, repr=False)
     seconds: float = 0.0
 
     def estimate(self, policy: str, estimator: str = "SNDR") -> Interval:
@@ -93,7 +103,8 @@ def evaluate(
     """Estimate what `policies` would have earned per session in the logged rounds.
 
     rho_t = product over k <= t of pi_k(a_k) / mu_k weights session histories; every standard error
-    is over sessions. See `estimators` for the formulas.
+    is over sessions. Rewards that came are divided by the share that came for the same action and
+    round. See `estimators` for the formulas. DM has no interval: its error is that of the model.
 
     Args:
         policies: one policy, or several by name.
@@ -103,7 +114,7 @@ def evaluate(
         estimators: names of `NAMES`; by default all that the log allows.
         horizon: sums are over rounds 1..horizon; by default the largest with an effective sample
             size of at least 100 in every round, for every policy.
-        unrewarded: the reward of decisions that got none; None drops them from averages.
+        unrewarded: the reward of decisions that got none; None has those that came stand for them.
         draws: posterior draws that Thompson sampling counts for pi_t(a); None asks the policy for
             its own probabilities, by quadrature where it has them (slower).
         level: of the intervals.
@@ -148,7 +159,7 @@ def evaluate(
     limit, reason = _horizon(horizon, weighted, log)
     results = _estimate(named, log, chosen, weighted, seed, simulated)
     if LOGGED not in named:
-        results |= _logged(log, chosen)
+        results[LOGGED, "mean"] = ESTIMATORS["IPS"](_as_logged(log, weighted))
     warnings += _weight_warnings(weighted, limit)
     rows = [_row(key, by_round, limit, weighted, level) for key, by_round in results.items()]
     return Evaluation(
@@ -158,13 +169,14 @@ def evaluate(
             for key, by_round in results.items()
             for row in _round_rows(key, by_round, weighted, level)
         ],
-        differences=_differences(results, against, named, limit, level),
+        differences=_differences(results, against, log, weighted, limit, level),
         horizon=limit,
         horizon_reason=reason,
         n_sessions=log.n_sessions,
         n_decisions=int(log.lengths.sum()),
         warnings=warnings,
         by_round=results,
+        weighted=weighted,
         seconds=time.perf_counter() - started,
     )
 
@@ -207,6 +219,8 @@ def _choose(
         lacking["replay"] = "the log's actions were not uniformly random (or it does not say so)"
     if log.has_context or log.eligible is not None:
         lacking["queue"] = "rounds have contexts or eligible actions of their own"
+    elif not matching.is_independent(log):
+        lacking["queue"] = matching.DEPENDENT
     if names is None:
         chosen = [name for name in NAMES if name not in lacking]
         if not chosen:
@@ -271,12 +285,12 @@ def _weigh(
             chance[name][rows], direct[name][rows] = followed
         if progress is not None:
             progress(len(rows))
-    active = log.active
+    active, arrival = log.active, arrival_chances(log)
     mu = np.ones((n, n_rounds))
     if log.propensity is not None:
         mu = np.where(active, log.propensity, 1.0)
     return {
-        name: WeightedLog(chance[name] / mu, log.reward, q_chosen, direct[name], active)
+        name: WeightedLog(chance[name] / mu, log.reward, q_chosen, direct[name], active, arrival)
         for name in policies
     }
 
@@ -337,12 +351,22 @@ def _direct(
     return mean_by_round(rewards, np.ones(rewards.shape, np.bool_))
 
 
-def _logged(log: DecisionLog, chosen: Sequence[str]) -> dict[tuple[str, str], ByRound]:
-    """Return the mean reward that the logging policy itself had: every weight is 1."""
+def _as_logged(
+    log: DecisionLog, weighted: Mapping[str, WeightedLog], like: WeightedLog | None = None
+) -> WeightedLog:
+    """Return the log weighted for the policy that made it: every ratio is 1.
+
+    The log has that policy's probability of the chosen action only, so that q of this action
+    stands for sum_a mu(a) q(a). A policy whose probabilities are the log's (`like`) gives the
+    rest.
+    """
+    part = like or next(iter(weighted.values()), None)
     ones = np.ones(log.action.shape)
-    zeros = np.zeros(log.action.shape)
-    on_policy = WeightedLog(ones, log.reward, zeros, zeros, log.active)
-    return {(LOGGED, "mean"): ESTIMATORS["IPS"](on_policy)}
+    if part is None:
+        zeros = np.zeros(log.action.shape)
+        return WeightedLog(ones, log.reward, zeros, zeros, log.active, arrival_chances(log))
+    same = like is not None and bool(np.all(np.abs(like.ratio - 1) <= SAME))
+    return replace(part, ratio=ones, direct=part.direct if same else part.q)
 
 
 def _row(
@@ -356,7 +380,7 @@ def _row(
     last = min(horizon, len(by_round.value))
     interval = Interval(*[math.nan] * 4)  # queue: too few sessions have even a first round
     if last:
-        interval = normal_interval(*by_round.up_to(last), level)
+        interval = _interval(estimator, *by_round.up_to(last), level)
     part = weighted.get(policy) if estimator in ESTIMATORS else None
     ess = float(part.effective_sample_size[:last].min()) if part is not None else math.nan
     return {
@@ -381,7 +405,9 @@ def _round_rows(
             "policy": policy,
             "estimator": estimator,
             "round": t + 1,
-            **normal_interval(float(by_round.value[t]), by_round.influence[:, t], level)._asdict(),
+            **_interval(
+                estimator, float(by_round.value[t]), by_round.influence[:, t], level
+            )._asdict(),
             "ess": math.nan if sizes is None else float(sizes[t]),
             "value_if_reached": math.nan if reach is None else float(reach[t]),
         }
@@ -389,23 +415,33 @@ def _round_rows(
     ]
 
 
+def _interval(estimator: str, value: float, influence: FloatArray, level: float) -> Interval:
+    """Return the interval over sessions; none for DM, whose error is that of its model."""
+    if estimator == "DM":
+        return Interval(value, math.nan, math.nan, math.nan)
+    return normal_interval(value, influence, level)
+
+
 def _differences(
     results: Mapping[tuple[str, str], ByRound],
     against: str | None,
-    policies: Mapping[str, AnyPolicy],
+    log: DecisionLog,
+    weighted: Mapping[str, WeightedLog],
     horizon: int,
     level: float,
 ) -> list[dict[str, Any]]:
     """Return paired differences: influence values are subtracted session by session."""
     if against is None:
         return []
+    scale = float(np.abs(log.reward[log.observed]).max())
     rows = []
     for (policy, estimator), by_round in results.items():
-        base = results.get((against, "mean" if against == LOGGED else estimator))
-        if policy in (against, LOGGED) or base is None:
+        if policy in (against, LOGGED) or estimator not in ESTIMATORS:
             continue
-        if estimator not in ESTIMATORS and not (estimator == "DM" and against != LOGGED):
-            continue
+        if against == LOGGED:
+            base = ESTIMATORS[estimator](_as_logged(log, weighted, weighted[policy]))
+        else:
+            base = results[against, estimator]
         value, influence = by_round.up_to(horizon)
         base_value, base_influence = base.up_to(horizon)
         interval = normal_interval(value - base_value, influence - base_influence, level)
@@ -416,6 +452,7 @@ def _differences(
                 "estimator": estimator,
                 "horizon": horizon,
                 **interval._asdict(),
+                "verdict": verdict(interval, scale),
             }
         )
     return rows

@@ -16,6 +16,13 @@ QUEUE_SHARE = 0.8
 """The queue estimate ends where fewer than this share of the sessions go on: those that do are not
 like the others."""
 
+DEPENDENT = (
+    "the log's actions depend on the past (or it does not say that they do not), so that a queue's "
+    "rewards are not those of any user; log a propensity that is the same for every session, for "
+    "instance 1 / number of actions where actions were uniformly random"
+)
+"""Why a log of unequal propensities has no queue estimate."""
+
 
 def replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRound:
     """Return the value of the candidate's t-th accepted round, on a uniformly random log.
@@ -66,6 +73,8 @@ def queue(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRo
             "queue takes rewards out of their round, so it needs a log without contexts in which "
             "all actions are eligible: use IPS, SNIPS, DR or SNDR"
         )
+    if not is_independent(log):
+        raise EvaluationError(f"queue cannot be computed: {DEPENDENT}")
     n, n_rounds = log.action.shape
     queues, count = _queues(log)
     used = np.zeros((n, log.n_actions), np.int64)
@@ -93,6 +102,22 @@ def is_uniform(log: DecisionLog) -> bool:
         return False
     error = np.abs(log.propensity * log.n_eligible - 1)
     return bool(np.all(error[log.active] < 1e-6))
+
+
+def is_independent(log: DecisionLog) -> bool:
+    """Return whether the log says that its actions did not depend on the past.
+
+    Every action then has the same propensity in all sessions, round by round.
+    """
+    if log.propensity is None:
+        return False
+    session, round_ = np.nonzero(log.active)
+    chance = log.propensity[session, round_]
+    cell = round_ * log.n_actions + log.action[session, round_]
+    highest, lowest = np.zeros(cell.max() + 1), np.ones(cell.max() + 1)
+    np.maximum.at(highest, cell, chance)
+    np.minimum.at(lowest, cell, chance)
+    return bool(np.all(highest - lowest < 1e-6))
 
 
 def _queues(log: DecisionLog) -> tuple[FloatArray, IntArray]:

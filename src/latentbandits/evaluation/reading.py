@@ -264,10 +264,9 @@ def _missing_warning(missing: Mapping[str, float], count: int, total: int) -> li
         f"{count} of {total} decisions have no reward ({100 * low:.0f}% to {100 * high:.0f}% by "
         "action)."
     )
-    if high - low > 0.1:
-        return [
-            text + " Dropping them assumes that missingness does not depend on the action, and the "
-            "shares differ: give the reward that a missing one means, for instance --unrewarded 0 "
-            "for clicks."
-        ]
-    return [text + " They are dropped from averages; --unrewarded VALUE counts them instead."]
+    return [
+        text
+        + " Those that came stand for them, divided by the share that came for the same action "
+        "and round. This assumes that nothing else decides which rewards come; where a missing "
+        "reward means a value (clicks: 0), --unrewarded VALUE counts it instead."
+    ]

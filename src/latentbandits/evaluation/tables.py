@@ -131,13 +131,8 @@ def _estimate_row(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _difference_row(row: Mapping[str, Any]) -> tuple[str, ...]:
-    verdict = "no measurable difference"
-    if row["low"] > 0:
-        verdict = "better"
-    elif row["high"] < 0:
-        verdict = "worse"
     value = str(Estimate(row["value"], row["stderr"]))
-    return row["policy"], row["estimator"], value, _interval(row), verdict
+    return row["policy"], row["estimator"], value, _interval(row), row["verdict"]
 
 
 def _interval(row: Mapping[str, Any]) -> str:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from latentbandits.evaluation import sequence_interval
 from latentbandits.evaluation.evaluate import MIN_ESS
-from latentbandits.evaluation.intervals import Interval, sequence_width
+from latentbandits.evaluation.intervals import (
+    TIGHTEST_AT,
+    Interval,
+    is_rounding,
+    level_of_candidate,
+    sequence_interval,
+    sequence_width,
+)
 from latentbandits.loop.comparison import Side, compare
 from latentbandits.models.checks import FloatArray
 
-__all__ = ["Side", "Verdict", "compare_groups", "judge"]
+__all__ = ["Side", "Verdict", "judge"]
 
 _MOST_SESSIONS = 10**9
 
@@ -36,6 +41,10 @@ class Verdict:
         ess: the least effective sample size within the horizon, of both policies.
         sessions_needed: held-out sessions after which a difference as large as the measured one
             would be decided; None where it is decided, or the estimate is zero.
+        number: which candidate against the current model this is, counted from 1.
+        level: of the interval, 1 - alpha / (number (number + 1)).
+        tightest_at: sessions near which the confidence sequence is tightest.
+        identical: whether the difference is rounding and nothing else.
     """
 
     activate: bool
@@ -50,6 +59,10 @@ class Verdict:
     n_sessions: int
     ess: float
     sessions_needed: int | None
+    number: int
+    level: float
+    tightest_at: int
+    identical: bool
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -64,6 +77,8 @@ def judge(
     *,
     margin: float = 0.0,
     level: float = 0.95,
+    number: int = 1,
+    tightest_at: int = TIGHTEST_AT,
     unrewarded: float | None = None,
     draws: int = 100,
     seed: int = 0,
@@ -79,8 +94,11 @@ def judge(
         current: the model and policy in use.
         candidate: their possible successor. Neither may have been fitted on the logged sessions.
         margin: the gain that a candidate must show.
-        level: of the interval.
-        unrewarded: the reward of decisions that got none; None drops them.
+        level: of all candidates against the current model together.
+        number: which of them this is, counted from 1: the k-th has alpha / (k (k + 1)).
+        tightest_at: sessions n* near which the confidence sequence is tightest. It must be the same
+            at every look.
+        unrewarded: the reward of decisions that got none; None has those that came stand for them.
         draws: posterior draws that Thompson sampling counts.
         seed: of the draws.
     """
@@ -89,11 +107,17 @@ def judge(
     horizon = comparison.clearest()
     difference, influence = comparison.difference(horizon)
     n = len(influence)
-    interval = sequence_interval(difference, influence, level, max(n, 100))
+    level = level_of_candidate(level, number)
+    interval = sequence_interval(difference, influence, level, tightest_at)
+    observed = current.log.reward[current.log.observed]
+    scale = max(float(np.abs(observed).max()), abs(unrewarded or 0.0))
+    identical = is_rounding(interval, scale)
     ess = float(comparison.sizes[:horizon].min())
     later, _ = comparison.difference(longest)
-    better = interval.low > margin
+    better = interval.low > margin and not identical
     reason = _reason(interval, margin, ess, n)
+    if identical:
+        reason = "the candidate is identical to the current model: no difference but rounding"
     if better and later <= margin:
         reason = (
             f"the candidate is better in rounds 1-{horizon}, but in rounds 1-{longest} the "
@@ -111,33 +135,14 @@ def judge(
         horizon=horizon,
         n_sessions=n,
         ess=ess,
-        sessions_needed=_needed(interval, influence, margin, level),
+        sessions_needed=None
+        if identical
+        else _needed(interval, influence, margin, level, tightest_at),
+        number=number,
+        level=level,
+        tightest_at=tightest_at,
+        identical=identical,
     )
-
-
-def compare_groups(
-    rewards: Mapping[str, FloatArray], main: str, level: float = 0.95
-) -> dict[str, Interval]:
-    """Return the difference of `main` from every other live group, with its sequence.
-
-    `rewards` holds the reward per session of each group. Groups are independent samples; the
-    intervals hold at every look.
-    """
-    comparisons = {}
-    main_rewards = rewards.get(main, np.empty(0))
-    for name, other in rewards.items():
-        if name == main or len(main_rewards) < 2 or len(other) < 2:
-            continue
-        total = len(main_rewards) + len(other)
-        influence = np.concatenate(
-            [
-                (main_rewards - main_rewards.mean()) * total / len(main_rewards),
-                (other.mean() - other) * total / len(other),
-            ]
-        )
-        difference = float(main_rewards.mean() - other.mean())
-        comparisons[name] = sequence_interval(difference, influence, level, max(total, 100))
-    return comparisons
 
 
 def _reason(interval: Interval, margin: float, ess: float, n_sessions: int) -> str:
@@ -154,7 +159,9 @@ def _reason(interval: Interval, margin: float, ess: float, n_sessions: int) -> s
     return f"not decided: the difference per session lies in {span}, margin {margin:g}"
 
 
-def _needed(interval: Interval, influence: FloatArray, margin: float, level: float) -> int | None:
+def _needed(
+    interval: Interval, influence: FloatArray, margin: float, level: float, tightest_at: int
+) -> int | None:
     """Return the least number of sessions whose sequence would exclude the margin."""
     gap = abs(interval.value - margin)
     deviation = float(np.std(influence, ddof=1)) if len(influence) > 1 else math.nan
@@ -162,11 +169,11 @@ def _needed(interval: Interval, influence: FloatArray, margin: float, level: flo
     if decided or gap == 0 or not math.isfinite(deviation) or deviation == 0:
         return None
     low, high = len(influence), _MOST_SESSIONS
-    if deviation * sequence_width(high, level, high) > gap:
+    if deviation * sequence_width(high, level, tightest_at) > gap:
         return None
     while low < high:
         middle = (low + high) // 2
-        if deviation * sequence_width(middle, level, middle) < gap:
+        if deviation * sequence_width(middle, level, tightest_at) < gap:
             high = middle
         else:
             low = middle + 1

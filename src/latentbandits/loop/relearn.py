@@ -14,14 +14,19 @@ from typing import Any, Protocol
 import polars as pl
 
 from latentbandits.conversations import ServiceError
-from latentbandits.evaluation.intervals import check_level
+from latentbandits.evaluation.intervals import (
+    TIGHTEST_AT,
+    SessionMean,
+    check_level,
+    compare_groups,
+)
 from latentbandits.evaluation.reading import read_decisions
 from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
 from latentbandits.loop.brought import brings_features, encode_log, keep_names
 from latentbandits.loop.comparison import Side
-from latentbandits.loop.gate import Verdict, compare_groups, judge
+from latentbandits.loop.gate import Verdict, judge
 from latentbandits.loop.kept_log import KeptLog, Logged
 from latentbandits.loop.records import Records, Run
 from latentbandits.loop.sources import Source
@@ -62,6 +67,7 @@ class Settings:
     columns: dict[str, Any] = field(default_factory=dict)  # columns of `with_logs`
     margin: float = 0.0
     level: float = 0.95
+    tightest_at: int = TIGHTEST_AT  # sessions near which confidence sequences are tightest
     held_out: float = 0.3
     unrewarded: float | None = None
     since: timedelta | None = None
@@ -80,6 +86,10 @@ class Settings:
         if self.unrewarded is not None and not math.isfinite(self.unrewarded):
             raise ValueError(f"the unrewarded value must be a finite number; got {self.unrewarded}")
         check_level(self.level)
+        if self.tightest_at < 1:
+            raise ValueError(
+                f"the sequence must be tightest at 1 session or more; got {self.tightest_at}"
+            )
         if not 0 < self.held_out < 1:
             raise ValueError(f"the held-out share must lie between 0 and 1; got {self.held_out}")
         if self.policy is not None:
@@ -93,6 +103,7 @@ class Settings:
             "with_logs": list(self.with_logs),
             "margin": self.margin,
             "level": self.level,
+            "tightest_at": self.tightest_at,
             "held_out": self.held_out,
             "unrewarded": self.unrewarded,
             **{name: age and age.total_seconds() for name, age in ages.items()},
@@ -217,7 +228,7 @@ class Relearner:
         run = self.records.finish(run, data=counts)
         candidate, result = self._fit(run, current, divided.training, progress)
         policy = settings.policy or load_notes(candidate.path).get("recommended_policy")
-        verdict = self._judge(current, candidate, policy, logged, divided.judging)
+        verdict = self._judge(runs, current, candidate, policy, logged, divided.judging)
         run = self.records.finish(
             run,
             candidate=candidate.id,
@@ -259,6 +270,7 @@ class Relearner:
 
     def _judge(
         self,
+        runs: list[Run],
         current: Model,
         candidate: Model,
         policy: str | None,
@@ -275,11 +287,17 @@ class Relearner:
                 "with actions that both models know. Serve with --explore 0.1, and wait for more "
                 "sessions"
             )
+        earlier = _judged_against(runs, current.id, candidate.id)
         return judge(
             _side(current, playing, judged),
             _side(candidate, policy or playing, judged),
             margin=settings.margin,
             level=settings.level,
+            number=1 + len({run.candidate for run in earlier}),
+            tightest_at=next(
+                (run.verdict["tightest_at"] for run in earlier if "tightest_at" in run.verdict),
+                settings.tightest_at,
+            ),
             unrewarded=settings.unrewarded,
             seed=settings.seed,
         )
@@ -308,8 +326,19 @@ class Relearner:
         rewards = data.session_rewards(
             logged.decisions, activated, horizon, self.settings.unrewarded
         )
-        comparisons = compare_groups(rewards, MAIN_GROUP, self.settings.level)
-        groups = {name: interval._asdict() for name, interval in comparisons.items()}
+        tightest_at = _of_earlier_looks(runs, last, self.settings.tightest_at)
+        means = {name: SessionMean.of(values) for name, values in rewards.items()}
+        comparisons = {
+            name: interval
+            for name, interval in compare_groups(
+                means, MAIN_GROUP, self.settings.level, tightest_at
+            ).items()
+            if math.isfinite(interval.stderr)
+        }
+        groups = {
+            name: interval._asdict() | {"tightest_at": tightest_at}
+            for name, interval in comparisons.items()
+        }
         run = self.records.finish(run, groups=groups)
         worse = [name for name, interval in comparisons.items() if interval.high < 0]
         if not worse:
@@ -381,6 +410,29 @@ def _same_question(before: Run, run: Run) -> bool:
     """Return whether a run would repeat another: the same log, active model and options."""
     asked = ("cursor", "current", "options")
     return all(getattr(before, name) == getattr(run, name) for name in asked)
+
+
+def _judged_against(runs: list[Run], current: str, candidate: str) -> list[Run]:
+    """Return the runs that judged other candidates against the current model, and might have
+    activated them.
+    """
+    return [
+        run
+        for run in runs
+        if run.verdict
+        and run.current == current
+        and run.candidate != candidate
+        and run.outcome != "dry run"
+    ]
+
+
+def _of_earlier_looks(runs: list[Run], activation: Run, setting: int) -> int:
+    """Return where the sequences of the groups since this activation are tightest: as at the first
+    look, because a sequence that is tuned anew does not hold its level.
+    """
+    looks = (run.groups for run in runs if run.number > activation.number)
+    kept = (one.get("tightest_at") for groups in looks for one in groups.values())
+    return next((number for number in kept if number is not None), setting)
 
 
 def _read_model(folder: Path) -> Model:

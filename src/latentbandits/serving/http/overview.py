@@ -6,7 +6,12 @@ import math
 
 import numpy as np
 
-from latentbandits.evaluation.intervals import sequence_width
+from latentbandits.evaluation.intervals import (
+    Interval,
+    SessionMean,
+    compare_groups,
+    sequence,
+)
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.groups import HOLDOUT, MAIN
 from latentbandits.serving.engine.live import floats
@@ -95,21 +100,17 @@ def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
     The intervals hold for all groups and at every look together: each is a confidence sequence
     over the sessions of both groups, at the level 1 - .05 / (number of comparisons).
     """
-    main = totals.group(MAIN)
-    ours = main.mean()
-    others = [name for name in groups if name != MAIN and totals.group(name).mean() is not None]
-    if ours is None:
-        return []
+    means = {name: _session_mean(totals.group(name)) for name in groups}
     rows = []
-    for name in others:
-        other = totals.group(name)
-        theirs = other.mean()
-        assert theirs is not None
-        error = math.hypot(ours[1], theirs[1])
-        level = 1 - _ALPHA / len(others)
-        both = band(ours[0] - theirs[0], error, main.sessions + other.sessions, level)
+    for name, interval in compare_groups(means, MAIN, 1 - _ALPHA).items():
+        both = _band(interval)
         rows.append(DifferenceView(name, MAIN, both.mean, both.low, both.high))
     return rows
+
+
+def _session_mean(total: GroupTotals) -> SessionMean | None:
+    mean = total.mean()
+    return None if mean is None else SessionMean(*mean, total.sessions)
 
 
 def counts(totals: Statistics) -> dict[str, int]:
@@ -184,10 +185,12 @@ def band(mean: float, error: float, n: int, level: float = 1 - _ALPHA) -> Band:
     """Return an interval that is valid at every look: a confidence sequence over `n` sessions,
     the standard error of whose mean is `error`.
     """
-    if not math.isfinite(error) or n < 2:
-        return Band(mean, None, None)
-    width = error * math.sqrt(n) * sequence_width(n, level)
-    return Band(mean, mean - width, mean + width)
+    return _band(sequence(mean, error, n, level))
+
+
+def _band(interval: Interval) -> Band:
+    known = math.isfinite(interval.stderr)
+    return Band(interval.value, interval.low if known else None, interval.high if known else None)
 
 
 def _mean_band(total: GroupTotals) -> Band | None:
