@@ -117,8 +117,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     keys: Annotated[str | None, _doc("TOML file of API keys; see `latentbandits key`")] = None
     insecure_admin: Annotated[
         bool,
-        _doc("to try things, without keys: whether requests from this machine to this machine may "
-             "do what otherwise needs an admin key, such as activating a model"),
+        _doc("without keys, to try things: this machine may do what needs an admin key, such as "
+             "activating a model; never behind a proxy"),
     ] = False  # fmt: skip
     audit: Annotated[
         str | None, _doc("file to which every admin action is appended, one JSON line each")
