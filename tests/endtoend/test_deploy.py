@@ -108,7 +108,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def configured(text: str, site: Site, folder: Path, certificate: tuple[Path, Path]) -> str:
+def configured(text: str, site: Site, certificate: tuple[Path, Path]) -> str:
     return replaced(
         text,
         {
@@ -140,7 +140,7 @@ def site(program: str, folder: Path) -> Iterator[Site]:
     trust = ssl.create_default_context(cafile=str(certificate[0]))
     with RunningService(*words, folder=folder) as service:
         site = Site(service, free_port(), trust, shop, operator)
-        text = configured(block("nginx"), site, folder, certificate)
+        text = configured(block("nginx"), site, certificate)
         with nginx(program, text, site.port, folder / "nginx"):
             yield site
 
@@ -208,7 +208,7 @@ def test_the_former_page_let_a_stranger_in(program: str, folder: Path) -> None:
         service = RunningService(folder / "models" / "first", folder=folder, insecure=insecure)
         with service:
             site = Site(service, free_port(), trust)
-            text = configured(FORMER, site, folder, certificate)
+            text = configured(FORMER, site, certificate)
             with nginx(program, text, site.port, folder / f"nginx-{site.port}"):
                 status, answer = site.ask("POST", "/v1/models/activate", ACTIVATE, headers=headers)
             assert status == expected, answer

@@ -51,12 +51,13 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     for field in msgspec.structs.fields(Settings):
         described, meta = get_args(field.type)[:2]
         default = "none" if field.default is None else repr(field.default).strip("'")
-        switch = field.default is False  # such a flag is given without a value
-        options: Any = {"action": "store_const", "const": True}
+        options: dict[str, Any] = {"metavar": _metavar(described)}
+        if field.default is False:  # this flag has no value
+            options = {"action": "store_const", "const": True}
         group.add_argument(
             f"--{field.name.replace('_', '-')}",
             help=f"{meta.description} (default: {default or 'none'}; {PREFIX}{field.name.upper()})",
-            **(options if switch else {"metavar": _metavar(described)}),
+            **options,
         )
 
 
