@@ -6,7 +6,8 @@
 # sessions say that it is better.
 #
 #     python examples/close_the_loop.py model
-#     latentbandits serve models/first --store sqlite:sessions.sqlite --explore 0.2 --policy mmTS
+#     latentbandits serve models/first --store sqlite:sessions.sqlite --explore 0.2 --policy mmTS \
+#         --insecure-admin
 #     python examples/close_the_loop.py visit http://127.0.0.1:8000 3000
 #     latentbandits relearn --service http://127.0.0.1:8000 --models models --policy mmTS
 

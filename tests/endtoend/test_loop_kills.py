@@ -72,6 +72,7 @@ class Loop:
         process = self._process(
             "serve", self.models / "first", "--port", str(self.port), "--store", store, "--models",
             self.models, "--policy", "mTS", "--explore", "0.8", "--snapshot-rounds", "2",
+            "--insecure-admin",
         )  # fmt: skip
         end = time.monotonic() + 60
         while time.monotonic() < end:

@@ -76,7 +76,9 @@ def test_a_model_activated_over_http_is_tuned_by_another_process(
     (tmp_path / "third").mkdir()
     write(GaussianArms([[0.7, 0.2], [0.1, 0.5]], 0.5, 0.1), tmp_path / "third", notes=advice)
     store = f"sqlite:{tmp_path / 's.sqlite'}"
-    with TestClient(embed(tmp_path / "first", store, request_timeout=60.0)) as http:
+    with TestClient(
+        embed(tmp_path / "first", store, authenticated=True, request_timeout=60.0)
+    ) as http:
         assert policy_of(http, "ann") == "mmTS"  # an embedded model is not tuned, and says so
         answer = http.post("/v1/models/activate", json={"path": "second"})
         assert answer.status_code == 200, answer.text
@@ -85,7 +87,7 @@ def test_a_model_activated_over_http_is_tuned_by_another_process(
         assert f"(second): policy {tuned}" in caplog.text
         http.post("/v1/models/activate", json={"path": "third"})
         assert policy_of(http, "eve") == "mIDS"
-    with TestClient(embed(None, store, models=str(tmp_path))) as http:
+    with TestClient(embed(None, store, authenticated=True, models=str(tmp_path))) as http:
         caplog.clear()
         http.post("/v1/models/activate", json={"path": "second"})
         assert policy_of(http, "dan") == tuned
@@ -105,7 +107,7 @@ def test_a_tuning_that_fails_leaves_the_default(
     """Without time for it the model is active with mmTS, and the log says why."""
     save(GaussianArms([[0.9, 0.5], [0.1, 0.5]], 0.5, 0.1), tmp_path / "first")
     save(GaussianArms([[0.8, 0.2], [0.1, 0.5]], 0.5, 0.1), tmp_path / "second")
-    with TestClient(embed(tmp_path / "first", request_timeout=0.25)) as http:
+    with TestClient(embed(tmp_path / "first", authenticated=True, request_timeout=0.25)) as http:
         assert http.post("/v1/models/activate", json={"path": "second"}).status_code == 200
         assert policy_of(http, "bob") == "mmTS"
     assert "none was tuned (it took more than 0.2 s): auto is mmTS" in caplog.text

@@ -13,18 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.processes.packages import install
+
 _SECONDS = 60
 
 
 def find_binaries() -> Path | None:
     """Where initdb and postgres are; installs them where that is possible."""
     result = _look()
-    if result is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run(
-            ["apt-get", "install", "-y", "--no-install-recommends", "postgresql"],
-            env=environment, capture_output=True, timeout=300, check=False,
-        )  # fmt: skip
+    if result is None:
+        install("postgresql")
         result = _look()
     return result
 

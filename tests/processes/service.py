@@ -44,15 +44,22 @@ class RunningService:
     """Started on entry and killed on exit; `kill` and `start` again as often as needed.
 
     Without another policy it plays mmTS: `auto` would tune one at each start (`tuned` asks so).
+    Without keys it takes administrators' requests from this machine, unless `insecure` is False.
     """
 
     def __init__(
-        self, *arguments: str | Path, folder: Path, tuned: bool = False, **options: Any
+        self,
+        *arguments: str | Path,
+        folder: Path,
+        tuned: bool = False,
+        insecure: bool = True,
+        **options: Any,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         chosen = tuned or {"--policy", "--demo", "--config"} & set(map(str, arguments))
         self._arguments = arguments if chosen else (*arguments, "--policy", "mmTS")
+        self._insecure = insecure and "--keys" not in arguments
         self._options = options
         self._log = folder / f"service-{self.port}.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -78,6 +85,8 @@ class RunningService:
 
     def _command(self) -> list[str]:
         words = command("serve", *self._arguments, "--port", str(self.port))
+        if self._insecure and self.tree is None:  # earlier versions do not know the flag
+            words.append("--insecure-admin")
         if self.clock:
             words[2] = _SHIFTED.format(self.clock)
         return words

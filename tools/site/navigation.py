@@ -30,6 +30,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/late-rewards.md",
         "how-to/users-who-change.md",
         "how-to/swap-a-model-safely.md",
+        "how-to/my-model-harms.md",
         "how-to/deploy.md",
         "how-to/write-a-policy.md",
         "how-to/write-an-environment.md",

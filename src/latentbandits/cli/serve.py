@@ -51,10 +51,13 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     for field in msgspec.structs.fields(Settings):
         described, meta = get_args(field.type)[:2]
         default = "none" if field.default is None else repr(field.default).strip("'")
+        options: dict[str, Any] = {"metavar": _metavar(described)}
+        if field.default is False:  # this flag has no value
+            options = {"action": "store_const", "const": True}
         group.add_argument(
             f"--{field.name.replace('_', '-')}",
-            metavar=_metavar(described),
             help=f"{meta.description} (default: {default or 'none'}; {PREFIX}{field.name.upper()})",
+            **options,
         )
 
 
@@ -121,6 +124,8 @@ def _run(arguments: argparse.Namespace) -> int:
         chosen,
         _safe(settings.store),
     )
+    if settings.insecure_admin:
+        logger.warning("--insecure-admin: whoever is on this machine can activate models, and more")
     if row is not None:
         for warning in harm_warnings(notes(row), served.name):
             logger.warning("%s", warning)

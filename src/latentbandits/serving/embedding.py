@@ -26,9 +26,9 @@ class Embedded:
     does not is served too: then the first request starts the service.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, *, authenticated: bool = False) -> None:
         self.service = service
-        self._app = create_app(service)
+        self._app = create_app(service, authenticated=authenticated)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -50,13 +50,16 @@ def embed(
     store: str = "memory",
     *,
     catalogue: Catalogue | None = None,
+    authenticated: bool = False,
     **settings: Any,
 ) -> Embedded:
     """Return the decision service as an ASGI app that any other ASGI app can mount.
 
     `model` is a model, the folder of a saved one, or None for the one that the store has active.
     `store` is memory, sqlite:PATH or postgresql://...; `settings` are those of `serve`. Access
-    control is left to the outer app unless `keys` are given; every Host is answered.
+    control is left to the outer app unless `keys` are given; every Host is answered. What needs an
+    admin key, such as activating a model, is refused without keys: with `authenticated=True` you
+    say that the outer app lets only administrators reach it.
 
     The policy `auto`, the default, is the one that the fit of a saved model recommends. For other
     models it is mmTS: nothing is tuned here, because your app would start seconds later. Give
@@ -83,7 +86,7 @@ def embed(
             if row is not None:
                 engine.start_with(row)
             engine.library.served(engine.library.active.model)
-        return Embedded(Service(engine, valid))
+        return Embedded(Service(engine, valid), authenticated=authenticated)
     except Refused as refusal:
         opened.close()
         raise ValueError(refusal.message) from None

@@ -115,6 +115,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         str | None, _doc("work folder of `latentbandits relearn`, whose runs the page shows")
     ] = None
     keys: Annotated[str | None, _doc("TOML file of API keys; see `latentbandits key`")] = None
+    insecure_admin: Annotated[
+        bool,
+        _doc("without keys, to try things: this machine may do what needs an admin key, such as "
+             "activating a model; never behind a proxy"),
+    ] = False  # fmt: skip
     audit: Annotated[
         str | None, _doc("file to which every admin action is appended, one JSON line each")
     ] = None
@@ -160,6 +165,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ValueError(
                 f"without API keys the service listens on loopback addresses only, not on "
                 f"{self.host!r}: make keys with `latentbandits key` and give their file: --keys"
+            )
+        if self.keys is not None and self.insecure_admin:
+            raise ValueError(
+                f"insecure_admin is for a service without keys, and keys is {self.keys!r}: leave "
+                "one of them out"
             )
 
 

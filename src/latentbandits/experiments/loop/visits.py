@@ -103,6 +103,7 @@ def served(model: Path, folder: Path, *options: str) -> Iterator[str]:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "latentbandits", "serve", str(model), "--port", str(port)]
     command += ["--store", f"sqlite:{folder / 'sessions.sqlite'}", "--log-level", "warning"]
+    command += ["--insecure-admin"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LATENTBANDITS_")}
     with (folder / "service.log").open("ab") as log:
         process = subprocess.Popen([*command, *options], stdout=log, stderr=log, env=environment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import msgspec
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
 from latentbandits.serving.errors import Busy
 from latentbandits.serving.http.keys import ANYONE, Caller
@@ -15,6 +15,7 @@ from latentbandits.serving.settings import is_loopback
 
 RawHeaders: TypeAlias = dict[bytes, bytes]
 JSON = b"application/json"
+_FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"))  # by a proxy
 _MOST_BODY_BYTES = 32 * 2**20  # bodies being read or answered; decoded, up to 16 times as much
 
 
@@ -113,13 +114,42 @@ def identify(service: Service, headers: RawHeaders, scope: str, *, shared: bool 
     return caller
 
 
+def check_admin(service: Service, scope: Scope) -> None:
+    """Refuse administrators' requests if there are no keys, but for those that `insecure_admin`
+    lets in: from this machine, to a name of this machine, and not forwarded by a proxy.
+    """
+    if service.keys is not None:
+        return  # `identify` asks for one
+    headers: RawHeaders = dict(scope["headers"])
+    check_host(service, headers)
+    peer = scope.get("client")
+    local = peer is not None and is_loopback(peer[0]) and is_loopback(_host(headers))
+    if not service.settings.insecure_admin:
+        told = "or, to try things on this machine, start it with --insecure-admin"
+    elif not local or not headers.keys().isdisjoint(_FORWARDED):
+        told = "--insecure-admin lets in only what comes from this machine, and by no proxy"
+    else:
+        return
+    raise NotAdmitted(
+        403,
+        "forbidden",
+        "this needs an admin key, and the service has no keys: make one (`latentbandits key admin "
+        f"--keys keys.toml --scopes admin`) and start the service with --keys keys.toml; {told}",
+    )
+
+
+def _host(headers: RawHeaders) -> str:
+    """Return the name in the Host header, without a port."""
+    host = headers.get(b"host", b"").decode("latin-1").rpartition(":")
+    return host[0] if host[2].isdecimal() and host[0] else "".join(host)
+
+
 def check_host(service: Service, headers: RawHeaders) -> None:
     """Refuse unknown hosts if there are no keys, against DNS rebinding by web pages."""
     allowed = service.settings.allowed_hosts
     if service.keys is not None and not allowed:
         return
-    host = headers.get(b"host", b"").decode("latin-1").rpartition(":")
-    name = host[0] if host[2].isdecimal() and host[0] else "".join(host)
+    name = _host(headers)
     if allowed == "*" or is_loopback(name):
         return
     if name in [part.strip() for part in allowed.split(",")]:

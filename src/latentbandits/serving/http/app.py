@@ -15,7 +15,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.http.admission import JSON, NotAdmitted, check_host, identify
+from latentbandits.serving.http.admission import (
+    JSON,
+    NotAdmitted,
+    check_admin,
+    check_host,
+    identify,
+)
 from latentbandits.serving.http.answering import Handler, encode_json, problem_answer
 from latentbandits.serving.http.endpoints import ENDPOINTS, PLAY, Endpoint
 from latentbandits.serving.http.messages import Health, Problem
@@ -29,8 +35,14 @@ Background: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """A task that runs in the event loop as long as the app does."""
 
 
-def create_app(service: Service, beside: Background | None = None) -> Starlette:
-    """Return the service as an ASGI app; `embed` makes one that can be mounted in another."""
+def create_app(
+    service: Service, beside: Background | None = None, *, authenticated: bool = False
+) -> Starlette:
+    """Return the service as an ASGI app; `embed` makes one that can be mounted in another.
+
+    `authenticated` says that an outer app lets administrators in: a key is not asked for then,
+    unless there are keys.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -42,7 +54,13 @@ def create_app(service: Service, beside: Background | None = None) -> Starlette:
         await service.stop()
 
     playing = service.settings.play
-    endpoints = [(e, Handler(service, e)) for e in ENDPOINTS if playing or e.path != PLAY]
+    endpoints: list[tuple[Endpoint, ASGIApp]] = []
+    for endpoint in ENDPOINTS:
+        handler: ASGIApp = Handler(service, endpoint)
+        if endpoint.scope == "admin" and not authenticated:
+            handler = _AdminOnly(service, endpoint.path, handler)
+        if playing or endpoint.path != PLAY:
+            endpoints.append((endpoint, handler))
     routes: list[BaseRoute] = [
         Route(path, _ByMethod(handlers), methods=list(handlers))
         for path, handlers in _by_path(endpoints).items()
@@ -83,6 +101,24 @@ class _ByMethod:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         await self._handlers[method](scope, receive, send)
+
+
+class _AdminOnly:
+    """An administrator's endpoint, which is not reached without keys unless it is allowed to be."""
+
+    def __init__(self, service: Service, path: str, handler: ASGIApp) -> None:
+        self._service = service
+        self._path = path
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            check_admin(self._service, scope)
+        except NotAdmitted as refused:
+            self._service.metrics.observe(self._path, refused.status, 0.0)
+            await _error(refused.status, refused.problem)(scope, receive, send)
+            return
+        await self._handler(scope, receive, send)
 
 
 def _json(content: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:

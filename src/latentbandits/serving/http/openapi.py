@@ -65,10 +65,12 @@ def _operation(endpoint: Endpoint, answer: Any, body: Any, error: Any) -> dict[s
     elif endpoint.parameters:
         statuses.add(422)
     name = endpoint.handle.__name__
+    admin = endpoint.scope == "admin"
+    exception = "unless the setting `insecure_admin` is on" if admin else "where keys are in use"
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "operationId": name,
-        "description": f"Needs a key with the scope `{endpoint.scope}`, where keys are in use.",
+        "description": f"Needs a key with the scope `{endpoint.scope}`, {exception}.",
         "responses": _successes(endpoint, answer, error)
         | {str(status): _answer(status, error) for status in sorted(statuses)},
     }
