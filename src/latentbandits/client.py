@@ -17,7 +17,9 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import suppress
 from functools import wraps
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -36,6 +38,9 @@ with needed_by("latentbandits.client"):
     import httpx
 
     from latentbandits.serving.log_entries import LogEntry
+
+with suppress(ImportError):  # httpx would load it in the first call, 25 ms of that call's deadline
+    import_module("anyio._backends._asyncio")
 
 __all__ = ["AsyncClient", "Client", "NoAnswerError", "ServiceError"]
 
