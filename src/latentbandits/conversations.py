@@ -1,14 +1,16 @@
 """The requests of a client of the decision service, and when they are repeated; no I/O here.
 
 Each method of `Conversations` is a generator. It yields a `Send` or a `Pause`, is sent the `Reply`
-to the last `Send` (status 0 where none came), and returns the answer.
+to the last `Send` (status 0 where none came), and returns the answer. The time that a call may take
+begins with its first request.
 """
 
 from __future__ import annotations
 
 import random
+import time
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -42,9 +44,9 @@ with needed_by("latentbandits.client"):
     from latentbandits.serving.records import SwapMode
 
 Answer = TypeVar("Answer")
+Request = TypeVar("Request", DecideRequest, RewardRequest)
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _FIRST_PAUSE = 0.05  # seconds; doubled with every attempt, and drawn at random up to that
-_LONGEST_PAUSE = 60.0  # that a service may ask for; beyond it the call fails
 MAX_BATCH = 100
 
 
@@ -66,11 +68,15 @@ class NoAnswerError(ServiceError):
 
 
 class Send(NamedTuple):
-    """A request to send; it may be sent again without being done twice."""
+    """A request to send; it may be sent again without being done twice.
+
+    `until` is the time of `time.monotonic` at which the call must have ended.
+    """
 
     method: str
     path: str
     body: bytes | None = None
+    until: float = float("inf")
 
 
 class Pause(NamedTuple):
@@ -80,22 +86,26 @@ class Pause(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer as it came: header names in lower case; status 0 and the reason if none came."""
+    """An answer as it came: header names in lower case; status 0 and the reason if none came.
+
+    `final` says that another attempt would end in the same way.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    final: bool = False
 
 
 Conversation: TypeAlias = Generator[Send | Pause, Reply, Answer]
 
 
 class Conversations:
-    """The calls of both clients. `timeout` is for each attempt, `retries` the attempts after it."""
+    """The calls of both clients: up to `retries` attempts after the first, within `deadline`."""
 
-    def __init__(self, timeout: float = 1.0, retries: int = 3) -> None:
+    def __init__(self, deadline: float = 4.0, retries: int = 3) -> None:
         self._retries = retries
-        self._patience = timeout * (retries + 1)  # where there is a default to fall back on
+        self._deadline = deadline
 
     def decide(
         self,
@@ -125,22 +135,30 @@ class Conversations:
             None if user_features is None else dict(user_features),
             user,
         )
-        send = Send("POST", "/v1/decide", msgspec.json.encode(request))
+        send = Send("POST", "/v1/decide", _body(request))
         try:
-            return (yield from self._ask(send, Decided, hasty=default is not None))
+            return (yield from self._ask(send, Decided))
         except ServiceError as error:
             if default is None or not _passing(error):
                 raise
             return fallback(actions, default)
 
     def decide_many(
-        self, requests: Sequence[DecideRequest | Mapping[str, Any]]
+        self,
+        requests: Iterable[DecideRequest | Mapping[str, Any] | tuple[str, Sequence[str] | None]],
     ) -> Conversation[list[Decided | ServiceError]]:
         """Return a decision or the reason for a refusal for each request; 100 are sent at a time.
 
-        A request is a `DecideRequest` or a mapping with its fields; each gets a request id.
+        A request is a `DecideRequest`, a mapping with its fields, or a pair of a session and its
+        eligible actions; each gets a request id. The deadline is for each 100 of them.
         """
-        identified = [_with_id(request) for request in requests]
+        asked = _requests(DecideRequest, requests, _decision_of_pair)
+        identified = [
+            request
+            if request.request_id is not None
+            else msgspec.structs.replace(request, request_id=str(uuid.uuid4()))
+            for request in asked
+        ]
         return (yield from self._each("/v1/decide", identified, Decided))
 
     def reward(
@@ -148,14 +166,18 @@ class Conversations:
     ) -> Conversation[Rewarded]:
         """Report the reward of a decision; a repeated report changes nothing."""
         request = RewardRequest(decision_id, float(value), event_id)
-        send = Send("POST", "/v1/reward", msgspec.json.encode(request))
+        send = Send("POST", "/v1/reward", _body(request))
         return (yield from self._ask(send, Rewarded))
 
     def reward_many(
-        self, rewards: Sequence[tuple[str, float]]
+        self, rewards: Iterable[RewardRequest | Mapping[str, Any] | tuple[str, float]]
     ) -> Conversation[list[Rewarded | ServiceError]]:
-        """Report rewards as pairs of decision id and value, 100 in a request."""
-        told = [RewardRequest(decision_id, float(value)) for decision_id, value in rewards]
+        """Report rewards, 100 in a request.
+
+        A reward is a `RewardRequest`, a mapping with its fields, or a pair of a decision's id and
+        the value. The deadline is for each 100 of them.
+        """
+        told = _requests(RewardRequest, rewards, _reward_of_pair)
         return (yield from self._each("/v1/reward", told, Rewarded))
 
     def correct(
@@ -163,7 +185,7 @@ class Conversations:
     ) -> Conversation[Rewarded]:
         """Replace the reward of a decision; the session then has learned the new one instead."""
         request = RewardRequest(decision_id, float(value), event_id or str(uuid.uuid4()))
-        send = Send("PUT", "/v1/reward", msgspec.json.encode(request))
+        send = Send("PUT", "/v1/reward", _body(request))
         return (yield from self._ask(send, Rewarded))
 
     def session(self, session: str) -> Conversation[SessionView]:
@@ -178,7 +200,7 @@ class Conversations:
 
     def merge(self, into: str, other: str) -> Conversation[SessionView]:
         """Merge two sessions of one user: from then on `other` is another name of `into`."""
-        body = msgspec.json.encode(MergeRequest(into, other))
+        body = _body(MergeRequest(into, other))
         return (yield from self._ask(Send("POST", "/v1/sessions/merge", body), SessionView))
 
     def activate(
@@ -192,7 +214,7 @@ class Conversations:
     ) -> Conversation[Models]:
         """Use another model, named by its folder or its id; with the same request id, once."""
         request = ActivateRequest(path, model, mode, force, request_id or str(uuid.uuid4()))
-        send = Send("POST", "/v1/models/activate", msgspec.json.encode(request))
+        send = Send("POST", "/v1/models/activate", _body(request))
         return (yield from self._ask(send, Models))
 
     def add_action(
@@ -212,7 +234,7 @@ class Conversations:
             None if vector is None else [float(x) for x in vector],
         )
         query = urlencode({"request_id": request_id or str(uuid.uuid4())})
-        send = Send("POST", f"/v1/actions?{query}", msgspec.json.encode(body))
+        send = Send("POST", f"/v1/actions?{query}", _body(body))
         return (yield from self._ask(send, CatalogueChange))
 
     def retire_action(
@@ -244,7 +266,7 @@ class Conversations:
         """Return the ids of those decisions that were forgotten: copies must drop them too."""
         sessions: list[str] = []
         for start in range(0, len(decisions), MAX_PAGE):
-            body = msgspec.json.encode(ForgottenRequest(list(decisions[start : start + MAX_PAGE])))
+            body = _body(ForgottenRequest(list(decisions[start : start + MAX_PAGE])))
             send = Send("POST", "/v1/log/forgotten", body)
             sessions += (yield from self._ask(send, ForgottenDecisions)).forgotten
         return sessions
@@ -254,24 +276,22 @@ class Conversations:
     ) -> Conversation[list[Answer | ServiceError]]:
         answers: list[Answer | ServiceError] = []
         for start in range(0, len(requests), MAX_BATCH):
-            body = msgspec.json.encode(requests[start : start + MAX_BATCH])
+            body = _body(requests[start : start + MAX_BATCH])
             many = yield from self._ask(Send("POST", path, body), list[msgspec.Raw])
             answers += [_one_of_many(kind, one) for one in many]
         return answers
 
-    def _ask(self, send: Send, kind: type[Answer], *, hasty: bool = False) -> Conversation[Answer]:
-        """Send a request until there is an answer, a permanent error, or no attempt left."""
-        waited = 0.0
+    def _ask(self, send: Send, kind: type[Answer]) -> Conversation[Answer]:
+        """Send a request until there is an answer, a permanent error, no attempt or no time."""
+        send = send._replace(until=time.monotonic() + self._deadline)
         for attempt in range(self._retries + 1):
             reply = yield send
-            if reply.status not in (0, *_TRY_AGAIN):
+            if reply.final or reply.status not in (0, *_TRY_AGAIN):
                 return _read(kind, reply)
             problem = _problem(reply)
             drawn = random.uniform(0, _FIRST_PAUSE * 2**attempt)
             pause = max(drawn, retry_after(reply.headers))
-            waited += pause
-            too_long = pause > _LONGEST_PAUSE or (hasty and waited > self._patience)
-            if attempt == self._retries or too_long:
+            if attempt == self._retries or time.monotonic() + pause >= send.until:
                 break
             yield Pause(pause)
         raise problem
@@ -328,18 +348,61 @@ def _quoted(text: str) -> str:
     return quote(text, safe="").replace(".", "%2E")
 
 
-def _with_id(request: DecideRequest | Mapping[str, Any]) -> DecideRequest:
-    if not isinstance(request, DecideRequest):
-        request = msgspec.convert(request, DecideRequest)
-    if request.request_id is None:
-        request = msgspec.structs.replace(request, request_id=str(uuid.uuid4()))
-    return request
+def _decision_of_pair(session: str, actions: Sequence[str] | None) -> DecideRequest:
+    return DecideRequest(session, None if actions is None else list(actions))
+
+
+def _reward_of_pair(decision_id: str, value: float) -> RewardRequest:
+    return RewardRequest(decision_id, float(value))
+
+
+def _requests(
+    kind: type[Request], given: Iterable[Any], of_pair: Callable[[Any, Any], Request]
+) -> list[Request]:
+    """Return the requests of a batch, from any of the shapes in which they may be given."""
+    result: list[Request] = []
+    for i, one in enumerate(given):
+        if isinstance(one, kind):
+            result.append(one)
+        elif isinstance(one, Mapping):
+            try:
+                result.append(msgspec.convert(one, kind))
+            except msgspec.ValidationError as error:
+                raise msgspec.ValidationError(f"item {i}: {error}") from None
+        elif isinstance(one, (tuple, list)) and len(one) == 2:
+            result.append(of_pair(*one))
+        else:
+            first, second = kind.__struct_fields__[:2]
+            raise TypeError(
+                f"item {i} must be a {kind.__name__}, a mapping with its fields, or a pair of "
+                f"{first} and {second}; got {str(one)[:100]!r}"
+            )
+    return result
+
+
+def _body(request: Any) -> bytes:
+    """Return a request as JSON."""
+    try:
+        return msgspec.json.encode(request)
+    except RecursionError:
+        raise ValueError(
+            "a value of the request contains itself, or is nested too deeply to be sent: features "
+            "and attributes are texts, numbers, or lists of numbers"
+        ) from None
+
+
+def _decoded(kind: type[Answer], body: bytes | msgspec.Raw) -> Answer:
+    """Return an answer of JSON; one that is nested too deeply is refused like one that is not."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
 
 
 def _read(kind: type[Answer], reply: Reply) -> Answer:
     if 200 <= reply.status < 300:
         try:
-            return msgspec.json.decode(reply.body, type=kind)
+            return _decoded(kind, reply.body)
         except msgspec.DecodeError as error:
             raise NoAnswerError(f"the service's answer makes no sense: {error}") from None
     raise _problem(reply)
@@ -348,7 +411,7 @@ def _read(kind: type[Answer], reply: Reply) -> Answer:
 def _one_of_many(kind: type[Answer], raw: msgspec.Raw) -> Answer | ServiceError:
     """Decode an item of a batch's answer: the result, or the reason for its refusal."""
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return _decoded(kind, raw)
     except msgspec.DecodeError:
         problem = _problem(Reply(422, {}, bytes(raw)))
         return problem if problem.code != "http" else NoAnswerError(problem.message)
@@ -358,7 +421,7 @@ def _problem(reply: Reply) -> ServiceError:
     if reply.status == 0:
         return NoAnswerError(reply.body.decode())
     try:
-        problem = msgspec.json.decode(reply.body, type=ErrorBody).error
+        problem = _decoded(ErrorBody, reply.body).error
     except msgspec.DecodeError:
         return ServiceError(reply.status, "http", "the answer is not one of this service's")
     return ServiceError(reply.status, problem.code, problem.message)

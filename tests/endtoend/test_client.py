@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from latentbandits import save
-from latentbandits.client import AsyncClient, Client, ServiceError
+from latentbandits.client import AsyncClient, Client, NoAnswerError, ServiceError
 from tests.faults.load import arms
 from tests.processes.service import RunningService
 
@@ -136,6 +140,191 @@ def test_batches_and_the_log(service: RunningService) -> None:
             assert [entry.decision_id async for entry in other.entries()][: len(ids)] == ids
 
     asyncio.run(talk())
+
+
+@contextmanager
+def answering(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The address of a server that does this on each connection, after the first bytes came."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+
+        def talk(client: socket.socket) -> None:
+            with client, suppress(OSError):
+                client.recv(1 << 16)
+                answer(client)
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=talk, args=server.accept()[:1], daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def trickle(text: bytes) -> Callable[[socket.socket], None]:
+    def send(client: socket.socket) -> None:
+        for i in range(len(text)):
+            client.sendall(text[i : i + 1])
+            time.sleep(0.02)
+
+    return send
+
+
+def both(url: str, call: str, *words: Any, options: dict[str, Any], **named: Any) -> list[Any]:
+    """What a call returns or raises, and the seconds it took, of either client."""
+
+    async def awaited() -> Any:
+        async with AsyncClient(url, **options) as client:
+            return await getattr(client, call)(*words, **named)
+
+    def waited() -> Any:
+        with Client(url, **options) as client:
+            return getattr(client, call)(*words, **named)
+
+    results = []
+    for act in (waited, lambda: asyncio.run(awaited())):
+        begun = time.monotonic()
+        try:
+            result = act()
+        except (ServiceError, RuntimeError) as error:
+            result = error
+        results.append((result, time.monotonic() - begun))
+    return results
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"HTTP/1.1 201 Created\r\n" + b"x-filler: y\r\n" * 50,
+        b"HTTP/1.1 201 Created\r\ncontent-length: 500\r\n\r\n" + b" " * 499,
+    ],
+    ids=["headers", "body"],
+)
+def test_an_answer_that_trickles_is_not_waited_for(text: bytes) -> None:
+    with answering(trickle(text)) as url:
+        options = {"timeout": 0.2, "retries": 0}
+        for decided, seconds in both(url, "decide", "ann", default="red", options=options):
+            assert decided.fallback
+            assert 0.2 <= seconds < 0.45
+        options = {"timeout": 0.1, "retries": 9, "deadline": 0.3}
+        for problem, seconds in both(url, "decide", "ann", options=options):
+            assert isinstance(problem, NoAnswerError)
+            assert 0.2 <= seconds < 0.55
+
+
+def test_a_name_that_is_looked_up_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up = socket.getaddrinfo
+
+    def slowly(*words: Any, **named: Any) -> Any:
+        time.sleep(0.8)
+        return look_up(*words, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+    with Client("http://localhost:1", timeout=0.2, retries=0) as client:
+        begun = time.monotonic()
+        assert client.decide("ann", default="red").fallback
+        assert time.monotonic() - begun < 0.45
+
+
+def test_a_burst_waits_for_free_connections(service: RunningService) -> None:
+    async def burst(**options: Any) -> list[Any]:
+        async with AsyncClient(service.url, **options) as client:
+            asked = [client.decide(f"burst {i}", default="0") for i in range(600)]
+            return await asyncio.gather(*asked)
+
+    assert not any(decided.fallback for decided in asyncio.run(burst(timeout=1.0, retries=9)))
+    begun = time.monotonic()
+    late = asyncio.run(burst(timeout=0.3, retries=0))
+    assert time.monotonic() - begun < 3.0
+    assert 0 < sum(decided.fallback for decided in late) < 600
+
+
+def test_an_answer_without_end_is_refused_once() -> None:
+    asked = []
+
+    def endless(client: socket.socket) -> None:
+        asked.append(1)
+        client.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        while True:
+            client.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
+
+    with answering(endless) as url:
+        options = {"timeout": 10.0, "max_answer": 10**6}
+        for problem, _ in both(url, "models", options=options):
+            assert isinstance(problem, NoAnswerError)
+            assert "more than 1000000 bytes (max_answer)" in str(problem)
+        assert len(asked) == 2
+        for decided, _ in both(url, "decide", "ann", default="red", options=options):
+            assert decided.fallback
+
+
+def test_a_closed_client_says_so(service: RunningService) -> None:
+    client = Client(service.url, timeout=5)
+    client.decide("closed")
+    client.close()
+    client.close()
+    with pytest.raises(RuntimeError, match=r"the client of http://\S+ is closed: make a new one"):
+        client.decide("closed", default="0")
+
+    async def talk() -> None:
+        async with AsyncClient(service.url, timeout=5) as other:
+            await other.decide("closed")
+        with pytest.raises(RuntimeError, match="is closed: make a new one"):
+            await other.decide("closed")
+
+    asyncio.run(talk())
+
+
+def test_a_client_of_another_event_loop_says_so(service: RunningService) -> None:
+    client = AsyncClient(service.url, timeout=5)
+
+    async def talk() -> None:
+        await asyncio.gather(*[client.decide(f"loop {i}") for i in range(3)])
+
+    with asyncio.Runner() as first:
+        first.run(talk())
+        for act in (talk, client.close):
+            advice = pytest.raises(RuntimeError, match="make an AsyncClient in each event loop")
+            with advice, asyncio.Runner() as second:
+                second.run(act())
+        first.run(talk())
+        first.run(client.close())
+
+
+def test_a_client_in_threads_a_running_loop_and_a_fork(service: RunningService) -> None:
+    with Client(service.url, timeout=5) as client:
+        decided: list[str] = []
+
+        def ask(name: str) -> None:
+            decided.extend(client.decide(f"{name} {i}").decision_id for i in range(20))
+
+        threads = [threading.Thread(target=ask, args=(f"thread {i}",)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(decided)) == 160
+
+        async def talk() -> int:
+            return client.decide("in a loop").round
+
+        assert asyncio.run(talk()) == 1
+        child = os.fork()
+        if child == 0:
+            rounds = 0
+            with suppress(BaseException):
+                rounds = client.decide("forked").round
+            os._exit(0 if rounds == 1 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert client.decide("forked").round == 2
+
+
+@pytest.mark.parametrize("option", ["timeout", "deadline", "retries"])
+def test_options_that_make_no_sense(option: str) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(ValueError, match=f"{option} must be .*; got -1"):
+            kind("http://127.0.0.1:1", **{option: -1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [".", "..", "../x", "a/b c?ü"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from latentbandits.conversations import (
@@ -17,6 +19,7 @@ from latentbandits.conversations import (
     ServiceError,
     retry_after,
 )
+from latentbandits.serving.http.messages import DecideRequest, RewardRequest
 
 DECIDED = {
     "decision_id": "1", "action": "a", "index": 0, "propensity": 0.5, "propensity_kind": "exact",
@@ -98,15 +101,31 @@ def test_retry_after_is_honoured() -> None:
     assert pauses == [3.0, 2.0]
 
 
-def test_a_decision_with_a_default_does_not_wait_longer_than_its_patience() -> None:
+def test_no_call_waits_beyond_its_deadline() -> None:
     busy = error(503, "busy", retry_after="30")
     answer, steps = hold(
-        Conversations(timeout=0.2).decide("s", ["a", "b"], default="b"), [busy] * 9
+        Conversations(deadline=0.8).decide("s", ["a", "b"], default="b"), [busy] * 9
     )
     assert (answer.action, answer.fallback, answer.index) == ("b", True, 1)
     assert len(steps) == 1
-    answer, steps = hold(Conversations().reward("1", 1.0), [error(503, "x", retry_after="3600")])
+    answer, steps = hold(Conversations(deadline=29).reward("1", 1.0), [busy] * 9)
     assert (answer.status, len(steps)) == (503, 1)
+    answer, steps = hold(Conversations(deadline=31, retries=1).reward("1", 1.0), [busy] * 9)
+    assert (answer.status, len(sent(steps))) == (503, 2)
+
+
+def test_all_attempts_of_a_call_share_one_deadline() -> None:
+    begun = time.monotonic()
+    _, steps = hold(Conversations(deadline=5.0).models(), [LOST] * 9)
+    ends = {send.until for send in sent(steps)}
+    assert len(ends) == 1
+    assert begun + 5.0 <= ends.pop() <= time.monotonic() + 5.0
+    conversation = Conversations(deadline=0.01).decide("s", default="b")
+    next(conversation)
+    time.sleep(0.02)
+    with pytest.raises(StopIteration) as end:
+        conversation.send(LOST)
+    assert end.value.value.fallback
 
 
 def test_what_stays_wrong_is_not_asked_again() -> None:
@@ -138,6 +157,44 @@ def test_batches_of_any_size_come_in_hundreds() -> None:
     ]  # fmt: skip
     ids = {item["request_id"] for send in sent(steps) for item in json.loads(send.body or b"")}
     assert len(ids) == 250
+
+
+def test_batches_take_requests_mappings_and_pairs() -> None:
+    decide = [DecideRequest("a", ["x"]), {"session": "b", "actions": ["x"]}, ("c", ("x",))]
+    _, steps = hold(Conversations().decide_many(iter(decide)), [reply(200, [DECIDED] * 3)])
+    items = json.loads(sent(steps)[0].body or b"")
+    assert [(item["session"], item["actions"]) for item in items] == [(s, ["x"]) for s in "abc"]
+    rewards = [RewardRequest("a", 1.0), {"decision_id": "b", "value": 1, "event_id": "e"}, ("c", 1)]
+    _, steps = hold(Conversations().reward_many(iter(rewards)), [reply(200, [{}] * 3)])
+    items = json.loads(sent(steps)[0].body or b"")
+    assert [(i["decision_id"], i["value"]) for i in items] == [("a", 1.0), ("b", 1.0), ("c", 1.0)]
+    assert [item["event_id"] for item in items] == [None, "e", None]
+
+
+@pytest.mark.parametrize("method", ["decide_many", "reward_many"])
+@pytest.mark.parametrize("item", ["ab", ("a",), ("a", "b", "c"), 7, None])
+def test_batches_name_the_item_of_another_shape(method: str, item: object) -> None:
+    good = {"decide_many": {"session": "a"}, "reward_many": ("a", 1.0)}[method]
+    with pytest.raises(TypeError, match=r"item 1 must be a \w+Request, a mapping .* or a pair"):
+        next(getattr(Conversations(), method)([good, item]))
+    with pytest.raises(msgspec.ValidationError, match=r"item 1: .*required field"):
+        next(getattr(Conversations(), method)([good, {}]))
+
+
+def test_what_is_nested_without_end() -> None:
+    deep = b'{"x":' + b"[" * 100_000
+    problem, _ = hold(Conversations().decide("s"), [Reply(201, {}, deep)])
+    assert isinstance(problem, NoAnswerError)
+    problem, _ = hold(Conversations().decide("s"), [Reply(422, {}, deep)])
+    assert (problem.status, problem.code) == (422, "http")
+    answer, _ = hold(Conversations().decide("s", default="a"), [Reply(201, {}, deep)])
+    assert answer.fallback
+    itself: dict[str, Any] = {}
+    itself["itself"] = itself
+    with pytest.raises(ValueError, match="contains itself"):
+        next(Conversations().decide("s", features=itself))
+    with pytest.raises(ValueError, match="contains itself"):
+        next(Conversations().add_action("s", attributes=itself))
 
 
 def test_answers_that_make_no_sense() -> None:
