@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from latentbandits.serving.engine.decisions import Waiting
 from latentbandits.serving.engine.groups import MAIN
 from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import read_artefact
-from latentbandits.serving.engine.once import once
+from latentbandits.serving.engine.once import digest, once
 from latentbandits.serving.engine.rewards import Told
 from latentbandits.serving.engine.writer import Operation
 from latentbandits.serving.errors import (
@@ -226,15 +225,15 @@ async def delete_session(call: Call) -> Forgotten:
 
     def forget(engine: Engine) -> Forgotten:
         _check_merged(engine, call.caller, name)
-        digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
-        operation = f"forget the session of the hash {digest}"  # the name itself must not be kept
-        return once(
+        operation = f"forget the session of the hash {digest(name)}"
+        sessions = once(
             engine.store,
             request_id,
             operation,
-            lambda: engine.delete(name, call.caller.name),
-            Forgotten,
+            lambda: engine.delete(name, call.caller.name).sessions,
+            int,
         )
+        return Forgotten(name, sessions)
 
     return await call.service.writer.run(forget)
 
@@ -276,10 +275,9 @@ async def show_catalogue(call: Call) -> CatalogueView:
 async def add_actions(call: Call) -> CatalogueChange:
     """Add one or several actions to the active catalogue."""
     added = call.body if isinstance(call.body, list) else [call.body]
-    digest = hashlib.blake2b(msgspec.json.encode(added), digest_size=16).hexdigest()
     return await _change(
         call,
-        f"add actions of the hash {digest}",
+        f"add actions of the hash {digest(msgspec.json.encode(added).decode())}",
         [action.id for action in added],
         lambda engine: engine.add_actions(added, call.caller.name),
     )
