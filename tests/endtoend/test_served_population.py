@@ -61,7 +61,7 @@ def belief_of(told):
 @pytest.mark.parametrize("policy", [POLICY, "HierUCB(n_users=4)"])
 def test_a_population_can_explore(policy, propensity):
     engine = engine_with(policy, explore=0.2, propensity=propensity)
-    told, ids = serve(engine, "shop", visits(40, ["ann", "bob", "carl"]))
+    _, ids = serve(engine, "shop", visits(40, ["ann", "bob", "carl"]))
     with engine.transaction():
         again = [recompute(engine, one) for one in ids]
         kept = [engine.decision(*parse_decision_id(one), one) for one in ids]

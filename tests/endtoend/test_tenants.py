@@ -161,6 +161,15 @@ def _until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def test_a_key_learns_nothing_of_the_decisions_of_others(tenants: Tenants) -> None:
+    mine = tenants.decide("shop", "shop/eve").json()["decision_id"]
+    theirs = tenants.decide("news", "news/eve").json()["decision_id"]
+    asked = {"decisions": [theirs, mine, "0" * 32, "no id"]}
+    for key, kept in (("shop", mine), ("news", theirs)):
+        answer = tenants.ask(key, "POST", "/v1/log/forgotten", json=asked)
+        assert answer.json()["forgotten"] == [one for one in asked["decisions"] if one != kept]
+
+
 def test_admin_actions_are_in_the_audit_log(tenants: Tenants) -> None:
     assert (
         tenants.ask("root", "POST", "/v1/models/activate", json={"path": "no"}).status_code == 422

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 One = TypeVar("One")
 _MOST_PAGES = 10
-_SHOWN_AT_ONCE = 25  # decisions of a history that are read before other requests have a turn
+_SHOWN_AT_ONCE = 25  # decisions that are read before other requests have a turn
 _SHOWN_AFTER_MERGE = 100  # rounds: a user may have thousands of sessions, merged one by one
 _TUNING_SHARE = 0.8  # share of a request's time for tuning a new model
 _SEPARATOR = "\x1f"  # between a key's session prefix and ids; no id contains it
@@ -189,6 +189,14 @@ def _check_decision(engine: Engine, caller: Caller, decision_id: str) -> None:
     session = engine.store.session(row.session)
     if session is None or not caller.owns(session.name):
         raise NotFound("decision", decision_id)
+
+
+def _has_decision(engine: Engine, caller: Caller, decision_id: str) -> bool:
+    try:
+        _check_decision(engine, caller, decision_id)
+    except NotFound:
+        return False
+    return True
 
 
 async def show_session(call: Call) -> SessionView:
@@ -377,8 +385,19 @@ async def read_log(call: Call) -> Log:
 
 
 async def find_forgotten(call: Call) -> ForgottenDecisions:
-    """Return which decisions the store no longer has."""
-    return ForgottenDecisions(await call.service.forgotten(call.body.decisions))
+    """Return which decisions the store no longer has; for a limited key those of others too."""
+    decisions = call.body.decisions
+    if not call.caller.sessions:
+        return ForgottenDecisions(await call.service.forgotten(decisions))
+
+    def lacking(part: Sequence[str], engine: Engine) -> list[str]:
+        return [one for one in part if not _has_decision(engine, call.caller, one)]
+
+    found: list[str] = []
+    for begin in range(0, len(decisions), _SHOWN_AT_ONCE):
+        part = decisions[begin : begin + _SHOWN_AT_ONCE]
+        found += await call.service.writer.run(partial(lacking, part))
+    return ForgottenDecisions(found)
 
 
 async def show_overview(call: Call) -> Overview:

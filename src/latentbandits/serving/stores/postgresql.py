@@ -62,8 +62,20 @@ class DeadlineConnection(psycopg.Connection[Row]):
 
 
 def connect(url: str) -> DeadlineConnection:
-    """Open a connection whose statements end in time, at the server and here."""
-    connection = DeadlineConnection.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
+    """Open a connection whose statements end in time, at the server and here.
+
+    StoreError if the database cannot hold every text.
+    """
+    connection = DeadlineConnection.connect(
+        url, autocommit=True, connect_timeout=_CONNECT_SECONDS, client_encoding="utf8"
+    )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        connection.close()
+        raise StoreError(
+            f"the PostgreSQL database has the encoding {encoding}, in which ids cannot all be "
+            "stored: create one with ENCODING 'UTF8' TEMPLATE template0"
+        )
     milliseconds = int(_STATEMENT_SECONDS * 1000)
     connection.execute(
         f"SET lock_timeout = {milliseconds // 2}; SET statement_timeout = {milliseconds}; "
