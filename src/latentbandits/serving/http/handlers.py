@@ -17,7 +17,7 @@ from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.engine.once import digest, once
 from latentbandits.serving.engine.rewards import Told
-from latentbandits.serving.engine.writer import Operation
+from latentbandits.serving.engine.writer import Declared, Operation
 from latentbandits.serving.errors import (
     Conflict,
     Forbidden,
@@ -93,9 +93,14 @@ def each(call: Callable[[One], Any], requests: One | list[One]) -> Any:
     return answers
 
 
+def listed(body: One | list[One]) -> list[One]:
+    """Return one request, or many, as a list."""
+    return body if isinstance(body, list) else [body]
+
+
 def work_of(body: object) -> int:
     """Return how many decisions or rewards a body asks for."""
-    return len(body) if isinstance(body, list) else 1
+    return len(listed(body))
 
 
 def _check_owner(caller: Caller, session: str) -> None:
@@ -131,7 +136,8 @@ def deciding(call: Call) -> Operation[Any]:
             request = msgspec.structs.replace(request, request_id=request_id)
         return engine.ask(request)
 
-    return lambda engine: each(partial(one, engine), body)
+    names = [request.session for request in listed(body)]
+    return Declared(lambda engine: each(partial(one, engine), body), sessions=names)
 
 
 def rewarding(call: Call) -> Operation[Any]:
@@ -145,7 +151,8 @@ def rewarding(call: Call) -> Operation[Any]:
             request = msgspec.structs.replace(request, event_id=event_id)
         return engine.tell(request, caller.name)
 
-    return lambda engine: each(partial(one, engine), body)
+    ids = [request.decision_id for request in listed(body)]
+    return Declared(lambda engine: each(partial(one, engine), body), decisions=ids)
 
 
 def made(answer: Any) -> Any:
@@ -265,7 +272,7 @@ async def merge(call: Call) -> SessionView:
             _check_merged(engine, call.caller, name)
         engine.merge(into, other, call.caller.name)
 
-    await call.service.writer.run(merge_both)
+    await call.service.writer.run(Declared(merge_both, sessions=(into, other)))
     found = await call.service.writer.run(lambda engine: engine.latest(into, _SHOWN_AFTER_MERGE))
     return await _shown(call.service, *found)
 

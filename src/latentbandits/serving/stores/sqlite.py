@@ -235,6 +235,9 @@ class SqliteStore(SqlStore):
     def lock_activations(self) -> None:
         """Do nothing: there is only one process."""
 
+    def lock_sessions(self, names: Sequence[str], decisions: Sequence[int]) -> None:
+        """Do nothing: there is only one process."""
+
     def begin(self) -> None:
         self._events.clear()
         self._run("BEGIN IMMEDIATE")
