@@ -7,6 +7,7 @@ from latentbandits import HierTS, LinearGaussian, Visit, save
 from latentbandits.client import Client, ServiceError
 from latentbandits.policies.decision import Decision
 from latentbandits.serving.engine.engine import Engine, EngineSettings
+from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.recompute import recompute
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
@@ -54,6 +55,22 @@ def belief_of(told):
         visit = Visit(np.array([row]), x[None, None])
         belief = policy.update(belief, visit, Decision.logged([0]), [reward])
     return belief
+
+
+@pytest.mark.parametrize("propensity", ["counted", "policy", "none"])
+@pytest.mark.parametrize("policy", [POLICY, "HierUCB(n_users=4)"])
+def test_a_population_can_explore(policy, propensity):
+    engine = engine_with(policy, explore=0.2, propensity=propensity)
+    _, ids = serve(engine, "shop", visits(40, ["ann", "bob", "carl"]))
+    with engine.transaction():
+        again = [recompute(engine, one) for one in ids]
+        kept = [engine.decision(*parse_decision_id(one), one) for one in ids]
+    assert [one.index for one in again] == [row.index for row in kept]
+    chances = [row.propensity for row in kept]
+    if propensity == "none":
+        assert set(chances) == {None}
+    else:  # at least e / K, and at most the rest
+        assert 0.05 - 1e-12 <= min(chances) < max(chances) <= 0.85 + 1e-12
 
 
 def test_all_users_of_a_session_share_one_belief():

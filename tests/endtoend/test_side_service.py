@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +59,10 @@ def test_attributes_and_a_catalogue_that_changes(tmp_path: Path) -> None:
         assert client.retire_action("red", request_id="once").n_actions == 2
         with refused(404, "red"):
             client.retire_action("red")
+        os.kill(service.pid, signal.SIGHUP)  # there are no keys to read again
+        assert client.decide("ann").round == 3
+        client.add_action("deep/red shoes", vector=[0.3, 0.4])
+        assert client.retire_action("deep/red shoes").n_actions == 2
         with refused(422, "'red' was retired"):
             client.decide("ann", ["red"])
     again = RunningService(*store, folder=tmp_path)

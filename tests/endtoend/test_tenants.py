@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx
 import pytest
 
 from latentbandits import save
+from latentbandits.serving.engine.once import digest
 from tests.faults.load import arms
 from tests.processes.service import RunningService, run_command
 
@@ -30,6 +32,7 @@ class Tenants:
     """A service with keys, and what each key may ask."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.file, self.audit = folder / "keys.toml", folder / "audit.jsonl"
         save(arms(0), folder / "models" / "arms")
         save(arms(1), folder / "models" / "next")
@@ -158,6 +161,15 @@ def _until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def test_a_key_learns_nothing_of_the_decisions_of_others(tenants: Tenants) -> None:
+    mine = tenants.decide("shop", "shop/eve").json()["decision_id"]
+    theirs = tenants.decide("news", "news/eve").json()["decision_id"]
+    asked = {"decisions": [theirs, mine, "0" * 32, "no id"]}
+    for key, kept in (("shop", mine), ("news", theirs)):
+        answer = tenants.ask(key, "POST", "/v1/log/forgotten", json=asked)
+        assert answer.json()["forgotten"] == [one for one in asked["decisions"] if one != kept]
+
+
 def test_admin_actions_are_in_the_audit_log(tenants: Tenants) -> None:
     assert (
         tenants.ask("root", "POST", "/v1/models/activate", json={"path": "no"}).status_code == 422
@@ -166,17 +178,30 @@ def test_admin_actions_are_in_the_audit_log(tenants: Tenants) -> None:
         tenants.ask("root", "POST", "/v1/models/activate", json={"path": "next"}).status_code == 200
     )
     tenants.decide("shop", "shop/gone")
-    assert tenants.ask("shop", "DELETE", "/v1/sessions/shop%2Fgone").status_code == 200
+    forget = "/v1/sessions/shop%2Fgone?request_id=forget+shop%2Fgone"
+    assert tenants.ask("shop", "DELETE", forget).json() == {"session": "shop/gone", "sessions": 1}
+    assert tenants.ask("shop", "DELETE", forget).json() == {"session": "shop/gone", "sessions": 1}
+    merged = {"into": "no/one", "other": "no/body"}
+    assert tenants.ask("root", "POST", "/v1/sessions/merge", json=merged).status_code == 404
     tenants.ask("lb_wrong", "DELETE", "/v1/sessions/x")
     lines = [json.loads(line) for line in tenants.audit.read_text().splitlines()]
     assert tenants.audit.stat().st_mode & 0o077 == 0
     short = [(x["key"], x["action"], x.get("path") or x.get("session"), x["status"]) for x in lines]
-    assert short[-3:] == [
-        ("root", "activate", "no", 422),
-        ("root", "activate", "next", 200),
-        ("shop", "delete_session", "shop/gone", 200),
-    ]
+    gone = ("shop", "delete_session", digest("shop/gone"), 200)
+    activated = ("root", "activate", "next", 200)
+    assert short[-4:-1] == [activated, gone, gone]
+    assert short[-5] == ("root", "activate", "no", 422)
+    assert [lines[-1][name] for name in merged] == [digest(name) for name in merged.values()]
+    ids = ("shop/gone", *merged.values())
+    assert not [one for one in ids if one in tenants.audit.read_text() + tenants.service.log()]
+    assert b"shop/gone" not in b"".join(_answers_kept(tenants.folder / "s.sqlite"))
     assert not any(key in tenants.audit.read_text() for key in tenants.keys.values())
+
+
+def _answers_kept(store: Path) -> list[bytes]:
+    """Return the notes of a store that is in use."""
+    connection = apsw.Connection(str(store))
+    return [value for (value,) in connection.execute("SELECT value FROM notes")]
 
 
 def test_errors_do_not_say_where_models_are(tenants: Tenants) -> None:

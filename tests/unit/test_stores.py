@@ -34,6 +34,22 @@ def test_postgresql(postgresql_url: str) -> None:
     check_store(lambda: PostgresqlStore(postgresql_url))
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_hold_every_text_is_refused(
+    postgresql_url: str, encoding: str
+) -> None:
+    name = f"in_{encoding.lower()}"
+    with psycopg.connect(postgresql_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name}")  # type: ignore[call-overload]
+        connection.execute(  # type: ignore[call-overload]
+            f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0"
+        )
+    url = f"{postgresql_url.rpartition('/')[0]}/{name}"
+    for opened in (open_store, open_log):
+        with pytest.raises(StoreError, match=f"has the encoding {encoding}.*ENCODING 'UTF8'"):
+            opened(url)
+
+
 def test_conformance_catches_a_store_that_loses_a_rollback() -> None:
     class Forgetful(MemoryStore):
         def rollback(self) -> None:

@@ -17,6 +17,7 @@ Context: TypeAlias = FloatArray | None
 
 _SUM_TOLERANCE = 1e-6
 _SYMMETRY_TOLERANCE = 1e-9
+_LARGEST = 1e150
 
 
 def frozen(array: FloatArray) -> FloatArray:
@@ -52,6 +53,10 @@ def positive_number(name: str, value: Any) -> float:
         raise ValueError(f"{name} must be a number; got {value!r}") from None
     if not math.isfinite(number) or number <= 0:
         raise ValueError(f"{name} must be a finite number above zero; got {number}")
+    if number > _LARGEST:
+        raise ValueError(
+            f"{name} must be at most {_LARGEST:g}, so that its square is finite; got {number}"
+        )
     return number
 
 

@@ -6,9 +6,11 @@ SHA-256 of itself: safetensors alone does not notice a flipped bit. Nothing is e
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,13 +123,12 @@ def load(path: str | os.PathLike[str]) -> Model:
 
 def load_notes(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the notes that were written with a model; empty if there were none."""
-    return _notes(path, _parse_manifest(read_files(path)[MANIFEST_FILE], f"{path}/{MANIFEST_FILE}"))
+    return notes_of(read_files(path), path)
 
 
-def _notes(path: Any, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    notes = manifest.get("notes", {})
-    if not isinstance(notes, dict):
-        raise ArtefactError(f"{path}: the notes of the manifest are not a JSON object")
+def notes_of(files: Mapping[str, bytes], path: Any) -> dict[str, Any]:
+    """Return the notes of files that are in memory; `path` is for errors."""
+    notes: dict[str, Any] = _manifest(files, path).get("notes", {})
     return notes
 
 
@@ -173,17 +174,26 @@ def read_files(path: str | os.PathLike[str]) -> dict[str, bytes]:
 
 
 def _read_files(folder: Path) -> dict[str, bytes]:
-    if not (folder / MANIFEST_FILE).is_file():
+    if not (folder / MANIFEST_FILE).exists():
         before = interrupted(folder)
         hint = f"; the model before an interrupted save is {before}: move it back" if before else ""
         raise ArtefactError(f"{folder} is not a saved model: it has no {MANIFEST_FILE}{hint}")
     files = {}
     for name in (MANIFEST_FILE, ARRAYS_FILE):
         try:
-            files[name] = (folder / name).read_bytes()
+            files[name] = _read(folder / name)
         except OSError as error:
             raise ArtefactError(f"{folder}: cannot read {name}: {error.strerror}") from None
     return files
+
+
+def _read(file: Path) -> bytes:
+    """Return what is in a regular file: a pipe or a device might have no end."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return opened.read()
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
@@ -227,27 +237,29 @@ def _verify(
     files: Mapping[str, bytes], path: Any
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the manifest, and the arrays whose SHA-256 it holds."""
-    if MANIFEST_FILE not in files:
-        raise ArtefactError(f"{path} is not a saved model: it has no {MANIFEST_FILE}")
-    manifest = _parse_manifest(files[MANIFEST_FILE], f"{path}/{MANIFEST_FILE}")
+    manifest = _manifest(files, path)
     data = files.get(ARRAYS_FILE)
     if data is None:
         raise ArtefactError(f"{path}: cannot read {ARRAYS_FILE}: there is none")
-    if hashlib.sha256(data).hexdigest() != manifest["arrays_sha256"]:
+    if hashlib.sha256(data).hexdigest() != manifest.get("arrays_sha256"):
         raise ArtefactError(
             f"{path}/{ARRAYS_FILE} is not the file that was saved (its SHA-256 differs from the "
             "manifest's): it was truncated or altered; save the model again"
         )
     try:
         return manifest, safetensors.numpy.load(data)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError) as error:  # KeyError: a type that numpy lacks
         raise ArtefactError(f"{path} does not hold a {manifest['kind']}: {error}") from None
 
 
-def _parse_manifest(content: bytes, path: str) -> dict[str, Any]:
+def _manifest(files: Mapping[str, bytes], folder: Any) -> dict[str, Any]:
+    if MANIFEST_FILE not in files:
+        raise ArtefactError(f"{folder} is not a saved model: it has no {MANIFEST_FILE}")
+    path = f"{folder}/{MANIFEST_FILE}"
     try:
-        manifest = json.loads(content)
-    except ValueError as error:
+        manifest = json.loads(files[MANIFEST_FILE])
+        digest = _digest(manifest) if isinstance(manifest, dict) else None
+    except (ValueError, RecursionError) as error:
         raise ArtefactError(f"{path} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ArtefactError(f"{path} is not the manifest of a latentbandits model")
@@ -257,12 +269,14 @@ def _parse_manifest(content: bytes, path: str) -> dict[str, Any]:
             f"{path} has schema version {version}; this latentbandits reads {SCHEMA_VERSION}: "
             "upgrade latentbandits, or save the model again with this version"
         )
-    if manifest.get("manifest_sha256") != _digest(manifest):
+    if manifest.get("manifest_sha256") != digest:
         raise ArtefactError(f"{path} was altered: its SHA-256 is not the one it states")
     try:
-        find(str(manifest["kind"]))
+        find(str(manifest.get("kind"))[:100])
     except ValueError as error:
         raise ArtefactError(f"{path} holds a model that is not registered here: {error}") from None
+    if not isinstance(manifest.get("notes", {}), dict):
+        raise ArtefactError(f"{folder}: the notes of the manifest are not a JSON object")
     return manifest
 
 

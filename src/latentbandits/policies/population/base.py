@@ -127,14 +127,31 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
         rng: np.random.Generator,
         propensity: bool,
     ) -> Choice:
-        rewards = self._draw(belief, context, 1, rng)[:, 0]
-        action = choice.pick_best(rewards, eligible, rng)
-        state = np.zeros(len(action), np.int64)
+        drawn, states = self.sample_actions(belief, context, eligible, 1, rng)
+        action, state = drawn[:, 0], states[:, 0]
         if not propensity or self.propensity_draws < 1:
             return Choice(action, state, None, "none")
         chance = choice.at(self._probabilities(belief, context, eligible, rng).values, action)
         counted = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
         return Choice(action, state, counted, "counted")
+
+    def sample_actions(
+        self,
+        belief: BeliefT,
+        context: Any,
+        eligible: BoolArray | None,
+        draws: int,
+        rng: np.random.Generator,
+    ) -> tuple[IntArray, IntArray]:
+        """Draw independent decisions from one belief, and their states: `(B, draws)` both.
+
+        `context` and `eligible` are taken as checked.
+        """
+        rewards = self._draw(belief, context, draws, rng)
+        n, _, n_actions = rewards.shape
+        mask = None if eligible is None else np.repeat(eligible, draws, axis=0)
+        action = choice.pick_best(rewards.reshape(n * draws, n_actions), mask, rng)
+        return action.reshape(n, draws), np.zeros((n, draws), np.int64)
 
     def _probabilities(
         self,

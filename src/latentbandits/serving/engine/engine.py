@@ -20,6 +20,7 @@ from latentbandits.serving.engine.library import Library, ServedModel
 from latentbandits.serving.engine.live import Live, floats
 from latentbandits.serving.engine.merging import Merging
 from latentbandits.serving.engine.new_actions import NewAction, extended
+from latentbandits.serving.engine.once import drop_ids
 from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
 from latentbandits.serving.engine.rewards import Rewards, Told
@@ -90,6 +91,7 @@ class Engine:
         store.begin()
         salt = self._random_note(_SALT, 16)
         self.store_id = self._random_note(_STORE_ID, 4)
+        drop_ids(store)
         store.commit()
         self.sessions = Sessions(
             store,

@@ -19,6 +19,8 @@ from latentbandits.models.artefacts.files import (
     ArtefactError,
     load_files,
     model_files,
+    notes_of,
+    read_files,
 )
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.growing import add_average
@@ -255,7 +257,10 @@ class Library:
         items = None if catalogue is None else catalogue.features
         policies = self._policies(row, model, items)
         space = action_space(model, catalogue)
-        rewards = reward_range(model, notes(row))
+        try:
+            rewards = reward_range(model, notes(row))
+        except (TypeError, ValueError) as error:
+            raise Invalid(f"{row.name}: its note reward_range: {error}") from None
         return ServedModel(row.id, row.name, model, space, policies, catalogue, rewards)
 
     def _policies(
@@ -276,7 +281,7 @@ class Library:
                     draws_depend_on_order(belief),
                     users_of(policy),
                 )
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError, MemoryError) as error:
             raise Invalid(f"{row.name}: {error}") from None
         return policies
 
@@ -315,21 +320,22 @@ def named(served: ServedModel) -> Catalogue:
 def read_artefact(path: Path, name: str | None = None) -> ModelRow:
     """Return the files of a saved model, as a row; Invalid if they cannot be read."""
     try:
-        files = [path / name for name in (MANIFEST_FILE, ARRAYS_FILE)]
-        if sum(file.stat().st_size for file in files) > _MAX_BYTES:
+        if sum(_size(path / file) for file in (MANIFEST_FILE, ARRAYS_FILE)) > _MAX_BYTES:
             raise Invalid(f"{path} is larger than {_MAX_BYTES} bytes: it cannot be a model")
-        contents = {file.name: file.read_bytes() for file in files}
-    except OSError as error:
-        lacking = Path(error.filename).name if error.filename else "its files"
-        raise Invalid(f"{path} is not a saved model: {lacking}: {error.strerror}") from None
+        contents = read_files(path)
+    except ArtefactError as error:
+        raise Invalid(str(error)) from None
     return model_row(contents, name or path.name)
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.is_file() else 0
 
 
 def notes(row: ModelRow) -> dict[str, Any]:
     """Return the notes of a row's manifest, such as the recommended policy."""
     files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
-    notes: dict[str, Any] = msgspec.json.decode(files[MANIFEST_FILE]).get("notes", {})
-    return notes
+    return notes_of(files, row.name)
 
 
 def unpack(row: ModelRow) -> tuple[Any, Catalogue | None]:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.restoring import Rebuilding
 from latentbandits.serving.engine.turns import Turns
 from latentbandits.serving.errors import (
     Busy,
     Contention,
     Damaged,
+    NotFound,
     OutcomeUnknown,
     Refused,
     StoreUnavailable,
@@ -30,11 +34,28 @@ Operation = Callable[[Engine], Answer]
 
 _log = logging.getLogger(__name__)
 MAX_BATCH = 256
+_MOST_LOCKED = 256  # sessions that a transaction locks in a shared store, but for larger requests
+_RETRY_SECONDS = 0.1  # longest pause before work that another process was in the way of
 _ATTEMPTS = 3
 _SLICE_SECONDS = 0.0005  # longest part of a replay between two looks at the requests that wait
 _PAUSE_SECONDS = 0.0001  # after each part, so that the event loop gets the interpreter
 _SWITCH_SECONDS = 0.0002  # switch interval of the interpreter during such a replay
 _ENDS = "the service ends: nothing was done"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An operation that says beforehand of which sessions it is.
+
+    Where processes share a store, all sessions of a batch are locked before any is used.
+    """
+
+    run: Operation[Any]
+    sessions: Sequence[str] = ()  # names
+    decisions: Sequence[str] = ()  # ids of decisions of other sessions
+
+    def __call__(self, engine: Engine) -> Any:
+        return self.run(engine)
 
 
 class _Job:
@@ -221,8 +242,8 @@ class Writer:
             if not self._jobs.empty():
                 self._turns.await_answers()
             batch, more = self._gather()
-            for begin in range(0, len(batch), MAX_BATCH):
-                self._carry_out(batch[begin : begin + MAX_BATCH])
+            for part in self._parts(batch):
+                self._carry_out(part)
             if self._parked and more:
                 self._turns.await_answers()  # those of the batch leave before the replay goes on
                 key, jobs = next(iter(self._parked.items()))
@@ -248,6 +269,20 @@ class Writer:
         except queue.Empty:
             return batch, True
         return batch, jobs is not None
+
+    def _parts(self, batch: list[_Job]) -> Iterator[list[_Job]]:
+        """Divide a batch into transactions; a transaction of a shared store locks sessions."""
+        part: list[_Job] = []
+        work = 0
+        for job in batch:
+            locked = work + job.work if self.engine.store.shared else 0
+            if part and (len(part) == MAX_BATCH or locked > _MOST_LOCKED):
+                yield part
+                part, work = [], 0
+            part.append(job)
+            work += job.work
+        if part:
+            yield part
 
     def _carry_out(self, batch: list[_Job]) -> None:
         """Run and answer these jobs."""
@@ -282,12 +317,13 @@ class Writer:
         except StoreUnavailable:
             return True  # the retried requests get the error
 
-    def _commit(self, batch: list[Operation[Any]]) -> list[Any]:
+    def _commit(self, batch: list[Operation[Any]], *, again: bool = False) -> list[Any]:
         """Return an answer or an exception for each, after one commit for all of them."""
         place = 0
         try:
             with self.engine.transaction():
                 answers = []
+                self._lock_sessions(batch)
                 for place, operation in enumerate(batch):  # noqa: B007 - read in a handler
                     answers.append(_attempt(operation, self.engine))
                 self.engine.settle()
@@ -298,6 +334,9 @@ class Writer:
             answers = self._commit(others) if others else []
             return [*answers[:place], rebuilding, *answers[place:]]
         except (Contention, Damaged) as error:
+            if isinstance(error, Contention) and not again:
+                time.sleep(random.uniform(0, _RETRY_SECONDS))  # processes must not retry in step
+                return self._commit(batch, again=True)
             if len(batch) == 1:
                 return [error]
             return [answer for operation in batch for answer in self._alone(operation)]
@@ -312,6 +351,16 @@ class Writer:
                 return [error]
             return [answer for operation in batch for answer in self._alone(operation)]
         return answers
+
+    def _lock_sessions(self, batch: list[Operation[Any]]) -> None:
+        """Lock the sessions that the batch declares, if there are several."""
+        if not self.engine.store.shared:
+            return
+        declared = [one for one in batch if isinstance(one, Declared)]
+        names = [name for one in declared for name in one.sessions]
+        orders = [order for one in declared for order in _orders(one.decisions)]
+        if len(names) + len(orders) > 1:
+            self.engine.store.lock_sessions(names, orders)
 
     def _alone(self, operation: Operation[Any]) -> list[Any]:
         for _ in range(_ATTEMPTS):
@@ -359,6 +408,13 @@ def _resolve(future: asyncio.Future[Any], answer: Any) -> None:
         future.set_exception(answer)
     else:
         future.set_result(answer)
+
+
+def _orders(decisions: Sequence[str]) -> Iterator[int]:
+    """Give the orders of decisions, without ids that are none."""
+    for text in decisions:
+        with suppress(NotFound):
+            yield parse_decision_id(text)[0]
 
 
 def _attempt(operation: Operation[Any], engine: Engine) -> Any:

@@ -89,7 +89,7 @@ def create_app(
 def _by_path(endpoints: Iterable[tuple[Endpoint, ASGIApp]]) -> dict[str, dict[str, ASGIApp]]:
     paths: dict[str, dict[str, ASGIApp]] = {}
     for endpoint, handler in endpoints:
-        path = endpoint.path.replace("{session}", "{session:path}")  # an id may have slashes
+        path = endpoint.path.replace("}", ":path}")  # an id may have slashes
         paths.setdefault(path, {})[endpoint.method] = handler
     return paths
 

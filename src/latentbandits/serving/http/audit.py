@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from latentbandits.serving.engine.once import digest
+
+_IDS = ("session", "into", "other", "request_id")  # details that name a user, or may do so
 _log = logging.getLogger("latentbandits.audit")
 
 
@@ -25,7 +28,14 @@ class Audit:
                 raise ValueError(f"cannot write the audit log {path}: {error.strerror}") from None
 
     def note(self, key: str, action: str, details: dict[str, Any], status: int) -> None:
-        """Write a line to the disk; `key` is the name of the caller's key, never the key."""
+        """Write a line to the disk; `key` is the name of the caller's key, never the key.
+
+        A line stays when its user is forgotten: it has digests of the ids that name users.
+        """
+        details = {
+            name: digest(value) if name in _IDS and isinstance(value, str) else value
+            for name, value in details.items()
+        }
         if "action" in details:  # an action of the catalogue; "action" below is the administrator's
             details = {**details, "id": details["action"]}
         entry = {**details, "time": time.time(), "key": key or None, "action": action}

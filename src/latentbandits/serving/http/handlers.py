@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -16,9 +15,9 @@ from latentbandits.serving.engine.decisions import Waiting
 from latentbandits.serving.engine.groups import MAIN
 from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import read_artefact
-from latentbandits.serving.engine.once import once
+from latentbandits.serving.engine.once import digest, once
 from latentbandits.serving.engine.rewards import Told
-from latentbandits.serving.engine.writer import Operation
+from latentbandits.serving.engine.writer import Declared, Operation
 from latentbandits.serving.errors import (
     Conflict,
     Forbidden,
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
 
 One = TypeVar("One")
 _MOST_PAGES = 10
-_SHOWN_AT_ONCE = 25  # decisions of a history that are read before other requests have a turn
+_SHOWN_AT_ONCE = 25  # decisions that are read before other requests have a turn
 _SHOWN_AFTER_MERGE = 100  # rounds: a user may have thousands of sessions, merged one by one
 _TUNING_SHARE = 0.8  # share of a request's time for tuning a new model
 _SEPARATOR = "\x1f"  # between a key's session prefix and ids; no id contains it
@@ -94,9 +93,14 @@ def each(call: Callable[[One], Any], requests: One | list[One]) -> Any:
     return answers
 
 
+def listed(body: One | list[One]) -> list[One]:
+    """Return one request, or many, as a list."""
+    return body if isinstance(body, list) else [body]
+
+
 def work_of(body: object) -> int:
     """Return how many decisions or rewards a body asks for."""
-    return len(body) if isinstance(body, list) else 1
+    return len(listed(body))
 
 
 def _check_owner(caller: Caller, session: str) -> None:
@@ -132,7 +136,8 @@ def deciding(call: Call) -> Operation[Any]:
             request = msgspec.structs.replace(request, request_id=request_id)
         return engine.ask(request)
 
-    return lambda engine: each(partial(one, engine), body)
+    names = [request.session for request in listed(body)]
+    return Declared(lambda engine: each(partial(one, engine), body), sessions=names)
 
 
 def rewarding(call: Call) -> Operation[Any]:
@@ -146,7 +151,8 @@ def rewarding(call: Call) -> Operation[Any]:
             request = msgspec.structs.replace(request, event_id=event_id)
         return engine.tell(request, caller.name)
 
-    return lambda engine: each(partial(one, engine), body)
+    ids = [request.decision_id for request in listed(body)]
+    return Declared(lambda engine: each(partial(one, engine), body), decisions=ids)
 
 
 def made(answer: Any) -> Any:
@@ -192,6 +198,14 @@ def _check_decision(engine: Engine, caller: Caller, decision_id: str) -> None:
         raise NotFound("decision", decision_id)
 
 
+def _has_decision(engine: Engine, caller: Caller, decision_id: str) -> bool:
+    try:
+        _check_decision(engine, caller, decision_id)
+    except NotFound:
+        return False
+    return True
+
+
 async def show_session(call: Call) -> SessionView:
     """Return what is known of a session."""
     name = _session(call)
@@ -226,15 +240,15 @@ async def delete_session(call: Call) -> Forgotten:
 
     def forget(engine: Engine) -> Forgotten:
         _check_merged(engine, call.caller, name)
-        digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
-        operation = f"forget the session of the hash {digest}"  # the name itself must not be kept
-        return once(
+        operation = f"forget the session of the hash {digest(name)}"
+        sessions = once(
             engine.store,
             request_id,
             operation,
-            lambda: engine.delete(name, call.caller.name),
-            Forgotten,
+            lambda: engine.delete(name, call.caller.name).sessions,
+            int,
         )
+        return Forgotten(name, sessions)
 
     return await call.service.writer.run(forget)
 
@@ -258,7 +272,7 @@ async def merge(call: Call) -> SessionView:
             _check_merged(engine, call.caller, name)
         engine.merge(into, other, call.caller.name)
 
-    await call.service.writer.run(merge_both)
+    await call.service.writer.run(Declared(merge_both, sessions=(into, other)))
     found = await call.service.writer.run(lambda engine: engine.latest(into, _SHOWN_AFTER_MERGE))
     return await _shown(call.service, *found)
 
@@ -276,10 +290,9 @@ async def show_catalogue(call: Call) -> CatalogueView:
 async def add_actions(call: Call) -> CatalogueChange:
     """Add one or several actions to the active catalogue."""
     added = call.body if isinstance(call.body, list) else [call.body]
-    digest = hashlib.blake2b(msgspec.json.encode(added), digest_size=16).hexdigest()
     return await _change(
         call,
-        f"add actions of the hash {digest}",
+        f"add actions of the hash {digest(msgspec.json.encode(added).decode())}",
         [action.id for action in added],
         lambda engine: engine.add_actions(added, call.caller.name),
     )
@@ -379,8 +392,19 @@ async def read_log(call: Call) -> Log:
 
 
 async def find_forgotten(call: Call) -> ForgottenDecisions:
-    """Return which decisions the store no longer has."""
-    return ForgottenDecisions(await call.service.forgotten(call.body.decisions))
+    """Return which decisions the store no longer has; for a limited key those of others too."""
+    decisions = call.body.decisions
+    if not call.caller.sessions:
+        return ForgottenDecisions(await call.service.forgotten(decisions))
+
+    def lacking(part: Sequence[str], engine: Engine) -> list[str]:
+        return [one for one in part if not _has_decision(engine, call.caller, one)]
+
+    found: list[str] = []
+    for begin in range(0, len(decisions), _SHOWN_AT_ONCE):
+        part = decisions[begin : begin + _SHOWN_AT_ONCE]
+        found += await call.service.writer.run(partial(lacking, part))
+    return ForgottenDecisions(found)
 
 
 async def show_overview(call: Call) -> Overview:

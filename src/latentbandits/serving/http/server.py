@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -39,9 +40,9 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         keys = self._service.keys
-        if keys is not None and threading.current_thread() is threading.main_thread():
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGHUP, lambda: keys.reload(force=True))
+        if threading.current_thread() is threading.main_thread():  # SIGHUP never ends the process
+            reload = _nothing if keys is None else partial(keys.reload, force=True)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
         await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
@@ -76,6 +77,10 @@ class Server(uvicorn.Server):
 
     def _end(self) -> None:
         self.should_exit = True
+
+
+def _nothing() -> None:
+    """Do nothing: there are no keys to read again."""
 
 
 def _leave() -> None:

@@ -299,6 +299,9 @@ class MemoryStore:
     def model_summaries(self) -> dict[str, tuple[str, bytes]]:
         return {row.id: (row.name, row.summary) for row in self._models.values()}
 
+    def lock_sessions(self, names: Sequence[str], decisions: Sequence[int]) -> None:
+        """Do nothing: there is only one process."""
+
     def lock_activations(self) -> None:
         """Do nothing: there is only one process."""
 

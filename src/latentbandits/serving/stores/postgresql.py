@@ -44,6 +44,21 @@ _STREAM = (
     "kind SMALLINT NOT NULL, id BIGINT NOT NULL)",
     f"CREATE SEQUENCE orders INCREMENT BY {_BLOCK}",
 )
+# Names are locked, not rows: a session that begins has no row yet. Merged sessions are locked
+# together with those that they were merged into.
+_LOCK_SESSIONS = """
+WITH RECURSIVE named AS (
+    SELECT merged_into, name FROM sessions WHERE name = ANY(?) AND merged_into IS NOT NULL
+    UNION SELECT s.merged_into, s.name FROM decisions d JOIN sessions s ON s.key = d.session
+    WHERE d.id = ANY(?)
+    UNION SELECT s.merged_into, s.name FROM named n JOIN sessions s ON s.key = n.merged_into
+)
+SELECT count(pg_advisory_xact_lock(lock)) FROM (
+    SELECT DISTINCT hashtextextended(name, 0) AS lock
+    FROM (SELECT name FROM named UNION ALL SELECT unnest(?::text[])) AS names
+    ORDER BY lock
+) AS sorted
+"""
 _CONTENTION = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.SerializationFailure,
@@ -62,8 +77,20 @@ class DeadlineConnection(psycopg.Connection[Row]):
 
 
 def connect(url: str) -> DeadlineConnection:
-    """Open a connection whose statements end in time, at the server and here."""
-    connection = DeadlineConnection.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
+    """Open a connection whose statements end in time, at the server and here.
+
+    StoreError if the database cannot hold every text.
+    """
+    connection = DeadlineConnection.connect(
+        url, autocommit=True, connect_timeout=_CONNECT_SECONDS, client_encoding="utf8"
+    )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        connection.close()
+        raise StoreError(
+            f"the PostgreSQL database has the encoding {encoding}, in which ids cannot all be "
+            "stored: create one with ENCODING 'UTF8' TEMPLATE template0"
+        )
     milliseconds = int(_STATEMENT_SECONDS * 1000)
     connection.execute(
         f"SET lock_timeout = {milliseconds // 2}; SET statement_timeout = {milliseconds}; "
@@ -149,6 +176,9 @@ class PostgresqlStore(SqlStore):
 
     def lock_activations(self) -> None:
         self._run("SELECT pg_advisory_xact_lock(?, ?)", (_LOCK_CLASS, _ACTIVATION_LOCK))
+
+    def lock_sessions(self, names: Sequence[str], decisions: Sequence[int]) -> None:
+        self._run(_LOCK_SESSIONS, (list(names), list(decisions), list(names)))
 
     def begin(self) -> None:
         self._events.clear()

@@ -98,6 +98,13 @@ class Store(Protocol):
     def session(self, key: int) -> SessionRow | None:
         """Return the session of this key."""
 
+    def lock_sessions(self, names: Sequence[str], decisions: Sequence[int]) -> None:
+        """Lock the sessions of these names, there or not, and of the decisions of these orders.
+
+        Called first in a transaction, and only where the store is shared. All processes lock in
+        the same order, so that none waits for another that waits for it.
+        """
+
     def session_named(self, name: str) -> SessionRow | None:
         """Return the latest session of this name, open or not."""
 

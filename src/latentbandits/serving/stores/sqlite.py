@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -35,12 +37,16 @@ from latentbandits.serving.stores.sql import (
 )
 
 Synchronous = Literal["FULL", "NORMAL"]
+_log = logging.getLogger(__name__)
 APPLICATION_ID = 0x6C62616E  # "lban"
 _BUSY_MS = 2_000  # only a reader's checkpoint can hold the lock
 _TOTALS = "statistics/"  # notes that can be computed from the log
 _RECENT = 2_000  # decisions that are kept in memory
 _RECENT_BYTES = 4_000  # largest features of a decision that is kept in memory
 _BLOCK = 1_000  # orders that are reserved at a time
+_ERASING_SECONDS = 20.0  # between two erasures; the sweep begins a transaction every 30 s
+_ERASING_SHARE = 0.05  # largest share of the time for erasures
+_INDEXES_OF_NAMES = ("sessions_by_name", "sessions_open_name")
 _STREAM = (
     "CREATE TABLE stream (position INTEGER PRIMARY KEY AUTOINCREMENT, kind SMALLINT NOT NULL, "
     "id BIGINT NOT NULL)",
@@ -68,6 +74,8 @@ class SqliteStore(SqlStore):
         self._mark: Mark | None = None
         self._recent: OrderedDict[int, tuple[DecisionRow, RewardRow | None]] = OrderedDict()
         self._connection: apsw.Connection | None = None
+        self._deleted = False  # whether bytes of deleted sessions may still be in the files
+        self._erase_after = 0.0
         self.warnings: list[str] = []
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,6 +84,8 @@ class SqliteStore(SqlStore):
             raise StoreError(f"cannot open {self._path}: {error.strerror}") from None
         try:
             _make_private(self._path)
+            log = Path(f"{self._path}-wal")
+            self._deleted = log.exists() and log.stat().st_size > 0  # a process was killed
             connection = self._migrate(self._connect())
             self._mend_notes(connection)
             self._compare_mark(connection)
@@ -235,8 +245,13 @@ class SqliteStore(SqlStore):
     def lock_activations(self) -> None:
         """Do nothing: there is only one process."""
 
+    def lock_sessions(self, names: Sequence[str], decisions: Sequence[int]) -> None:
+        """Do nothing: there is only one process."""
+
     def begin(self) -> None:
         self._events.clear()
+        if self._deleted and time.monotonic() >= self._erase_after:
+            self._erase()
         self._run("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
@@ -294,8 +309,34 @@ class SqliteStore(SqlStore):
     def delete_sessions(self, keys: Sequence[int]) -> None:
         self._recent.clear()
         super().delete_sessions(keys)
+        self._deleted = self._deleted or bool(keys)
+
+    def _erase(self) -> None:
+        """Remove what deleted sessions left in the files; later, if that cannot be done now.
+
+        `secure_delete` overwrites rows, but pages of an index keep bytes of names that were moved,
+        and the write-ahead log keeps old pages until it is truncated.
+        """
+        begun = time.monotonic()
+        try:
+            connection = self._connection or self._connect()
+            for index in _INDEXES_OF_NAMES:
+                connection.execute(f"REINDEX {index}")
+            connection.set_busy_timeout(0)  # a reader of the log is not waited for
+            try:
+                ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                connection.set_busy_timeout(_BUSY_MS)
+        except (apsw.Error, OSError) as error:
+            _log.warning("forgotten sessions are erased from the file later: %s", describe(error))
+            busy = True
+        self._deleted = bool(busy)
+        now = time.monotonic()
+        self._erase_after = now + max(_ERASING_SECONDS, (now - begun) / _ERASING_SHARE)
 
     def close(self) -> None:
+        if self._deleted and self._connection is not None:
+            self._erase()
         self._disconnect()
         self._holder.release()
 
