@@ -18,8 +18,8 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.records import LoggedEvent, ModelRow
-from latentbandits.serving.stores.migration import create, upgrade
-from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2, VERSION_4
+from latentbandits.serving.stores.migration import migrate
+from latentbandits.serving.stores.schema import SCHEMA_VERSION
 from latentbandits.serving.stores.sql import (
     MODELS,
     SELECT_EVENTS,
@@ -345,17 +345,8 @@ def _migrate(connection: DeadlineConnection) -> None:
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
         connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_LOCK_CLASS, _SCHEMA_LOCK))
-        version = check_version(connection)
-        if version == 0:
-            create(run, _STREAM)
-        elif version == 3:
-            for statement in VERSION_4:
-                run(statement, ())
-        elif version < SCHEMA_VERSION:
-            for statements in VERSION_2[version:]:
-                for statement in statements:
-                    run(statement, ())
-            first = upgrade(run, _STREAM)
+        first = migrate(run, check_version(connection), _STREAM)
+        if first is not None:
             connection.execute("SELECT setval('orders', %s, false)", (first,))
         connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
         connection.execute("DELETE FROM schema_version")

@@ -23,8 +23,8 @@ from latentbandits.serving.stores import page_checksums
 from latentbandits.serving.stores.checksums import verified
 from latentbandits.serving.stores.holder import FileHolder
 from latentbandits.serving.stores.mark import Mark
-from latentbandits.serving.stores.migration import create, upgrade
-from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2, VERSION_4
+from latentbandits.serving.stores.migration import migrate
+from latentbandits.serving.stores.schema import SCHEMA_VERSION
 from latentbandits.serving.stores.sql import (
     MODELS,
     SELECT_EVENTS,
@@ -123,16 +123,8 @@ class SqliteStore(SqlStore):
 
         if version < SCHEMA_VERSION:
             connection.execute("BEGIN IMMEDIATE")
-            if empty:
-                create(run, _STREAM)
-            elif version == 3:
-                for statement in VERSION_4:
-                    run(statement, ())
-            else:
-                for statements in VERSION_2[version:]:
-                    for statement in statements:
-                        run(statement, ())
-                first = upgrade(run, _STREAM)
+            first = migrate(run, version, _STREAM)
+            if first is not None:
                 connection.execute("UPDATE sequence SET next = ?", (first,))
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
