@@ -21,6 +21,7 @@ from latentbandits.serving.records import LoggedEvent, ModelRow
 from latentbandits.serving.stores.migration import migrate
 from latentbandits.serving.stores.schema import SCHEMA_VERSION
 from latentbandits.serving.stores.sql import (
+    LAST,
     MODELS,
     SELECT_EVENTS,
     Row,
@@ -223,11 +224,30 @@ class PostgresqlLog:
                 f"the PostgreSQL store cannot be read: {reason(error)}"
             ) from error
 
-    def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
+    def end(self) -> int:
+        """Return the last position of any commit; the lock waits for those under way.
+
+        Both statements are sent at once: a process that is stopped here holds nobody up.
+        """
+        try:
+            cursor = self._connection.execute(
+                f"SELECT pg_advisory_xact_lock_shared({_LOCK_CLASS}, {_STREAM_LOCK}); "
+                "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM positions".encode()
+            )
+            cursor.nextset()
+            return int(cursor.fetchall()[0][0])
+        except psycopg.Error as error:
+            raise StoreUnavailable(
+                f"the PostgreSQL store cannot be read: {reason(error)}"
+            ) from error
+
+    def read(
+        self, since: int, limit: int, max_bytes: int = 1 << 26, until: int = LAST
+    ) -> list[LoggedEvent]:
         taken: list[LoggedEvent] = []
         while len(taken) < limit:  # fetch a few rows at a time, because they may be large
             step = min(limit - len(taken), 50)
-            rows = self._rows(SELECT_EVENTS, (since, step))
+            rows = self._rows(SELECT_EVENTS, (until, since, until, step))
             events = page((logged(values) for values in rows), max_bytes)
             taken += events
             if len(events) < step:

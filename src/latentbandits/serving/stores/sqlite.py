@@ -26,6 +26,7 @@ from latentbandits.serving.stores.mark import Mark
 from latentbandits.serving.stores.migration import migrate
 from latentbandits.serving.stores.schema import SCHEMA_VERSION
 from latentbandits.serving.stores.sql import (
+    LAST,
     MODELS,
     SELECT_EVENTS,
     Row,
@@ -47,6 +48,7 @@ _STREAM = (
     "CREATE TABLE sequence (next BIGINT NOT NULL)",
     "INSERT INTO sequence VALUES (1)",
 )
+_END = "SELECT seq FROM sqlite_sequence"  # the last position, also where it was forgotten
 
 
 class SqliteStore(SqlStore):
@@ -176,7 +178,7 @@ class SqliteStore(SqlStore):
     def _compare_mark(self, connection: apsw.Connection) -> None:
         """Report commits that were acknowledged and are gone."""
         assert self._mark is not None
-        kept = int(connection.execute("SELECT seq FROM sqlite_sequence").get or 0)
+        kept = int(connection.execute(_END).get or 0)
         marked = self._mark.read()
         if marked > kept:
             self.warnings.append(
@@ -315,9 +317,17 @@ class SqliteLog:
                 "once, which brings it up to date"
             )
 
-    def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
+    def end(self) -> int:
         try:
-            rows = self._connection.execute(SELECT_EVENTS, (since, limit))
+            return int(self._connection.execute(_END).get or 0)
+        except apsw.Error as error:
+            raise StoreUnavailable(f"the store cannot be read: {describe(error)}") from error
+
+    def read(
+        self, since: int, limit: int, max_bytes: int = 1 << 26, until: int = LAST
+    ) -> list[LoggedEvent]:
+        try:
+            rows = self._connection.execute(SELECT_EVENTS, (until, since, until, limit))
             return page((logged(values) for values in rows), max_bytes)
         except apsw.Error as error:
             kind = Damaged if is_damage(error) else StoreUnavailable
