@@ -222,13 +222,14 @@ class Client:
     forgotten = _waiting(Conversations.forgotten)
 
     def entries(self, since: str = "") -> Iterator[LogEntry]:
-        """Yield all decisions of the log after a cursor, page by page."""
+        """Yield the decisions after a cursor, up to what is committed when it is first asked."""
+        until = ""
         while True:
-            page = self.log(since)
+            page = self.log(since, until=until)
             yield from page.decisions
             if page.next == since:
                 return
-            since = page.next
+            since, until = page.next, page.end
 
     def _hold(self, conversation: Conversation[Answer]) -> Answer:
         reply = _NO_REPLY
@@ -306,14 +307,15 @@ class AsyncClient:
     forgotten = _awaiting(Conversations.forgotten)
 
     async def entries(self, since: str = "") -> AsyncIterator[LogEntry]:
-        """Yield all decisions of the log after a cursor, page by page."""
+        """Yield the decisions after a cursor, up to what is committed when it is first asked."""
+        until = ""
         while True:
-            page = await self.log(since)
+            page = await self.log(since, until=until)
             for entry in page.decisions:
                 yield entry
             if page.next == since:
                 return
-            since = page.next
+            since, until = page.next, page.end
 
     async def _hold(self, conversation: Conversation[Answer]) -> Answer:
         reply = _NO_REPLY

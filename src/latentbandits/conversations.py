@@ -257,9 +257,13 @@ class Conversations:
         """Return the totals that the page at / shows."""
         return (yield from self._ask(Send("GET", "/v1/overview"), Overview))
 
-    def log(self, since: str = "", limit: int = 1000) -> Conversation[Log]:
-        """Return a page of the log; `next` is the `since` of the page after it."""
-        query = urlencode({"since": since, "limit": limit})
+    def log(self, since: str = "", limit: int = 1000, until: str = "") -> Conversation[Log]:
+        """Return a page of the log; `next` is the `since` of the page after it.
+
+        With the first page's `end` as the `until` of the others, all are the log at one moment.
+        """
+        asked: dict[str, str | int] = {"since": since, "limit": limit}
+        query = urlencode(asked | {"until": until} if until else asked)
         return (yield from self._ask(Send("GET", f"/v1/log?{query}"), Log))
 
     def forgotten(self, decisions: Sequence[str]) -> Conversation[list[str]]:

@@ -19,6 +19,10 @@ import pytest
 
 from latentbandits import save
 from latentbandits.client import AsyncClient, Client, NoAnswerError, ServiceError
+from latentbandits.loop.kept_log import KeptLog, merged
+from latentbandits.loop.sources import ServiceSource, reward_table
+from latentbandits.serving.export import frame
+from latentbandits.serving.http.messages import Log
 from tests.faults.load import arms
 from tests.processes.service import RunningService
 
@@ -325,6 +329,57 @@ def test_options_that_make_no_sense(option: str) -> None:
     for kind in (Client, AsyncClient):
         with pytest.raises(ValueError, match=f"{option} must be .*; got -1"):
             kind("http://127.0.0.1:1", **{option: -1})  # type: ignore[arg-type]
+
+
+class RewardsBetweenPages:
+    """A client that reads short pages of the log, and reports a reward after each."""
+
+    def __init__(self, client: Client, waiting: list[str]) -> None:
+        self._client = client
+        self._waiting = waiting
+        self.ends: set[str] = set()
+
+    def log(self, since: str, **options: Any) -> Log:
+        page = self._client.log(since, limit=4, **options)
+        if self._waiting:
+            self._client.reward(self._waiting.pop(0), 0.75)
+        self.ends.add(page.end)
+        return page
+
+    def forgotten(self, decisions: list[str]) -> list[str]:
+        return self._client.forgotten(decisions)
+
+
+def test_a_kept_log_misses_no_reward_between_two_pages(
+    service: RunningService, tmp_path: Path
+) -> None:
+    with Client(service.url, timeout=10) as client:
+        made = [client.decide("paged").decision_id for _ in range(12)]
+        busy = RewardsBetweenPages(client, list(made))
+        kept = KeptLog(tmp_path)
+        first = kept.update(ServiceSource(busy)).decisions  # type: ignore[arg-type]
+        assert len(busy.ends) == 1, "all pages end where the first one did"
+        mine = first.filter(session="paged")
+        assert (len(mine), mine["reward"].count()) == (12, 0), "the log when it was first asked"
+        for decision in busy._waiting:
+            client.reward(decision, 0.75)
+        logged = kept.update(ServiceSource(client)).decisions.filter(session="paged")
+        assert logged["decision_id"].to_list() == made
+        assert logged["reward"].to_list() == [0.75] * 12
+        with pytest.raises(ServiceError, match="until must be"):
+            client.log(until="yesterday")
+
+
+def test_a_reward_that_follows_its_row_in_one_read_counts(service: RunningService) -> None:
+    """A service of an earlier version knows no `until`: rewards come after the rows they change."""
+    with Client(service.url, timeout=10) as client:
+        decision = client.decide("follows").decision_id
+        page = client.log(limit=1000)
+        client.reward(decision, 0.5)
+        rewards = client.log(page.next).rewards
+    new = frame(page.decisions).filter(session="follows")
+    assert new["reward"].to_list() == [None]
+    assert merged(frame([]), new, reward_table(rewards))["reward"].to_list() == [0.5]
 
 
 @pytest.mark.parametrize("name", [".", "..", "../x", "a/b c?ü"])

@@ -18,6 +18,7 @@ from latentbandits.serving.errors import Damaged, StoreError
 from latentbandits.serving.export import export
 from latentbandits.serving.stores import open_log, open_store, open_tables
 from latentbandits.serving.stores.postgresql import PostgresqlStore
+from latentbandits.serving.stores.schema import ADDED, SCHEMA_VERSION
 from latentbandits.serving.stores.sql import SqlStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.processes.service import run_command
@@ -125,14 +126,18 @@ def test_a_postgresql_store_of_version_3_is_migrated(
         backup(tables, postgresql_url, open_sql_store)
     driver.store.close()
     with psycopg.connect(postgresql_url, autocommit=True) as connection:
-        connection.execute("ALTER TABLE sessions DROP COLUMN user_features")
+        for added in (line for lines in ADDED for line in lines if line.startswith("ALTER TABLE")):
+            table, column = added.split()[2], added.split()[5]
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}".encode())
         connection.execute("UPDATE schema_version SET version = 3")
     moved = Driver(ARMS, PostgresqlStore(postgresql_url), snapshot_rounds=5)
     assert [moved.session(name) for name in ("ann", "eve", "kim")] == views
     assert moved.tell(moved.ask("kim"), 0.5) == "applied"
     moved.store.close()
     with psycopg.connect(postgresql_url) as connection:
-        assert connection.execute("SELECT version FROM schema_version").fetchone() == (4,)
+        assert connection.execute("SELECT version FROM schema_version").fetchone() == (
+            SCHEMA_VERSION,
+        )
     assert [p for p in problems(postgresql_url) if not p.startswith("note: ")] == []
 
 

@@ -14,6 +14,7 @@ from latentbandits.serving.engine.library import pack
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.export import export
 from latentbandits.serving.stores import open_log
+from latentbandits.serving.stores.schema import ADDED
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import Driver
 
@@ -139,15 +140,21 @@ def test_an_export_holds_the_attributes_and_fit_reads_them(tmp_path, kind):
 
 
 def test_a_store_of_version_3_opens(tmp_path):
-    """The column is added, and the checksums of its rows stay valid."""
+    """The columns are added, and the checksums of its rows stay valid."""
     import apsw
+
+    indexed = {"list_id": "decisions_of_list", "token": "rewards_by_token"}
 
     path = tmp_path / "store.sqlite"
     driver = Driver(GATED, SqliteStore(path), policy="mmTS")
     driver.tell(driver.ask("ann"), 0.5)
     driver.store.close()
     connection = apsw.Connection(str(path), vfs="cksmvfs")
-    connection.execute("ALTER TABLE sessions DROP COLUMN user_features; PRAGMA user_version = 3")
+    for added in (line for lines in ADDED for line in lines if line.startswith("ALTER TABLE")):
+        table, column = added.split()[2], added.split()[5]
+        connection.execute(f"DROP INDEX IF EXISTS {indexed.get(column, 'none')}")
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    connection.execute("PRAGMA user_version = 3")
     connection.close()
     again = Driver(GATED, SqliteStore(path), policy="mmTS")
     assert again.session("ann").rewards == 1

@@ -12,17 +12,24 @@ import apsw
 import numpy as np
 import psycopg
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from latentbandits import GaussianArms
+from latentbandits.serving.check import check
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.library import ActionNames, pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
+from latentbandits.serving.errors import Contention, StoreUnavailable
 from latentbandits.serving.http.views import session_view
+from latentbandits.serving.log import log_entry, reward_entry
 from latentbandits.serving.records import LoggedEvent
+from latentbandits.serving.stores import open_tables
 from latentbandits.serving.stores.postgresql import PostgresqlStore
 from latentbandits.serving.stores.protocol import LogReader
-from latentbandits.serving.stores.schema import VERSION_2
+from latentbandits.serving.stores.schema import ADDED, VERSION_2
 from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.testing.stores import decision, reward
 from tests.unit.engine_driver import ARMS, Driver
 
 DATA = Path(__file__).parents[1] / "data"
@@ -287,3 +294,81 @@ def test_a_model_on_the_command_line_does_not_undo_a_swap(tmp_path: Path) -> Non
                 assert why in engine.start_with(mine, activate=activate)
         assert engine.library.active.model == expected
         store.close()
+
+
+# stores of schema version 4, written by the code of commit 136f829
+
+
+def old_rows(folder: Path) -> tuple[Path, dict[str, Any]]:
+    path = folder / "schema4.sqlite"
+    path.write_bytes(gzip.decompress((DATA / "store-schema-4.sqlite.gz").read_bytes()))
+    return path, json.loads(gzip.decompress((DATA / "store-schema-4.json.gz").read_bytes()))
+
+
+def check_migrated(store: Any, expected: dict[str, Any]) -> None:
+    """Compare a migrated store with what the older version read from it, and go on with it."""
+    settings = EngineSettings(holdout_share=0.3, session_ttl=1e6)
+    engine = Engine(store, settings, lambda: expected["now"] + 1000)
+    reader = store.log_reader()
+    events = reader.read(0, 1000)
+    names = ActionNames(reader.model)
+    store_id = bytes.fromhex(expected["store_id"])
+    decisions = [log_entry(e, names, store_id) for e in events if e.reward is None]
+    rewards = [reward_entry(e, store_id) for e in events if e.reward is not None]
+    reader.close()
+    assert to_builtins(decisions) == expected["decisions"]
+    assert to_builtins(rewards) == expected["rewards"]
+    with engine.transaction():
+        for name, view in expected["sessions"].items():
+            assert to_builtins(session_view(engine.session(name))) == view
+        again = engine.decide(DecisionRequest("ann", request_id="r1"))
+        assert again.decision_id == expected["request"]
+        assert engine.reward(RewardReport(expected["open"], 0.5)).status == "applied"
+        listed = replace(decision(10**9, 1), list_id=10**9, list_position=0, click_model="cascade")
+        store.add_decisions([listed])
+        store.add_rewards([replace(reward(10**9 + 1, 10**9, 1, 1.0), token=b"used")])
+    with engine.transaction():
+        assert store.decision(10**9) == listed
+        with pytest.raises((StoreUnavailable, Contention)):
+            store.add_rewards([replace(reward(10**9 + 2, 10**9, 1, 1.0), token=b"used")])
+        store.rollback()
+        store.begin()
+
+
+def test_a_store_of_schema_version_4_is_migrated(tmp_path: Path) -> None:
+    path, expected = old_rows(tmp_path)
+    store = SqliteStore(path)
+    check_migrated(store, expected)
+    store.close()
+    with open_tables(f"sqlite:{path}") as tables:
+        assert [p for p in check(tables).problems if "10000000" not in p] == []
+
+
+def test_a_postgresql_store_of_schema_version_4_is_migrated(
+    tmp_path: Path, postgresql_url: str
+) -> None:
+    """The tables of version 4 are those of version 5 without the columns that were added."""
+    path, expected = old_rows(tmp_path)
+    PostgresqlStore(postgresql_url).close()
+    old = apsw.Connection(str(path), vfs="cksmvfs")
+    with psycopg.connect(postgresql_url, autocommit=True) as connection:
+        for added in ADDED[1]:
+            _, _, table, _, _, column, *_ = [*added.split(), "", "", ""]
+            if added.startswith("ALTER"):
+                connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}".encode())
+        connection.execute("UPDATE schema_version SET version = 4; DELETE FROM notes")
+        for table in ("sessions", "decisions", "rewards", "snapshots", "models", "activations",
+                      "audit", "notes", "stream"):  # fmt: skip
+            columns = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
+            marks = ", ".join(["%s"] * len(columns))
+            insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+            for row in old.execute(f"SELECT {', '.join(columns)} FROM {table}"):
+                connection.execute(insert.encode(), row)
+        connection.execute(
+            "SELECT setval('orders', 100000), setval('positions', (SELECT max(position) "
+            "FROM stream))"
+        )
+    old.close()
+    store = PostgresqlStore(postgresql_url)
+    check_migrated(store, expected)
+    store.close()

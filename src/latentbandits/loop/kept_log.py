@@ -88,28 +88,17 @@ class KeptLog:
 def merged(kept: pl.DataFrame, new: pl.DataFrame, rewards: pl.DataFrame) -> pl.DataFrame:
     """Return the kept decisions and the new ones, each once, with the rewards that count now.
 
-    A decision of `new` replaces the kept one. `rewards` are of kept decisions; those of new ones
-    are already in their rows.
+    A decision of `new` replaces the kept one. `rewards` are of decisions kept or new: a row may
+    have been read before its reward came.
     """
-    known = _except(kept, new)
-    changed = _except(rewards, new).rename({name: f"{name} now" for name in REWARD_COLUMNS})
-    if len(changed):
-        known = known.join(changed, on="decision_id", how="left").with_columns(
-            pl.coalesce(f"{name} now", name).alias(name) for name in REWARD_COLUMNS
-        )
-    both = pl.concat(
-        [
-            known.select(kept.columns),
-            new.unique("decision_id", keep="last", maintain_order=True),
-        ],
-        how="diagonal",
+    both = pl.concat([kept, new], how="diagonal").unique("decision_id", keep="last")
+    names = both.columns
+    changed = rewards.rename({name: f"{name} now" for name in REWARD_COLUMNS})
+    both = both.join(changed, on="decision_id", how="left").with_columns(
+        pl.coalesce(f"{name} now", name).alias(name) for name in REWARD_COLUMNS
     )
-    return both.sort("decision_id")  # ids begin with the order, which increases within a session
-
-
-def _except(rows: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of decisions that `other` does not have."""
-    return rows.join(other.select("decision_id"), on="decision_id", how="anti")
+    # ids begin with the order, which increases within a session
+    return both.select(names).sort("decision_id")
 
 
 def without(decisions: pl.DataFrame, forgotten: set[str]) -> pl.DataFrame:

@@ -24,8 +24,7 @@ class Changes(NamedTuple):
 
     Attributes:
         decisions: new decisions with the rewards that count, and older ones that changed.
-        rewards: `decision_id` and `REWARD_COLUMNS` of decisions before the cursor whose reward
-            came, or was corrected, after it.
+        rewards: `decision_id` and `REWARD_COLUMNS` of the last reward events, of any decisions.
         cursor: where the log ended.
     """
 
@@ -57,7 +56,7 @@ class StoreSource:
                 path = Path(folder, "log.parquet")
                 done = export(reader, str(path), since)
                 # Decisions of earlier pages whose reward changed are exported again.
-                return Changes(pl.read_parquet(path), _rewards([]), done.next)
+                return Changes(pl.read_parquet(path), reward_table([]), done.next)
         finally:
             reader.close()
 
@@ -81,23 +80,23 @@ class ServiceSource:
         self._client = client
 
     def read(self, since: str) -> Changes:
-        decisions, rewards, cursor = [], [], since
+        decisions, rewards, cursor, until = [], [], since, ""
         while True:
-            page = self._client.log(cursor)
+            page = self._client.log(cursor, until=until)
             if page.decisions:
                 decisions.append(frame(page.decisions))
             rewards += page.rewards
             if page.next == cursor:
                 break
-            cursor = page.next
+            cursor, until = page.next, page.end
         rows = pl.concat(decisions) if decisions else frame([])
-        return Changes(rows, _rewards(rewards), cursor)
+        return Changes(rows, reward_table(rewards), cursor)
 
     def forgotten(self, decisions: Sequence[str]) -> set[str]:
         return set(self._client.forgotten(decisions))
 
 
-def _rewards(entries: Sequence[RewardEntry]) -> pl.DataFrame:
+def reward_table(entries: Sequence[RewardEntry]) -> pl.DataFrame:
     """Return the last reward event of each decision, in the columns of an export."""
     last = {entry.decision_id: entry for entry in entries}
     kinds = frame([]).schema

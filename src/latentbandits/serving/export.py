@@ -12,7 +12,7 @@ import polars
 
 from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.log import cursor_of, cursor_position, log_entry
+from latentbandits.serving.log import cursor_of, log_entry, log_span
 from latentbandits.serving.log_entries import LogEntry
 from latentbandits.serving.records import LoggedEvent
 from latentbandits.serving.stores.protocol import LogReader
@@ -74,7 +74,8 @@ def export(
 
     A decision that was in an earlier export is written again where its reward came, or was
     corrected, after it: rows of one `decision_id` in a later file replace those in an earlier
-    one. Pages are read and written one at a time. The file appears when it is complete.
+    one. The file holds the log as it was when the export began: what is committed meanwhile is
+    in the next one. Pages are read and written one at a time. The file appears when it is complete.
     """
     target = Path(out)
     if target.suffix not in FORMATS:
@@ -82,11 +83,11 @@ def export(
     store_id = reader.store_id() or bytes(4)
     pages = _Pages(reader, store_id)
     try:
-        begin = cursor_position(since, store_id)
+        begin, until = log_span(reader, since, "", store_id)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
             whole = Path(scratch, "whole")
             write = _write_parquet if target.suffix == ".parquet" else _write_text
-            write(pages.frames(begin, progress), whole, Path(scratch), target.suffix)
+            write(pages.frames(begin, until, progress), whole, Path(scratch), target.suffix)
             whole.replace(target)
     except Refused as refusal:
         raise ValueError(refusal.message) from None
@@ -106,10 +107,12 @@ class _Pages:
         self.rows = 0
         self.again = 0
 
-    def frames(self, begin: int, progress: Callable[[int], None]) -> Iterator[polars.DataFrame]:
+    def frames(
+        self, begin: int, until: int, progress: Callable[[int], None]
+    ) -> Iterator[polars.DataFrame]:
         """Yield the rows of the export, a page of the log at a time."""
         self.position = begin
-        while events := self._reader.read(self.position, _PAGE, _PAGE_BYTES):
+        while events := self._reader.read(self.position, _PAGE, _PAGE_BYTES, until):
             self.position = events[-1].position
             chosen = [event for event in events if _is_row(event, begin)]
             self.rows += len(chosen)

@@ -14,6 +14,7 @@ from latentbandits.serving.engine.live import decode_user, floats
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.log_entries import LogEntry, RewardEntry
 from latentbandits.serving.records import FALLBACK, DecisionRow, LoggedEvent, RewardRow
+from latentbandits.serving.stores.protocol import LogReader
 
 CURSOR = "^([0-9a-f]{8}-[0-7][0-9a-f]{15})?$"
 
@@ -27,7 +28,7 @@ def cursor_of(store_id: bytes, position: int) -> str:
     return f"{store_id.hex()}-{position:016x}"
 
 
-def cursor_position(cursor: str, store_id: bytes | None) -> int:
+def cursor_position(cursor: str, store_id: bytes | None, name: str = "since") -> int:
     """Return the position that a cursor stands for; Invalid where it is none of this store.
 
     >>> cursor_position("61626364-0000000000000011", b"abcd")
@@ -37,15 +38,27 @@ def cursor_position(cursor: str, store_id: bytes | None) -> int:
         return 0
     if re.fullmatch(CURSOR, cursor) is None:
         raise Invalid(
-            f"since must be the `next` of an earlier page or export, such as "
+            f"{name} must be a cursor of an earlier page or export, such as "
             f"{cursor_of(store_id or bytes(4), 17)}; got {cursor[:50]!r}"
         )
     if store_id is not None and not cursor.startswith(store_id.hex()):
         raise Invalid(
             f"the cursor {cursor} is of another store: this one's begin with {store_id.hex()}. "
-            "Leave `since` out to begin anew"
+            f"Leave `{name}` out to begin anew"
         )
     return int(cursor.rpartition("-")[2], 16)
+
+
+def log_span(reader: LogReader, since: str, until: str, store_id: bytes) -> tuple[int, int]:
+    """Return the positions after which and up to which the log is read.
+
+    Without `until` it is read up to what is committed now: the first page decides, and the others
+    take its end, so that together they are the log at one moment.
+    """
+    end = reader.end()
+    begin = cursor_position(since, store_id)
+    last = cursor_position(until, store_id, "until") if until else end
+    return begin, last
 
 
 def event_fields(row: DecisionRow, reward: RewardRow | None, *, is_new: bool) -> dict[str, Any]:

@@ -67,6 +67,9 @@ class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     probabilities: bytes  # float64 state probabilities
     request_id: str | None = None
     fingerprint: bytes | None = None  # a hash of the request that had this request_id
+    list_id: int | None = None  # the order of the first decision of its list; None: no list
+    list_position: int | None = None  # from 0
+    click_model: str | None = None  # of its list
 
 
 class RewardRow(msgspec.Struct, frozen=True, gc=False):
@@ -82,6 +85,7 @@ class RewardRow(msgspec.Struct, frozen=True, gc=False):
     time: int
     event_id: str | None = None
     who: str = ""  # the name of the API key that reported it
+    token: bytes | None = None  # digest of the reward token that it was reported with: used once
 
 
 class RewardedDecision(msgspec.Struct, frozen=True, gc=False):
@@ -98,6 +102,7 @@ class ModelRow(msgspec.Struct, frozen=True):
     name: str
     files: bytes  # msgpack {file name: content}
     summary: bytes = b""  # JSON of ModelSummary; empty for models of version 0.1.0
+    base: str | None = None  # the model whose files these differ from; None: the files are complete
 
 
 class ActivationRow(msgspec.Struct, frozen=True):
@@ -108,6 +113,7 @@ class ActivationRow(msgspec.Struct, frozen=True):
     mode: ActivationMode
     time: int
     who: str = ""
+    click_model: str | None = None  # of lists; None: what the model's fit says
 
 
 class SnapshotRow(msgspec.Struct, frozen=True):

@@ -46,8 +46,8 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
     totals = Statistics()
     begun: set[int] = set()
     sums: dict[int, tuple[float, int]] = {}
-    position = 0
-    while page := reader.read(position, _PAGE):
+    position, until = 0, reader.end()
+    while page := reader.read(position, _PAGE, until=until):
         position = page[-1].position
         for event in page:
             row, reward = event.decision, event.reward

@@ -75,6 +75,12 @@ _SINCE = Parameter(
     {"type": "string", "pattern": CURSOR},
     "the `next` of an earlier page",
 )
+_UNTIL = Parameter(
+    "until",
+    "query",
+    {"type": "string", "pattern": CURSOR},
+    "the `end` of the first page",
+)
 _LIMIT = Parameter(
     "limit",
     "query",
@@ -110,7 +116,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/models/activate", "admin", "Use another model from now on.",
              Models, handlers.activate, ActivateRequest, errors=(404, 409), shared=True),
     Endpoint("GET", "/v1/log", "read", "Decisions and rewards by commit.",
-             Log, handlers.read_log, parameters=(_SINCE, _LIMIT)),
+             Log, handlers.read_log, parameters=(_SINCE, _UNTIL, _LIMIT)),
     Endpoint("POST", "/v1/log/forgotten", "read", "Which of these decisions were forgotten.",
              ForgottenDecisions, handlers.find_forgotten, ForgottenRequest),
     Endpoint("GET", "/v1/overview", "read", "What the service is doing, at a glance.",

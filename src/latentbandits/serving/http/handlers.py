@@ -375,19 +375,21 @@ def _below(folder: Path | None, path: str) -> Path:
 async def read_log(call: Call) -> Log:
     """Return a page of the log, without the sessions of other keys."""
     since = call.parameters.get("since", "")
+    until = call.parameters.get("until", "")
     limit = call.parameters.get("limit", "100")
     if re.fullmatch("[1-9][0-9]{0,3}", limit) is None or int(limit) > MAX_PAGE:
         raise Invalid(f"limit must be a whole number from 1 to {MAX_PAGE}; got {limit[:20]!r}")
     for _ in range(_MOST_PAGES):  # pages may hold no session that a limited key may read
-        page = await call.service.read_log(since, int(limit))
+        page = await call.service.read_log(since, int(limit), until)
         log = Log(
             [entry for entry in page.decisions if call.caller.owns(entry.session)],
             [entry for entry in page.rewards if call.caller.owns(entry.session)],
             page.next,
+            page.end,
         )
         if log.decisions or log.rewards or page.next == since:
             break
-        since = page.next
+        since, until = page.next, page.end
     return log
 
 

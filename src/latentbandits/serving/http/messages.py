@@ -202,12 +202,15 @@ class Log(msgspec.Struct, frozen=True):
 
     Ask again with `since` = `next` for the events that follow: a reader that does so sees every
     decision and every reward (late ones, corrections and defaults too) exactly once. `cursor`
-    orders the entries of both lists. A decision is shown with the reward that counts now.
+    orders the entries of both lists. A page ends at `end`, the last commit when it was read, and
+    shows a decision with the reward that counted there. With `until` = the `end` of the first page,
+    all pages are the log at that one moment; `next` is `since` where nothing follows.
     """
 
     decisions: list[LogEntry]
     rewards: list[RewardEntry]
     next: str
+    end: str = ""  # empty: a service of an earlier version answered
 
 
 class Band(msgspec.Struct, frozen=True):

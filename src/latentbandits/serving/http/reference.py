@@ -66,6 +66,7 @@ ANSWERS: dict[str, Any] = {
         "decisions": [_EVENT | {"session": "ann", "eligible": ["red", "blue"], "features": None,
                                 "cursor": "9278a425-0000000000000002"}],
         "rewards": [], "next": "9278a425-0000000000000002",
+        "end": "9278a425-0000000000000002",
     },
     "find_forgotten": {"forgotten": [_DECISION]},
     "play_game": {

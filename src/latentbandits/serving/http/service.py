@@ -19,7 +19,7 @@ from latentbandits.serving.http.audit import Audit
 from latentbandits.serving.http.keys import Keys
 from latentbandits.serving.http.messages import Log
 from latentbandits.serving.http.metrics import Metrics
-from latentbandits.serving.log import cursor_of, cursor_position, log_entry, reward_entry
+from latentbandits.serving.log import cursor_of, log_entry, log_span, reward_entry
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import LogReader
 
@@ -87,10 +87,9 @@ class Service:
             return False
         return self.writer.store_works
 
-    async def read_log(self, since: str, limit: int) -> Log:
+    async def read_log(self, since: str, limit: int, until: str) -> Log:
         """Read a page of the log."""
-        position = cursor_position(since, self.engine.store_id)
-        return await self._beside(lambda reader: self._page(reader, since, position, limit))
+        return await self._beside(lambda reader: self._page(reader, since, limit, until))
 
     async def forgotten(self, decisions: Sequence[str]) -> list[str]:
         """Return the ids of those decisions that the store no longer has, or never had."""
@@ -124,19 +123,21 @@ class Service:
                 self._names = ActionNames(self._reader.model)
             try:
                 return read(self._reader)
-            except Refused:
+            except StoreUnavailable:
                 self._reader.close()
                 self._reader = None
                 raise
 
-    def _page(self, reader: LogReader, since: str, position: int, limit: int) -> Log:
+    def _page(self, reader: LogReader, since: str, limit: int, until: str) -> Log:
         store_id = self.engine.store_id
-        events = reader.read(position, limit, _MOST_LOG_BYTES)
+        begin, end = log_span(reader, since, until, store_id)
+        events = reader.read(begin, limit, _MOST_LOG_BYTES, end)
         decisions = [e for e in events if e.reward is None]
         return Log(
             [log_entry(event, self._names, store_id) for event in decisions],
             [reward_entry(event, store_id) for event in events if event.reward is not None],
             cursor_of(store_id, events[-1].position) if events else since,
+            cursor_of(store_id, end),
         )
 
     async def in_thread(self, call: Callable[..., Answer], *arguments: Any) -> Answer:

@@ -49,6 +49,7 @@ class MemoryStore:
         self._reported: dict[str, int] = {}
         self._places: dict[int, int] = {}  # order of an event to its position
         self._stream: list[int] = []  # orders of events; positions count from 1
+        self._committed = 0  # position of the last event of a transaction that ended
         self._snapshots: dict[int, SnapshotRow] = {}
         self._models: dict[str, ModelRow] = {}
         self._activations: list[ActivationRow] = []
@@ -61,6 +62,7 @@ class MemoryStore:
 
     def commit(self) -> None:
         self._undo.clear()
+        self._committed = len(self._stream)
 
     def rollback(self) -> None:
         while self._undo:
@@ -337,12 +339,17 @@ class MemoryStore:
     def present(self, orders: Sequence[int]) -> set[int]:
         return {order for order in orders if order in self._decisions}
 
-    def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
-        return page(islice(self._events_after(since), limit), max_bytes)
+    def end(self) -> int:
+        return self._committed
 
-    def _events_after(self, since: int) -> Iterator[LoggedEvent]:
-        begin = bisect_right(range(1, len(self._stream) + 1), since)
-        for position, order in enumerate(islice(self._stream, begin, None), begin + 1):
+    def read(
+        self, since: int, limit: int, max_bytes: int = 1 << 26, until: int = LAST
+    ) -> list[LoggedEvent]:
+        return page(islice(self._events_between(since, until), limit), max_bytes)
+
+    def _events_between(self, since: int, until: int) -> Iterator[LoggedEvent]:
+        until = min(until, len(self._stream))
+        for position, order in enumerate(islice(self._stream, since, until), since + 1):
             reward = self._rewards.get(order)
             decision = self._decisions.get(order if reward is None else reward.decision)
             if decision is not None:
@@ -352,6 +359,12 @@ class MemoryStore:
                     self._sessions[decision.session].name,
                     decision,
                     reward,
-                    self.reward_of(decision.order),
+                    self._reward_until(decision.order, until),
                     self._sessions[decision.session].user_features,
                 )
+
+    def _reward_until(self, decision: int, position: int) -> RewardRow | None:
+        """Return the latest reward of a decision that was committed up to a position."""
+        orders = self._of_decision.get(decision, [])
+        until = [order for order in orders if self._places[order] <= position]
+        return self._rewards[until[-1]] if until else None

@@ -1,4 +1,4 @@
-"""Migrate the tables of latentbandits 0.1.0 to those of version 3: every row is copied once."""
+"""Make the tables of a store, or bring those of an older version up to date."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from latentbandits.serving.records import (
     SessionRow,
 )
 from latentbandits.serving.stores.checksums import checksum
-from latentbandits.serving.stores.schema import INDEXES, OLD_INDEXES, OLD_TABLES, TABLES
+from latentbandits.serving.stores.schema import (
+    ADDED,
+    INDEXES,
+    OLD_INDEXES,
+    OLD_TABLES,
+    TABLES,
+    VERSION_2,
+)
 from latentbandits.serving.stores.sql import (
     ACTIVATIONS,
     DECISION,
@@ -29,19 +36,36 @@ _TIME_BITS = 21  # 0.1.0 kept milliseconds in the upper bits of its orders
 _PAGE = 1_000
 
 
-def create(run: Run, stream: Sequence[str]) -> None:
-    """Make the tables of version 3; `stream` makes those that differ between databases."""
+def migrate(run: Run, version: int, stream: Sequence[str]) -> int | None:
+    """Bring tables of any version up to date; version 0 is an empty database.
+
+    `stream` makes the tables that differ between databases. Returns the first free order where
+    rows were copied, else None.
+    """
+    if version >= 3:
+        for statement in (line for lines in ADDED[version - 3 :] for line in lines):
+            run(statement, ())
+        return None
+    if version == 0:
+        _create(run, stream)
+        return None
+    for statement in (line for lines in VERSION_2[version:] for line in lines):
+        run(statement, ())
+    return _copy(run, stream)
+
+
+def _create(run: Run, stream: Sequence[str]) -> None:
     for statement in (*TABLES, *stream, *INDEXES):
         run(statement, ())
 
 
-def upgrade(run: Run, stream: Sequence[str]) -> int:
-    """Copy all rows of version 2 into tables of version 3; returns the first free order."""
+def _copy(run: Run, stream: Sequence[str]) -> int:
+    """Copy all rows of version 2 into new tables; returns the first free order."""
     for index in OLD_INDEXES:
         run(f"DROP INDEX {index}", ())
     for table in OLD_TABLES:
         run(f"ALTER TABLE {table} RENAME TO old_{table}", ())
-    create(run, stream)
+    _create(run, stream)
     last = _copy_sessions(run)
     last = max(last, _copy_decisions(run))
     for model_id, name, files in list(run("SELECT id, name, files FROM old_models", ())):

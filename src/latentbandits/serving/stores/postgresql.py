@@ -18,9 +18,10 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.records import LoggedEvent, ModelRow
-from latentbandits.serving.stores.migration import create, upgrade
-from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2, VERSION_4
+from latentbandits.serving.stores.migration import migrate
+from latentbandits.serving.stores.schema import SCHEMA_VERSION
 from latentbandits.serving.stores.sql import (
+    LAST,
     MODELS,
     SELECT_EVENTS,
     Row,
@@ -253,11 +254,30 @@ class PostgresqlLog:
                 f"the PostgreSQL store cannot be read: {reason(error)}"
             ) from error
 
-    def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
+    def end(self) -> int:
+        """Return the last position of any commit; the lock waits for those under way.
+
+        Both statements are sent at once: a process that is stopped here holds nobody up.
+        """
+        try:
+            cursor = self._connection.execute(
+                f"SELECT pg_advisory_xact_lock_shared({_LOCK_CLASS}, {_STREAM_LOCK}); "
+                "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM positions".encode()
+            )
+            cursor.nextset()
+            return int(cursor.fetchall()[0][0])
+        except psycopg.Error as error:
+            raise StoreUnavailable(
+                f"the PostgreSQL store cannot be read: {reason(error)}"
+            ) from error
+
+    def read(
+        self, since: int, limit: int, max_bytes: int = 1 << 26, until: int = LAST
+    ) -> list[LoggedEvent]:
         taken: list[LoggedEvent] = []
         while len(taken) < limit:  # fetch a few rows at a time, because they may be large
             step = min(limit - len(taken), 50)
-            rows = self._rows(SELECT_EVENTS, (since, step))
+            rows = self._rows(SELECT_EVENTS, (until, since, until, step))
             events = page((logged(values) for values in rows), max_bytes)
             taken += events
             if len(events) < step:
@@ -375,17 +395,8 @@ def _migrate(connection: DeadlineConnection) -> None:
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
         connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_LOCK_CLASS, _SCHEMA_LOCK))
-        version = check_version(connection)
-        if version == 0:
-            create(run, _STREAM)
-        elif version == 3:
-            for statement in VERSION_4:
-                run(statement, ())
-        elif version < SCHEMA_VERSION:
-            for statements in VERSION_2[version:]:
-                for statement in statements:
-                    run(statement, ())
-            first = upgrade(run, _STREAM)
+        first = migrate(run, check_version(connection), _STREAM)
+        if first is not None:
             connection.execute("SELECT setval('orders', %s, false)", (first,))
         connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
         connection.execute("DELETE FROM schema_version")

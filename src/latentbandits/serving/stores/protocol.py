@@ -23,12 +23,22 @@ LAST = (1 << 63) - 1
 class LogReader(Protocol):
     """Reads committed events beside the writer, from any one thread."""
 
-    def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
-        """Return events after position `since`, in the order of their commits.
+    def end(self) -> int:
+        """Return the last position that was committed: no later commit has it or a smaller one.
 
-        Each decision and each reward is one event: a reader that goes on from the last position
-        sees every one of them exactly once. A page holds at least one event, where there is any,
-        and about `max_bytes` at most.
+        It does not shrink when sessions are forgotten.
+        """
+
+    def read(
+        self, since: int, limit: int, max_bytes: int = 1 << 26, until: int = LAST
+    ) -> list[LoggedEvent]:
+        """Return events after position `since` up to `until`, in the order of their commits.
+
+        Each decision and each reward is one event. `current` is the reward that counted at
+        `until`. A reader that takes `end()` once, as the `until` of all its pages, reads the log as
+        it was at that position, each event exactly once, whatever is committed meanwhile; what
+        came later is after the last position that it read. A page holds at least one event, where
+        there is any, and about `max_bytes` at most.
         """
 
     def present(self, orders: Sequence[int]) -> set[int]:

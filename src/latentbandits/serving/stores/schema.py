@@ -55,27 +55,31 @@ TABLES = (
         group_name TEXT NOT NULL, policy TEXT NOT NULL, action TEXT NOT NULL,
         place BIGINT NOT NULL, n_actions BIGINT NOT NULL, actions BLOB, features BLOB,
         state BIGINT NOT NULL, propensity DOUBLE PRECISION, propensity_kind TEXT NOT NULL,
-        probabilities BLOB NOT NULL, request_id TEXT, fingerprint BLOB,
-        checksum BIGINT NOT NULL)""",
+        probabilities BLOB NOT NULL, request_id TEXT, fingerprint BLOB, list_id BIGINT,
+        list_position BIGINT, click_model TEXT, checksum BIGINT NOT NULL)""",
     """CREATE TABLE rewards (
         id BIGINT PRIMARY KEY, decision BIGINT NOT NULL, session BIGINT NOT NULL,
         applies_at BIGINT NOT NULL, value DOUBLE PRECISION NOT NULL, kind TEXT NOT NULL,
         status TEXT NOT NULL, time BIGINT NOT NULL, event_id TEXT, who TEXT NOT NULL,
-        checksum BIGINT NOT NULL)""",
+        token BLOB, checksum BIGINT NOT NULL)""",
     """CREATE TABLE snapshots (
         session BIGINT PRIMARY KEY, model TEXT NOT NULL, policy TEXT NOT NULL,
         revision BIGINT NOT NULL, learned BIGINT NOT NULL, learned_to BIGINT NOT NULL,
         belief BLOB NOT NULL, checksum BIGINT NOT NULL)""",
     """CREATE TABLE models (
         id TEXT PRIMARY KEY, name TEXT NOT NULL, files BLOB NOT NULL, summary BLOB NOT NULL,
-        checksum BIGINT NOT NULL)""",
+        base TEXT, checksum BIGINT NOT NULL)""",
     """CREATE TABLE activations (
         id BIGINT PRIMARY KEY, model TEXT NOT NULL, mode TEXT NOT NULL, time BIGINT NOT NULL,
-        who TEXT NOT NULL, checksum BIGINT NOT NULL)""",
+        who TEXT NOT NULL, click_model TEXT, checksum BIGINT NOT NULL)""",
     """CREATE TABLE audit (
         id BIGINT PRIMARY KEY, time BIGINT NOT NULL, who TEXT NOT NULL, action TEXT NOT NULL,
         detail TEXT NOT NULL, checksum BIGINT NOT NULL)""",
     "CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB NOT NULL, checksum BIGINT NOT NULL)",
+)
+_INDEXES_5 = (
+    "CREATE INDEX decisions_of_list ON decisions (list_id) WHERE list_id IS NOT NULL",
+    "CREATE UNIQUE INDEX rewards_by_token ON rewards (token) WHERE token IS NOT NULL",
 )
 INDEXES = (
     "CREATE INDEX sessions_by_name ON sessions (name, key)",
@@ -90,13 +94,26 @@ INDEXES = (
     "CREATE INDEX rewards_of_session ON rewards (session, applies_at)",
     "CREATE UNIQUE INDEX rewards_by_event ON rewards (event_id) WHERE event_id IS NOT NULL",
     "CREATE UNIQUE INDEX stream_of_row ON stream (id)",
+    *_INDEXES_5,
 )
 OLD_TABLES = ("sessions", "decisions", "models", "activations", "notes")
 OLD_INDEXES = (
     "sessions_name", "sessions_open", "sessions_merged", "sessions_seen_open",
     "sessions_seen_closed", "decisions_session", "decisions_request", "decisions_event",
 )  # fmt: skip
-VERSION_4 = ("ALTER TABLE sessions ADD COLUMN user_features BLOB",)
-"""From version 3: the attributes of a session's user."""
+ADDED: Sequence[Sequence[str]] = (
+    ("ALTER TABLE sessions ADD COLUMN user_features BLOB",),
+    (
+        "ALTER TABLE decisions ADD COLUMN list_id BIGINT",
+        "ALTER TABLE decisions ADD COLUMN list_position BIGINT",
+        "ALTER TABLE decisions ADD COLUMN click_model TEXT",
+        "ALTER TABLE rewards ADD COLUMN token BLOB",
+        "ALTER TABLE models ADD COLUMN base TEXT",
+        "ALTER TABLE activations ADD COLUMN click_model TEXT",
+        *_INDEXES_5,
+    ),
+)
+"""The statements from version 3 to 4, from 4 to 5, and so on. A row that has none of the added
+columns keeps its checksum."""
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 3 + len(ADDED)

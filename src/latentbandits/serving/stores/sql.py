@@ -96,8 +96,9 @@ SELECT_EVENTS = f"""SELECT s.position, o.position, n.name, n.user_features, {DEC
     JOIN decisions d ON d.id = COALESCE(r.decision, s.id)
     JOIN stream o ON o.id = d.id
     JOIN sessions n ON n.key = d.session
-    LEFT JOIN rewards c ON c.id = {_LATEST}
-    WHERE s.position > ? ORDER BY s.position LIMIT ?"""
+    LEFT JOIN rewards c ON c.id = (SELECT max(x.id) FROM rewards x JOIN stream p ON p.id = x.id
+        WHERE x.decision = d.id AND p.position <= ?)
+    WHERE s.position > ? AND s.position <= ? ORDER BY s.position LIMIT ?"""
 
 
 def _applied(sessions: str) -> str:

@@ -25,9 +25,10 @@ from latentbandits.serving.stores import page_checksums
 from latentbandits.serving.stores.checksums import verified
 from latentbandits.serving.stores.holder import FileHolder
 from latentbandits.serving.stores.mark import Mark
-from latentbandits.serving.stores.migration import create, upgrade
-from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2, VERSION_4
+from latentbandits.serving.stores.migration import migrate
+from latentbandits.serving.stores.schema import SCHEMA_VERSION
 from latentbandits.serving.stores.sql import (
+    LAST,
     MODELS,
     SELECT_EVENTS,
     Row,
@@ -53,6 +54,7 @@ _STREAM = (
     "CREATE TABLE sequence (next BIGINT NOT NULL)",
     "INSERT INTO sequence VALUES (1)",
 )
+_END = "SELECT seq FROM sqlite_sequence"  # the last position, also where it was forgotten
 
 
 class SqliteStore(SqlStore):
@@ -133,16 +135,8 @@ class SqliteStore(SqlStore):
 
         if version < SCHEMA_VERSION:
             connection.execute("BEGIN IMMEDIATE")
-            if empty:
-                create(run, _STREAM)
-            elif version == 3:
-                for statement in VERSION_4:
-                    run(statement, ())
-            else:
-                for statements in VERSION_2[version:]:
-                    for statement in statements:
-                        run(statement, ())
-                first = upgrade(run, _STREAM)
+            first = migrate(run, version, _STREAM)
+            if first is not None:
                 connection.execute("UPDATE sequence SET next = ?", (first,))
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -194,7 +188,7 @@ class SqliteStore(SqlStore):
     def _compare_mark(self, connection: apsw.Connection) -> None:
         """Report commits that were acknowledged and are gone."""
         assert self._mark is not None
-        kept = int(connection.execute("SELECT seq FROM sqlite_sequence").get or 0)
+        kept = int(connection.execute(_END).get or 0)
         marked = self._mark.read()
         if marked > kept:
             self.warnings.append(
@@ -364,9 +358,17 @@ class SqliteLog:
                 "once, which brings it up to date"
             )
 
-    def read(self, since: int, limit: int, max_bytes: int = 1 << 26) -> list[LoggedEvent]:
+    def end(self) -> int:
         try:
-            rows = self._connection.execute(SELECT_EVENTS, (since, limit))
+            return int(self._connection.execute(_END).get or 0)
+        except apsw.Error as error:
+            raise StoreUnavailable(f"the store cannot be read: {describe(error)}") from error
+
+    def read(
+        self, since: int, limit: int, max_bytes: int = 1 << 26, until: int = LAST
+    ) -> list[LoggedEvent]:
+        try:
+            rows = self._connection.execute(SELECT_EVENTS, (until, since, until, limit))
             return page((logged(values) for values in rows), max_bytes)
         except apsw.Error as error:
             kind = Damaged if is_damage(error) else StoreUnavailable
