@@ -1,16 +1,17 @@
-"""API keys: random, shown once, kept as hashes; each with scopes, sessions and a rate."""
+"""API keys (random, shown once, kept as hashes), and the audit log of what they were used for."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import math
+import os
 import secrets
 import time
 import tomllib
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -21,6 +22,7 @@ Scope = Literal["decide", "reward", "read", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)
 _BURST_SECONDS = 2.0  # a key may use its rate of this many seconds at once
 _log = logging.getLogger(__name__)
+_audit = logging.getLogger("latentbandits.audit")
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -191,3 +193,40 @@ def _read(path: Path) -> dict[str, Key]:
         raise ValueError(f"cannot read the keys file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise ValueError(f"{path} is not a file of keys: {error}") from None
+
+
+class Audit:
+    """One JSON line for every admin action, done or refused.
+
+    Lines are appended to a file that only its owner can read; without one, they go to the log
+    alone.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._descriptor: int | None = None
+        if path is not None:
+            try:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+                self._descriptor = os.open(path, flags, 0o600)
+            except OSError as error:
+                raise ValueError(f"cannot write the audit log {path}: {error.strerror}") from None
+
+    def note(self, key: str, action: str, details: dict[str, Any], status: int) -> None:
+        """Write a line to the disk; `key` is the name of the caller's key, never the key."""
+        if "action" in details:  # an action of the catalogue; "action" below is the administrator's
+            details = {**details, "id": details["action"]}
+        entry = {**details, "time": time.time(), "key": key or None, "action": action}
+        line = msgspec.json.encode({**entry, "status": status})
+        _audit.info("%s", line.decode())
+        if self._descriptor is not None:
+            try:
+                os.write(self._descriptor, line + b"\n")
+                os.fsync(self._descriptor)
+            except OSError as error:
+                _audit.error("the audit log cannot be written: %s", error.strerror)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
