@@ -16,8 +16,7 @@ from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
-from latentbandits.serving.http.overview import overview
-from latentbandits.serving.http.views import describe
+from latentbandits.serving.http.views import describe, overview
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 

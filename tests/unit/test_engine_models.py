@@ -17,7 +17,7 @@ from latentbandits.models.composed.markov import Markov
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.serving.engine.library import ActionNames, model_row, pack
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.http.overview import overview
+from latentbandits.serving.http.views import overview
 from latentbandits.serving.log import log_entry
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 

@@ -13,7 +13,7 @@ from latentbandits.serving.engine.groups import Group, group_of
 from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.restoring import Rebuilding
 from latentbandits.serving.errors import Damaged, NotFound
-from latentbandits.serving.http.overview import overview
+from latentbandits.serving.http.views import overview
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, Driver
 

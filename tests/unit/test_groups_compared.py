@@ -9,7 +9,7 @@ import pytest
 
 from latentbandits.evaluation.intervals import sequence_interval
 from latentbandits.serving.engine.statistics import Statistics
-from latentbandits.serving.http.overview import _round_view, band, differences
+from latentbandits.serving.http.views import _round_view, band, differences
 
 
 def statistics_of(rewards: dict[str, np.ndarray]) -> Statistics:

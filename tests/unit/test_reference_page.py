@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from latentbandits.serving.http.openapi import document
-from latentbandits.serving.http.reference import ANSWERS, EXAMPLES, page
+from latentbandits.serving.http.pages import ANSWERS, EXAMPLES, document, reference
 
 OPERATIONS = {
     operation["operationId"]: operation
@@ -71,6 +70,6 @@ def test_the_table_of_the_service_s_page_has_every_endpoint():
 
 
 def test_code_is_shown_as_code():
-    shown = page(document())
+    shown = reference(document())
     assert "<code>decide</code>" in shown
     assert "`" not in shown

@@ -12,7 +12,7 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.serving.engine.values import DecisionRequest
-from latentbandits.serving.http.handlers import Call, show_session
+from latentbandits.serving.http.endpoints import Call, show_session
 from latentbandits.serving.http.keys import ANYONE
 from latentbandits.serving.http.messages import SessionView
 from latentbandits.serving.http.service import Service

@@ -17,7 +17,7 @@ from latentbandits.policies import registry as policies
 from latentbandits.serving import export
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.http.endpoints import ENDPOINTS
-from latentbandits.serving.http.reference import EXAMPLES
+from latentbandits.serving.http.pages import EXAMPLES
 from latentbandits.serving.settings import Settings
 from tools.site.reference import command_line, errors, formats, service
 from tools.site.reference.docstrings import own_doc

@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from latentbandits.serving.engine.groups import MAIN
     from latentbandits.serving.engine.library import notes
     from latentbandits.serving.errors import Refused
-    from latentbandits.serving.http.server import serve
+    from latentbandits.serving.http.server import bind, serve
     from latentbandits.serving.http.service import Service
     from latentbandits.serving.settings import PREFIX, Settings, gather
     from latentbandits.serving.stores import checksums, open_store
@@ -92,6 +92,7 @@ def _run(arguments: argparse.Namespace) -> int:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     _allow_connections(settings.max_connections)
+    sockets = bind(settings)
     checksums.turn(on=settings.row_checksums)
     store = open_store(settings.store, settings.synchronous, settings.checkpoint_pages)
     try:
@@ -134,7 +135,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from latentbandits.cli.demo import play
 
         players = play(service, demo, _DEMO_RATE)
-    serve(service, players)
+    serve(service, sockets, players)
     return 0
 
 

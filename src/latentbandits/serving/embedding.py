@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-from starlette.types import Receive, Scope, Send
 
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.library import pack, read_artefact
 from latentbandits.serving.errors import Refused
-from latentbandits.serving.http.app import create_app
+from latentbandits.serving.http.app import App
 from latentbandits.serving.http.service import Service
 from latentbandits.serving.settings import gather
 from latentbandits.serving.stores import open_store
 
-
-class Embedded:
-    """The service as an ASGI app, to be mounted in another one or run by itself.
-
-    Give `lifespan` to the outer app, so that the store is closed when that ends. An outer app that
-    does not is served too: then the first request starts the service.
-    """
-
-    def __init__(self, service: Service, *, authenticated: bool = False) -> None:
-        self.service = service
-        self._app = create_app(service, authenticated=authenticated)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            await self.service.start()
-        await self._app(scope, receive, send)
-
-    @asynccontextmanager
-    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
-        """Start the service, and at the end commit what waits and close the store."""
-        await self.service.start()
-        try:
-            yield
-        finally:
-            await self.service.stop()
+Embedded = App
+"""The service as an ASGI app, as `embed` returns it."""
 
 
 def embed(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from latentbandits.serving.http.openapi import document
-from latentbandits.serving.http.reference import ANSWERS, command
+from latentbandits.serving.http.pages import ANSWERS, command, document
 from tools.site.reference.docstrings import escaped
 
 

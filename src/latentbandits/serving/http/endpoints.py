@@ -1,14 +1,37 @@
-"""The endpoints of the service: one list, from which routes and OpenAPI document are made."""
+"""The endpoints of the service: a handler for each, and one list of them.
+
+A handler calls the engine with a checked request, and returns the answer. Routes, the OpenAPI
+document and the reference are made from the list.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from latentbandits.serving.engine.writer import Operation
-from latentbandits.serving.http import handlers
-from latentbandits.serving.http.handlers import Call
-from latentbandits.serving.http.keys import Scope
+import msgspec
+
+from latentbandits.serving.engine.decisions import Waiting
+from latentbandits.serving.engine.groups import MAIN
+from latentbandits.serving.engine.ids import parse_decision_id
+from latentbandits.serving.engine.library import read_artefact
+from latentbandits.serving.engine.once import digest, once
+from latentbandits.serving.engine.rewards import Told
+from latentbandits.serving.engine.writer import Declared, Operation
+from latentbandits.serving.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Refused,
+    StoreUnavailable,
+)
+from latentbandits.serving.http.game import play
+from latentbandits.serving.http.keys import Caller, Scope
 from latentbandits.serving.http.messages import (
     MAX_PAGE,
     ActionBody,
@@ -17,21 +40,412 @@ from latentbandits.serving.http.messages import (
     CatalogueView,
     DecideBody,
     Decided,
+    DecideRequest,
+    ErrorBody,
+    Event,
     Forgotten,
     ForgottenDecisions,
     ForgottenRequest,
+    Id,
     Log,
     MergeRequest,
     Models,
     Overview,
     PlayRequest,
     PlayView,
+    Problem,
     RewardBody,
     Rewarded,
     RewardRequest,
     SessionView,
 )
+from latentbandits.serving.http.views import (
+    catalogue,
+    events_of,
+    models,
+    overview,
+    relearnings,
+    view_with,
+)
 from latentbandits.serving.log import CURSOR
+from latentbandits.serving.tuning import lacks_policy, tune_apart
+
+if TYPE_CHECKING:
+    from latentbandits.serving.engine.engine import Engine
+    from latentbandits.serving.engine.library import ServedModel
+    from latentbandits.serving.engine.live import Live
+    from latentbandits.serving.http.service import Service
+
+One = TypeVar("One")
+_MOST_PAGES = 10
+_SHOWN_AT_ONCE = 25  # decisions that are read before other requests have a turn
+_SHOWN_AFTER_MERGE = 100  # rounds: a user may have thousands of sessions, merged one by one
+_TUNING_SHARE = 0.8  # share of a request's time for tuning a new model
+_SEPARATOR = "\x1f"  # between a key's session prefix and ids; no id contains it
+_log = logging.getLogger("latentbandits")
+_check_id = partial(msgspec.convert, type=Id)
+
+
+class Call(NamedTuple):
+    """A request to an endpoint: its checked body, its parameters, and who asks."""
+
+    service: Service
+    body: Any
+    parameters: dict[str, str]
+    caller: Caller
+
+
+def each(call: Callable[[One], Any], requests: One | list[One]) -> Any:
+    """Answer one request, or each of many: with an answer, or why that one was refused."""
+    if not isinstance(requests, list):
+        return call(requests)
+    answers: list[Any] = []
+    for request in requests:
+        try:
+            answers.append(call(request))
+        except StoreUnavailable:
+            raise
+        except Refused as refusal:
+            answers.append(ErrorBody(Problem(refusal.code, refusal.message)))
+    return answers
+
+
+def listed(body: One | list[One]) -> list[One]:
+    """Return one request, or many, as a list."""
+    return body if isinstance(body, list) else [body]
+
+
+def work_of(body: object) -> int:
+    """Return how many decisions or rewards a body asks for."""
+    return len(listed(body))
+
+
+def _check_owner(caller: Caller, session: str) -> None:
+    if not caller.owns(session):
+        raise Forbidden(f"this key is for sessions whose id begins with {caller.sessions!r}")
+
+
+def _check_merged(engine: Engine, caller: Caller, session: str) -> None:
+    """Refuse a session that was merged into one of another key's sessions."""
+    row = engine.store.session_named(session) if caller.sessions else None
+    if row is not None and row.merged_into is not None:
+        kept = engine.store.session(engine.store.root(row.key))
+        if kept is not None:
+            _check_owner(caller, kept.name)
+
+
+def _own_id(caller: Caller, text: str | None) -> str | None:
+    """Keep the request and event ids of keys with different sessions apart."""
+    if text is None or not caller.sessions:
+        return text
+    return f"{caller.sessions}{_SEPARATOR}{text}"
+
+
+async def decide(call: Call) -> Any:
+    """Decide for one session, or for each of a list."""
+    caller, body = call.caller, call.body
+
+    def one(engine: Engine, request: DecideRequest) -> Any:
+        if caller.sessions:
+            _check_owner(caller, request.session)
+            _check_merged(engine, caller, request.session)
+            request_id = _own_id(caller, request.request_id)
+            request = msgspec.structs.replace(request, request_id=request_id)
+        return engine.ask(request)
+
+    names = [request.session for request in listed(body)]
+    return await _written(
+        call, Declared(lambda engine: each(partial(one, engine), body), sessions=names)
+    )
+
+
+async def reward(call: Call) -> Any:
+    """Learn one reward, or each of a list."""
+    caller, body = call.caller, call.body
+
+    def one(engine: Engine, request: RewardRequest) -> Any:
+        if caller.sessions:
+            _check_decision(engine, caller, request.decision_id)
+            event_id = _own_id(caller, request.event_id)
+            request = msgspec.structs.replace(request, event_id=event_id)
+        return engine.tell(request, caller.name)
+
+    ids = [request.decision_id for request in listed(body)]
+    return await _written(
+        call, Declared(lambda engine: each(partial(one, engine), body), decisions=ids)
+    )
+
+
+async def _written(call: Call, operation: Operation[Any]) -> Any:
+    """Return the answers of an operation that the writer has settled and committed."""
+    return each(_made, await call.service.writer.run(operation, work=work_of(call.body)))
+
+
+def _made(answer: Any) -> Any:
+    if isinstance(answer, Told):
+        return answer.result()
+    return answer.answer if isinstance(answer, Waiting) else answer
+
+
+async def correct(call: Call) -> Rewarded:
+    """Replace the reward of a decision."""
+    caller, body = call.caller, call.body
+
+    def one(engine: Engine) -> Rewarded:
+        request = body
+        if caller.sessions:
+            _check_decision(engine, caller, body.decision_id)
+            request = msgspec.structs.replace(body, event_id=_own_id(caller, body.event_id))
+        return engine.correct(request, caller.name)
+
+    return await call.service.writer.run(one)
+
+
+def _check_decision(engine: Engine, caller: Caller, decision_id: str) -> None:
+    """Refuse a decision of another key's session as if there were none."""
+    row = engine.decision(*parse_decision_id(decision_id), decision_id)
+    session = engine.store.session(row.session)
+    if session is None or not caller.owns(session.name):
+        raise NotFound("decision", decision_id)
+
+
+def _has_decision(engine: Engine, caller: Caller, decision_id: str) -> bool:
+    try:
+        _check_decision(engine, caller, decision_id)
+    except NotFound:
+        return False
+    return True
+
+
+async def show_session(call: Call) -> SessionView:
+    """Return what is known of a session."""
+    name = _session(call)
+
+    def find(engine: Engine) -> tuple[Live, list[int]]:
+        _check_merged(engine, call.caller, name)
+        return engine.latest(name)
+
+    return await _shown(call.service, *await call.service.writer.run(find))
+
+
+async def _shown(service: Service, live: Live, orders: Sequence[int]) -> SessionView:
+    """Return a session with its decisions of these orders.
+
+    They are read a few at a time, so that the requests of others are not held up.
+    """
+
+    def read(part: Sequence[int], engine: Engine) -> list[Event]:
+        return events_of(engine.details(live, part))
+
+    history: list[Event] = []
+    for begin in range(0, len(orders), _SHOWN_AT_ONCE):
+        part = orders[begin : begin + _SHOWN_AT_ONCE]
+        history += await service.writer.run(partial(read, part))
+    return view_with(live, history)
+
+
+async def delete_session(call: Call) -> Forgotten:
+    """Forget a session, once for each request id."""
+    name = _session(call)
+    request_id = _request_id(call)
+
+    def forget(engine: Engine) -> Forgotten:
+        _check_merged(engine, call.caller, name)
+        operation = f"forget the session of the hash {digest(name)}"
+        sessions = once(
+            engine.store,
+            request_id,
+            operation,
+            lambda: engine.delete(name, call.caller.name).sessions,
+            int,
+        )
+        return Forgotten(name, sessions)
+
+    return await call.service.writer.run(forget)
+
+
+def _request_id(call: Call) -> str | None:
+    text = call.parameters.get("request_id")
+    try:
+        return None if text is None else _own_id(call.caller, _check_id(text))
+    except msgspec.ValidationError as error:
+        raise Invalid(f"request_id: {error}") from None
+
+
+async def merge(call: Call) -> SessionView:
+    """Make two sessions one, and return it with its latest decisions only."""
+    into, other = call.body.into, call.body.other
+    for name in (into, other):
+        _check_owner(call.caller, name)
+
+    def merge_both(engine: Engine) -> None:
+        for name in (into, other):
+            _check_merged(engine, call.caller, name)
+        engine.merge(into, other, call.caller.name)
+
+    await call.service.writer.run(Declared(merge_both, sessions=(into, other)))
+    found = await call.service.writer.run(lambda engine: engine.latest(into, _SHOWN_AFTER_MERGE))
+    return await _shown(call.service, *found)
+
+
+async def show_models(call: Call) -> Models:
+    """Return all models and their activations."""
+    return await call.service.writer.run(models)
+
+
+async def show_catalogue(call: Call) -> CatalogueView:
+    """Return the actions of the active model."""
+    return await call.service.writer.run(catalogue)
+
+
+async def add_actions(call: Call) -> CatalogueChange:
+    """Add one or several actions to the active catalogue."""
+    added = call.body if isinstance(call.body, list) else [call.body]
+    return await _change(
+        call,
+        f"add actions of the hash {digest(msgspec.json.encode(added).decode())}",
+        [action.id for action in added],
+        lambda engine: engine.add_actions(added, call.caller.name),
+    )
+
+
+async def retire_action(call: Call) -> CatalogueChange:
+    """Retire an action of the active catalogue."""
+    action = call.parameters["action"]
+    return await _change(
+        call,
+        f"retire the action {action!r}",
+        [action],
+        lambda engine: engine.retire_action(action, call.caller.name),
+    )
+
+
+async def _change(
+    call: Call, operation: str, actions: list[str], act: Callable[[Engine], ServedModel]
+) -> CatalogueChange:
+    """Change the active catalogue, once for each request id."""
+    request_id = _request_id(call)
+
+    def change(engine: Engine) -> CatalogueChange:
+        def once_only() -> CatalogueChange:
+            served = act(engine)
+            n_actions = len(served.space.names or ()) - len(served.space.retired)
+            return CatalogueChange(served.id, actions, n_actions)
+
+        return once(engine.store, request_id, operation, once_only, CatalogueChange)
+
+    return await call.service.writer.run(change)
+
+
+async def activate(call: Call) -> Models:
+    """Activate a model of the models folder, or one that the store has."""
+    body, service = call.body, call.service
+    if (body.path is None) == (body.model is None):
+        raise Invalid("give either `path`, a folder with a saved model, or `model`, an id")
+    row = None
+    if body.path is not None:
+        folder = _below(service.models_folder, body.path)
+        try:
+            row = await service.in_thread(read_artefact, folder)
+        except Invalid as invalid:  # name the model, not its path on this machine
+            raise Invalid(invalid.message.replace(str(folder), body.path)) from None
+
+    tuned = None
+    if row is not None and await service.writer.run(partial(lacks_policy, row=row)):
+        tuned = await tune_apart(row, _TUNING_SHARE * service.settings.request_timeout)
+
+    def swap(engine: Engine) -> Models:
+        model = row if row is not None else engine.store.model(body.model or "")
+        if model is None:
+            raise NotFound("model", body.model or "")
+
+        def activate() -> str:
+            if tuned is not None and lacks_policy(engine, model):
+                engine.library.keep_tuned(model.id, tuned)
+            new = engine.activate(model, body.mode, force=body.force, who=call.caller.name)
+            _log.info("active model %s (%s): policy %s", new.id, new.name, new.of_group(MAIN).text)
+            return new.id
+
+        operation = f"activate {model.id} as {body.mode}, force {body.force}"
+        once(engine.store, body.request_id, operation, activate, str)
+        return models(engine)
+
+    return await service.writer.run(swap)
+
+
+def _below(folder: Path | None, path: str) -> Path:
+    """Return a path inside the models folder: nothing else on this machine can be named."""
+    if folder is None:
+        raise Conflict("this service has no models folder: start it with --models")
+    target = (folder / path).resolve()
+    if not target.is_relative_to(folder.resolve()):
+        raise Invalid(f"{path!r} is not below the models folder of this service")
+    return target
+
+
+async def read_log(call: Call) -> Log:
+    """Return a page of the log, without the sessions of other keys."""
+    since = call.parameters.get("since", "")
+    until = call.parameters.get("until", "")
+    limit = call.parameters.get("limit", "100")
+    if re.fullmatch("[1-9][0-9]{0,3}", limit) is None or int(limit) > MAX_PAGE:
+        raise Invalid(f"limit must be a whole number from 1 to {MAX_PAGE}; got {limit[:20]!r}")
+    for _ in range(_MOST_PAGES):  # pages may hold no session that a limited key may read
+        page = await call.service.read_log(since, int(limit), until)
+        log = Log(
+            [entry for entry in page.decisions if call.caller.owns(entry.session)],
+            [entry for entry in page.rewards if call.caller.owns(entry.session)],
+            page.next,
+            page.end,
+        )
+        if log.decisions or log.rewards or page.next == since:
+            break
+        since, until = page.next, page.end
+    return log
+
+
+async def find_forgotten(call: Call) -> ForgottenDecisions:
+    """Return which decisions the store no longer has; for a limited key those of others too."""
+    decisions = call.body.decisions
+    if not call.caller.sessions:
+        return ForgottenDecisions(await call.service.forgotten(decisions))
+
+    def lacking(part: Sequence[str], engine: Engine) -> list[str]:
+        return [one for one in part if not _has_decision(engine, call.caller, one)]
+
+    found: list[str] = []
+    for begin in range(0, len(decisions), _SHOWN_AT_ONCE):
+        part = decisions[begin : begin + _SHOWN_AT_ONCE]
+        found += await call.service.writer.run(partial(lacking, part))
+    return ForgottenDecisions(found)
+
+
+async def show_overview(call: Call) -> Overview:
+    """Return the totals that the page shows."""
+    shown: Overview = await call.service.writer.run(overview, urgent=True)
+    settings = call.service.settings
+    runs = relearnings(settings.relearn)
+    return msgspec.structs.replace(shown, relearnings=runs, play=settings.play)
+
+
+async def play_game(call: Call) -> PlayView:
+    """Play a game of the page /play; nothing is stored."""
+
+    def find(engine: Engine) -> ServedModel:
+        return engine.library.served(call.body.model or engine.library.active.model)
+
+    served = await call.service.writer.run(find)
+    return await call.service.in_thread(play, served, call.body)
+
+
+def _session(call: Call) -> str:
+    text = call.parameters["session"]
+    try:
+        name: str = _check_id(text)
+    except msgspec.ValidationError:
+        raise NotFound("session", text) from None
+    _check_owner(call.caller, name)
+    return name
 
 
 class Parameter(NamedTuple):
@@ -58,7 +472,6 @@ class Endpoint(NamedTuple):
     errors: tuple[int, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     shared: bool = False  # whether it concerns all sessions: refused for keys limited to some
-    operation: Callable[[Call], Operation[Any]] | None = None  # the operation of `handle`, if one
 
 
 _SESSION = Parameter("session", "path", {"type": "string", "minLength": 1}, "the id of a session")
@@ -90,37 +503,36 @@ _LIMIT = Parameter(
 PLAY = "/v1/play"
 ENDPOINTS = (
     Endpoint("POST", "/v1/decide", "decide", "Decide what a session gets next, or up to 100.",
-             Decided, handlers.decide, DecideBody, 201, True, (409,), operation=handlers.deciding),
+             Decided, decide, DecideBody, 201, True, (409,)),
     Endpoint("POST", "/v1/reward", "reward", "Tell what a decision earned, or up to 100.",
-             Rewarded, handlers.reward, RewardBody, 200, True, (404, 409),
-             operation=handlers.rewarding),
+             Rewarded, reward, RewardBody, 200, True, (404, 409)),
     Endpoint("PUT", "/v1/reward", "admin", "Correct the reward of a decision.",
-             Rewarded, handlers.correct, RewardRequest, errors=(404, 409)),
+             Rewarded, correct, RewardRequest, errors=(404, 409)),
     Endpoint("POST", "/v1/sessions/merge", "admin", "Two sessions are one user.",
-             SessionView, handlers.merge, MergeRequest, errors=(404,)),
+             SessionView, merge, MergeRequest, errors=(404,)),
     Endpoint("GET", "/v1/sessions/{session}", "read", "What is known of a session.",
-             SessionView, handlers.show_session, errors=(404,), parameters=(_SESSION,)),
+             SessionView, show_session, errors=(404,), parameters=(_SESSION,)),
     Endpoint("DELETE", "/v1/sessions/{session}", "admin", "Forget everything about a session.",
-             Forgotten, handlers.delete_session, errors=(404, 409),
+             Forgotten, delete_session, errors=(404, 409),
              parameters=(_SESSION, _REQUEST_ID)),
     Endpoint("GET", "/v1/models", "read", "The models, and when each was activated.",
-             Models, handlers.show_models),
+             Models, show_models),
     Endpoint("GET", "/v1/catalogue", "read", "What the active model expects of its actions.",
-             CatalogueView, handlers.show_catalogue),
+             CatalogueView, show_catalogue),
     Endpoint("POST", "/v1/actions", "admin", "Add actions to the active catalogue.",
-             CatalogueChange, handlers.add_actions, ActionBody, 201, errors=(409,),
+             CatalogueChange, add_actions, ActionBody, 201, errors=(409,),
              parameters=(_REQUEST_ID,), shared=True),
     Endpoint("DELETE", "/v1/actions/{action}", "admin", "Never choose an action again.",
-             CatalogueChange, handlers.retire_action, errors=(404, 409),
+             CatalogueChange, retire_action, errors=(404, 409),
              parameters=(_ACTION, _REQUEST_ID), shared=True),
     Endpoint("POST", "/v1/models/activate", "admin", "Use another model from now on.",
-             Models, handlers.activate, ActivateRequest, errors=(404, 409), shared=True),
+             Models, activate, ActivateRequest, errors=(404, 409), shared=True),
     Endpoint("GET", "/v1/log", "read", "Decisions and rewards by commit.",
-             Log, handlers.read_log, parameters=(_SINCE, _UNTIL, _LIMIT)),
+             Log, read_log, parameters=(_SINCE, _UNTIL, _LIMIT)),
     Endpoint("POST", "/v1/log/forgotten", "read", "Which of these decisions were forgotten.",
-             ForgottenDecisions, handlers.find_forgotten, ForgottenRequest),
+             ForgottenDecisions, find_forgotten, ForgottenRequest),
     Endpoint("GET", "/v1/overview", "read", "What the service is doing, at a glance.",
-             Overview, handlers.show_overview, shared=True),
+             Overview, show_overview, shared=True),
     Endpoint("POST", PLAY, "read", "Play a game of the page /play: nothing is stored.",
-             PlayView, handlers.play_game, PlayRequest, errors=(404,)),
+             PlayView, play_game, PlayRequest, errors=(404,)),
 )  # fmt: skip

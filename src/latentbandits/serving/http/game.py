@@ -20,8 +20,8 @@ from latentbandits.serving.engine.library import ServedModel
 from latentbandits.serving.engine.live import state_probabilities
 from latentbandits.serving.engine.visitors import visit
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.http.catalogue import expected_rewards, telling
 from latentbandits.serving.http.messages import PlayRequest, PlayView
+from latentbandits.serving.http.views import expected_rewards, telling
 
 OFFERED = 4
 

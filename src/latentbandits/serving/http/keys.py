@@ -1,26 +1,30 @@
-"""API keys: random, shown once, kept as hashes; each with scopes, sessions and a rate."""
+"""API keys (random, shown once, kept as hashes), and the audit log of what they were used for."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import math
+import os
 import secrets
 import time
 import tomllib
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
 
 from latentbandits.replacing import replace_file
+from latentbandits.serving.engine.once import digest
 
 Scope = Literal["decide", "reward", "read", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)
 _BURST_SECONDS = 2.0  # a key may use its rate of this many seconds at once
+_IDS = ("session", "into", "other", "request_id")  # details that name a user, or may do so
 _log = logging.getLogger(__name__)
+_audit = logging.getLogger("latentbandits.audit")
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,7 +110,7 @@ class Keys:
 
     def caller(self, presented: str) -> Caller | None:
         """Return the caller of a key; None if the key is unknown."""
-        return self._callers.get(digest(presented))
+        return self._callers.get(_hashed(presented))
 
     def reload(self, *, force: bool = False) -> bool:
         """Read the file again if it has changed; a file that is wrong changes nothing.
@@ -145,7 +149,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def digest(key: str) -> str:
+def _hashed(key: str) -> str:
     """Return the SHA-256 of a key, in hexadecimal digits."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -171,7 +175,7 @@ def add_key(
         raise ValueError(f"{path} has a key named {name!r} already: remove it there first")
     key = f"lb_{secrets.token_urlsafe(32)}"
     listed = ", ".join(f'"{scope}"' for scope in sorted(scopes))
-    entry = f'[{name}]\nsha256 = "{digest(key)}"\nscopes = [{listed}]\n'
+    entry = f'[{name}]\nsha256 = "{_hashed(key)}"\nscopes = [{listed}]\n'
     if sessions:
         entry += f"sessions = {msgspec.json.encode(sessions).decode()}\n"
     if rate is not None:
@@ -191,3 +195,47 @@ def _read(path: Path) -> dict[str, Key]:
         raise ValueError(f"cannot read the keys file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise ValueError(f"{path} is not a file of keys: {error}") from None
+
+
+class Audit:
+    """One JSON line for every admin action, done or refused.
+
+    Lines are appended to a file that only its owner can read; without one, they go to the log
+    alone.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._descriptor: int | None = None
+        if path is not None:
+            try:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+                self._descriptor = os.open(path, flags, 0o600)
+            except OSError as error:
+                raise ValueError(f"cannot write the audit log {path}: {error.strerror}") from None
+
+    def note(self, key: str, action: str, details: dict[str, Any], status: int) -> None:
+        """Write a line to the disk; `key` is the name of the caller's key, never the key.
+
+        A line stays when its user is forgotten: it has digests of the ids that name users.
+        """
+        details = {
+            name: digest(value) if name in _IDS and isinstance(value, str) else value
+            for name, value in details.items()
+        }
+        if "action" in details:  # an action of the catalogue; "action" below is the administrator's
+            details = {**details, "id": details["action"]}
+        entry = {**details, "time": time.time(), "key": key or None, "action": action}
+        line = msgspec.json.encode({**entry, "status": status})
+        _audit.info("%s", line.decode())
+        if self._descriptor is not None:
+            try:
+                os.write(self._descriptor, line + b"\n")
+                os.fsync(self._descriptor)
+            except OSError as error:
+                _audit.error("the audit log cannot be written: %s", error.strerror)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

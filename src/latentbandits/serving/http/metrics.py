@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.statistics import Statistics
-from latentbandits.serving.http import overview
+from latentbandits.serving.http import views
 from latentbandits.serving.http.messages import DifferenceView
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -37,13 +37,12 @@ class Snapshot(NamedTuple):
 
 def snapshot(engine: Engine) -> Snapshot:
     """Return the totals that the metrics show; called inside a transaction."""
-    totals: Statistics = overview.statistics(engine)
+    totals: Statistics = views.statistics(engine)
     groups = [
-        overview.group_view(engine, group, totals)
-        for group in overview.shown_groups(engine, totals)
+        views.group_view(engine, group, totals) for group in views.shown_groups(engine, totals)
     ]
     return Snapshot(
-        overview.counts(totals),
+        views.counts(totals),
         [
             (*_split(name), tally.decisions, tally.rewards, tally.reward_sum)
             for name, tally in totals.tallies.items()
@@ -55,7 +54,7 @@ def snapshot(engine: Engine) -> Snapshot:
             for one in group.rounds
             if one.round in _ROUNDS and one.entropy is not None
         ],
-        overview.differences(totals, [group.group for group in groups]),
+        views.differences(totals, [group.group for group in groups]),
     )
 
 

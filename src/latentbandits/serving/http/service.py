@@ -15,8 +15,7 @@ from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.library import ActionNames
 from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy, NotFound, Refused, StoreUnavailable
-from latentbandits.serving.http.audit import Audit
-from latentbandits.serving.http.keys import Keys
+from latentbandits.serving.http.keys import Audit, Keys
 from latentbandits.serving.http.messages import Log
 from latentbandits.serving.http.metrics import Metrics
 from latentbandits.serving.log import cursor_of, log_entry, log_span, reward_entry
@@ -45,7 +44,6 @@ class Service:
         self.writer = Writer(engine, settings.max_waiting, settings.request_timeout)
         self.models_folder = None if settings.models is None else Path(settings.models)
         self.draining = self._stopped = False
-        self.body_bytes = 0  # bytes of the bodies being read or answered
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: LogReader | None = None
         self._reading = threading.Lock()

@@ -1,21 +1,66 @@
-"""Sessions and models as answers of the service."""
+"""What the engine knows, as answers of the service: sessions, models, catalogue, overview."""
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from latentbandits.evaluation.intervals import (
+    Interval,
+    SessionMean,
+    compare_groups,
+    sequence,
+)
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.policies.protocol import policy_name
-from latentbandits.serving.engine.engine import SessionDetails
-from latentbandits.serving.engine.library import ModelSummary
-from latentbandits.serving.engine.live import Live, decode_user
-from latentbandits.serving.http.messages import Event, ModelView, SessionView
+from latentbandits.serving.engine.engine import Engine, SessionDetails
+from latentbandits.serving.engine.groups import HOLDOUT, MAIN
+from latentbandits.serving.engine.library import ModelSummary, ServedModel
+from latentbandits.serving.engine.live import Live, decode_user, floats
+from latentbandits.serving.engine.statistics import (
+    ROUNDING,
+    GroupTotals,
+    RoundTotals,
+    Statistics,
+    combined,
+)
+from latentbandits.serving.engine.totals import STATISTICS, decode_totals
+from latentbandits.serving.http.messages import (
+    Band,
+    CatalogueItem,
+    CatalogueView,
+    DifferenceView,
+    Event,
+    GroupView,
+    Models,
+    ModelView,
+    Overview,
+    RecentSession,
+    Relearning,
+    RoundView,
+    SeriesView,
+    SessionView,
+    StateView,
+    Swap,
+)
 from latentbandits.serving.log import event_fields
+from latentbandits.serving.records import SessionRow
 
 SHOWN = 20_000
 """Numbers of an array of a belief that are shown: it bounds the answer."""
+
+MOST = 100
+"""Actions that the catalogue shows."""
+
+_FAVOURED = 3
+_RECENT = 20
+_ALPHA = 0.05
+_LAST_RUNS = 20
+_MOST_RUN_BYTES = 64 * 2**10
 
 
 def describe(belief: Any) -> dict[str, Any]:
@@ -85,3 +130,252 @@ def view_with(live: Live, history: list[Event]) -> SessionView:
 def model_view(model_id: str, name: str, summary: ModelSummary, *, active: bool) -> ModelView:
     """Return a model from the summary that its row has."""
     return ModelView(id=model_id, name=name, active=active, **msgspec.structs.asdict(summary))
+
+
+def overview(engine: Engine) -> Overview:
+    """Return totals, rates and the active model; called inside a transaction."""
+    totals = statistics(engine)
+    groups = [group_view(engine, group, totals) for group in shown_groups(engine, totals)]
+    compared = differences(totals, [view.group for view in groups])
+    held_out = next((one for one in compared if one.group == HOLDOUT), None)
+    difference = None if held_out is None else Band(held_out.mean, held_out.low, held_out.high)
+    return Overview(
+        time=engine.clock() / 1000,
+        store=type(engine.store).__name__,
+        counts=counts(totals),
+        rates=engine.rates.view(),
+        groups=groups,
+        difference=difference,
+        differences=compared,
+        states=states(engine, totals),
+        series=[
+            SeriesView(
+                policy=name.rpartition(" ")[0],
+                model=name.rpartition(" ")[2],
+                decisions=tally.decisions,
+                rewards=tally.rewards,
+                mean_reward=tally.reward_sum / tally.rewards if tally.rewards else None,
+            )
+            for name, tally in totals.tallies.items()
+        ],
+        models=models(engine),
+        recent=[_recent(row) for row in engine.store.open_since(_RECENT)],
+    )
+
+
+def statistics(engine: Engine) -> Statistics:
+    """Return the totals of this process, and of those that share its store."""
+    if not engine.store.shared:
+        return engine.statistics
+    this_process = f"{STATISTICS}{engine.store.node}"
+    kept = engine.store.notes(STATISTICS)
+    others = [decode_totals(value) for name, value in kept.items() if name != this_process]
+    return combined([engine.statistics, *others])
+
+
+def shown_groups(engine: Engine, totals: Statistics) -> list[str]:
+    """Return the main group and those that get or got any sessions."""
+    shares = engine.settings.shares()
+    named = {**shares, **dict.fromkeys(totals.groups, 0.0)}
+    return [
+        name
+        for name in named
+        if name == MAIN or shares.get(name, 0.0) > 0 or totals.group(name).decisions > 0
+    ]
+
+
+def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
+    """Return the mean reward of the main group minus that of every other one.
+
+    The intervals hold for all groups and at every look together: each is a confidence sequence
+    over the sessions of both groups, at the level 1 - .05 / (number of comparisons).
+    """
+    means = {name: _session_mean(totals.group(name)) for name in groups}
+    rows = []
+    for name, interval in compare_groups(means, MAIN, 1 - _ALPHA).items():
+        both = _band(interval)
+        rows.append(DifferenceView(name, MAIN, both.mean, both.low, both.high))
+    return rows
+
+
+def _session_mean(total: GroupTotals) -> SessionMean | None:
+    mean = total.mean()
+    return None if mean is None else SessionMean(*mean, total.sessions)
+
+
+def counts(totals: Statistics) -> dict[str, int]:
+    """Return the counts of sessions, decisions and rewards."""
+    names = ("started", "expired", "restarted", "merged", "deleted", "decisions", "applied",
+             "duplicate", "late", "replaced")  # fmt: skip
+    known = {name: totals.counts.get(name, 0) for name in names}
+    ended = known["expired"] + known["restarted"] + known["merged"] + known["deleted"]
+    return {**known, "open": known["started"] - ended}
+
+
+def group_view(engine: Engine, group: str, totals: Statistics) -> GroupView:
+    """Return a group of sessions as the page shows it."""
+    total, settings = totals.group(group), engine.settings
+    served = engine.library.served(engine.library.active.model)
+    return GroupView(
+        group=group,
+        policy=served.of_group(group).text,
+        share=settings.shares().get(group, 0.0),
+        sessions=total.sessions,
+        decisions=total.decisions,
+        rewards=total.rewards,
+        reward=_mean_band(total),
+        rounds=[_round_view(number, one) for number, one in enumerate(total.rounds, 1)],
+    )
+
+
+def states(engine: Engine, totals: Statistics) -> list[StateView]:
+    """Return the states of the active model."""
+    served = engine.library.served(engine.library.active.model)
+    shares = totals.shares.get(served.id, [0.0] * served.model.n_states)
+    total = sum(shares)
+    prior = np.exp(served.model.log_state_prior[0])
+    if len(prior) == 1:  # policies keep no belief about a single state; its share is 1
+        return [StateView(0, state_name(engine.settings.state_names, 0), 1.0, 1.0)]
+    return [
+        StateView(
+            s,
+            state_name(engine.settings.state_names, s),
+            max(share, 0.0) / total if total > 1e-9 else 0.0,
+            float(prior[s]),
+        )
+        for s, share in enumerate(shares)
+    ]
+
+
+def state_name(names: str, state: int) -> str:
+    """Return what people call a state; without a name of its own it is counted from 1.
+
+    >>> state_name("", 0), state_name("families, students", 1)
+    ('State 1', 'students')
+    """
+    split = [name.strip() for name in names.split(",")] if names else []
+    return split[state] if state < len(split) and split[state] else f"State {state + 1}"
+
+
+def models(engine: Engine) -> Models:
+    """Return all models of the store and their activations."""
+    library = engine.library
+    active = library.active.model
+    return Models(
+        active=active,
+        models=[
+            model_view(model_id, name, summary, active=model_id == active)
+            for model_id, (name, summary) in library.summaries().items()
+        ],
+        swaps=[Swap(row.time / 1000, row.model, row.mode) for row in library.activations],
+    )
+
+
+def band(mean: float, error: float, n: int, level: float = 1 - _ALPHA) -> Band:
+    """Return an interval that is valid at every look: a confidence sequence over `n` sessions,
+    the standard error of whose mean is `error`.
+    """
+    return _band(sequence(mean, error, n, level))
+
+
+def _band(interval: Interval) -> Band:
+    known = math.isfinite(interval.stderr)
+    return Band(interval.value, interval.low if known else None, interval.high if known else None)
+
+
+def _mean_band(total: GroupTotals) -> Band | None:
+    mean = total.mean()
+    return None if mean is None else band(*mean, total.sessions)
+
+
+def _round_view(number: int, one: RoundTotals) -> RoundView:
+    reward = None
+    if one.rewards:
+        n, mean = one.rewards, one.reward_sum / one.rewards
+        variance = one.reward_squares / n - mean**2
+        known = n > 1 and variance > ROUNDING * mean**2
+        reward = band(mean, math.sqrt(variance / (n - 1)) if known else math.inf, n)
+    return RoundView(
+        round=number,
+        decisions=one.decisions,
+        entropy=one.entropy / one.identified if one.identified else None,
+        rewards=one.rewards,
+        reward=reward,
+    )
+
+
+def _recent(row: SessionRow) -> RecentSession:
+    probabilities = floats(row.probabilities)
+    state = max(range(len(probabilities)), key=probabilities.__getitem__, default=None)
+    return RecentSession(
+        session=row.name,
+        group=row.group,
+        model=row.model,
+        round=row.rounds,
+        rewards=row.rewards,
+        mean_reward=row.reward_sum / row.rewards if row.rewards else None,
+        seen=row.seen / 1000,
+        state=state,
+        state_probability=None if state is None else probabilities[state],
+    )
+
+
+def catalogue(engine: Engine) -> CatalogueView:
+    """Return the actions, sorted by the variance of the expected reward between states."""
+    served = engine.library.served(engine.library.active.model)
+    prior = np.exp(served.model.log_state_prior[0])
+    called = [state_name(engine.settings.state_names, s) for s in range(len(prior))]
+    ids = served.space.names
+    if ids is None:
+        return CatalogueView(served.id, called, prior.tolist(), 0.0, 0.0, [[] for _ in prior], [])
+    expected = expected_rewards(served)
+    names = ids if served.catalogue is None else served.catalogue.names
+    above = expected - prior @ expected
+    best = np.argsort(-above, axis=1, kind="stable")[:, :_FAVOURED]
+    return CatalogueView(
+        model=served.id,
+        states=called,
+        prior=prior.tolist(),
+        low=float(expected.min()),
+        high=float(expected.max()),
+        favours=[[names[a] for a in row if above[state, a] > 0] for state, row in enumerate(best)],
+        items=[
+            CatalogueItem(ids[a], names[a], expected[:, a].tolist())
+            for a in telling(served, expected)
+        ],
+    )
+
+
+def expected_rewards(served: ServedModel) -> FloatArray:
+    """Return the expected reward of every action of a catalogue, `(n_states, n_actions)`."""
+    context = served.space.ask(None, None).context
+    expected: FloatArray = served.model.expected_rewards(context)[0]
+    return expected
+
+
+def telling(served: ServedModel, expected: FloatArray) -> IntArray:
+    """Return the actions whose expected rewards vary most between states, the first 100."""
+    prior = np.exp(served.model.log_state_prior[0])
+    variance = prior @ (expected - prior @ expected) ** 2
+    return np.argsort(-variance, kind="stable")[:MOST]
+
+
+def relearnings(work: str | None) -> list[Relearning]:
+    """Return the last runs in the work folder, the latest first; none where there is no folder.
+
+    A file that is no record, or is larger than a record can be, is passed over.
+    """
+    if work is None:
+        return []
+    runs = []
+    try:
+        paths = sorted(Path(work, "runs").glob("*.json"))[-_LAST_RUNS:]
+    except OSError:
+        return []
+    for path in reversed(paths):
+        try:
+            if path.stat().st_size <= _MOST_RUN_BYTES:
+                runs.append(msgspec.json.decode(path.read_bytes(), type=Relearning))
+        except (OSError, msgspec.MsgspecError):
+            continue
+    return runs
