@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.report import Report, Table, Target
-from latentbandits.learning.engines.partition_files import Partitions
+from latentbandits.learning.backends.partition_files import Partitions
 
 N_ACTIONS, N_STATES, PER_USER, RANK = 1_000, 5, 50, 10
 PASSES = int(os.environ.get("LATENTBANDITS_PASSES", "20"))
@@ -113,11 +113,11 @@ def generate(folder: Path, n: int) -> None:
 
 def measure(folder: str, n: int) -> Measured:
     """Partition the log, climb a mixture of arms and sweep a completion, out of core."""
-    from latentbandits.learning.engines.out_of_core import OutOfCoreEngine
-    from latentbandits.learning.engines.partition_files import LogColumns, write_partitions
-    from latentbandits.learning.engines.scratch import size_of
-    from latentbandits.learning.formats import DETECTED
-    from latentbandits.report.progress import Silent
+    from latentbandits.learning.backends.out_of_core import OutOfCoreEngine
+    from latentbandits.learning.backends.partition_files import LogColumns, write_partitions
+    from latentbandits.learning.backends.scratch import size_of
+    from latentbandits.learning.logs.formats import DETECTED
+    from latentbandits.report.report import Silent
 
     parts = Path(folder) / "parts"
     parts.mkdir()
@@ -163,7 +163,7 @@ def arms_pass(
     engine: Any, clock: Callable[[], float] = time.process_time, passes: int = PASSES
 ) -> float:
     """Seconds of a pass of one mixture of arms."""
-    from latentbandits.learning.arms.climb import Problem, climb
+    from latentbandits.learning.arms.coordinate_ascent import Problem, climb
     from latentbandits.learning.arms.families import Gaussian
     from latentbandits.learning.arms.starts import SAMPLE, grouped_starts
 
@@ -221,9 +221,9 @@ def _driver_peak(log: str) -> float:
 
 
 def _opened(log: str, engine: Any, master: str | None) -> Any:
-    from latentbandits.learning.engines.opening import opened
-    from latentbandits.learning.formats import DETECTED
-    from latentbandits.report.progress import Silent
+    from latentbandits.learning.backends.opening import opened
+    from latentbandits.learning.logs.formats import DETECTED
+    from latentbandits.report.report import Silent
 
     options: dict[str, Any] = dict.fromkeys(
         ("user", "action", "reward", "order", "unrewarded", "partitions")

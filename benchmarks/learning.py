@@ -19,11 +19,10 @@ import numpy as np
 
 from benchmarks._commands import measure_command
 from benchmarks.report import Report, Table, Target
-from latentbandits.learning.engines.memory import MemoryEngine
-from latentbandits.learning.generate import generate_ratings
-from latentbandits.learning.generate_arms import generate_family
+from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.generate import generate_family, generate_ratings
 from latentbandits.learning.linear.folded import Settings, complete_fold
-from latentbandits.learning.logs import Log
+from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.mixture import fit_mixture
 
 USERS, ROUNDS, ACTIONS, STATES = 20_000, 100, 100, 5

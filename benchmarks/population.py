@@ -19,7 +19,7 @@ from benchmarks.timing import Comparison, Contestant, race, report
 from latentbandits import LinearGaussian, LinUCB, mmTS
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
-from latentbandits.policies.population import (
+from latentbandits.policies.shared import (
     CLUB,
     SCLUB,
     DynUCB,

@@ -24,7 +24,7 @@ from benchmarks.report import Cell, Report, Table, Target
 from latentbandits import LinearGaussian, mmTS, save
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.ids import OrderSequence
-from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.records import DecisionRow, RewardRow, SessionRow
 from latentbandits.serving.stores.memory import MemoryStore

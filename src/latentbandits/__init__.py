@@ -18,6 +18,16 @@ from latentbandits.policies import __all__ as _policies
 from latentbandits.policies import related as _related
 
 if TYPE_CHECKING:
+    from latentbandits_related.latent_order import LatentOrderTS as LatentOrderTS
+    from latentbandits_related.policy_reuse import PolicyReuse as PolicyReuse
+    from latentbandits_related.proball import ProBALL as ProBALL
+    from latentbandits_related.rank1 import Rank1Elim as Rank1Elim
+    from latentbandits_related.rank1 import Rank1ElimKL as Rank1ElimKL
+    from latentbandits_related.structured import TSC as TSC
+    from latentbandits_related.structured import UCBC as UCBC
+    from latentbandits_related.structured import UCBS as UCBS
+    from latentbandits_related.structured import SingleKUCB as SingleKUCB
+
     from latentbandits.environments import Population as Population
     from latentbandits.learning.subspace import learn_subspace as learn_subspace
     from latentbandits.models import ArtefactError as ArtefactError
@@ -25,28 +35,19 @@ if TYPE_CHECKING:
     from latentbandits.models import save as save
     from latentbandits.models.families import *  # noqa: F403
     from latentbandits.models.visit import Visit as Visit
-    from latentbandits.policies.latent_order import LatentOrderTS as LatentOrderTS
-    from latentbandits.policies.policy_reuse import PolicyReuse as PolicyReuse
-    from latentbandits.policies.population import CLUB as CLUB
-    from latentbandits.policies.population import COFIBA as COFIBA
-    from latentbandits.policies.population import SCLUB as SCLUB
-    from latentbandits.policies.population import AdaTS as AdaTS
-    from latentbandits.policies.population import DynUCB as DynUCB
-    from latentbandits.policies.population import GroupedLinUCB as GroupedLinUCB
-    from latentbandits.policies.population import HierTS as HierTS
-    from latentbandits.policies.population import HierUCB as HierUCB
-    from latentbandits.policies.population import MetaTS as MetaTS
-    from latentbandits.policies.population import NMFBandit as NMFBandit
-    from latentbandits.policies.population import ParticleMF as ParticleMF
-    from latentbandits.policies.population import PerUser as PerUser
-    from latentbandits.policies.population import Phased as Phased
-    from latentbandits.policies.proball import ProBALL as ProBALL
-    from latentbandits.policies.rank1 import Rank1Elim as Rank1Elim
-    from latentbandits.policies.rank1 import Rank1ElimKL as Rank1ElimKL
-    from latentbandits.policies.structured import TSC as TSC
-    from latentbandits.policies.structured import UCBC as UCBC
-    from latentbandits.policies.structured import UCBS as UCBS
-    from latentbandits.policies.structured import SingleKUCB as SingleKUCB
+    from latentbandits.policies.shared import CLUB as CLUB
+    from latentbandits.policies.shared import COFIBA as COFIBA
+    from latentbandits.policies.shared import SCLUB as SCLUB
+    from latentbandits.policies.shared import AdaTS as AdaTS
+    from latentbandits.policies.shared import DynUCB as DynUCB
+    from latentbandits.policies.shared import GroupedLinUCB as GroupedLinUCB
+    from latentbandits.policies.shared import HierTS as HierTS
+    from latentbandits.policies.shared import HierUCB as HierUCB
+    from latentbandits.policies.shared import MetaTS as MetaTS
+    from latentbandits.policies.shared import NMFBandit as NMFBandit
+    from latentbandits.policies.shared import ParticleMF as ParticleMF
+    from latentbandits.policies.shared import PerUser as PerUser
+    from latentbandits.policies.shared import Phased as Phased
     from latentbandits.simulation import simulate as simulate
     from latentbandits.simulation import tune as tune
 

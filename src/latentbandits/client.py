@@ -5,7 +5,7 @@ and nothing is done twice. Every call ends by its deadline. If no answer came by
 gave a `default`, the client returns that, and the decision says so.
 
 The requests, their repetitions and the pauses between them are written once for both clients, in
-`latentbandits.conversations`: as generators that do no input or output themselves. Both clients
+`latentbandits.client_protocol`: as generators that do no input or output themselves. Both clients
 send them over a `_Wire`, on an event loop: only there can looking up a name, connecting, and an
 answer that trickles all be ended in time. `Client` has that loop in a thread beside the program's.
 """
@@ -23,7 +23,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from latentbandits.conversations import (
+from latentbandits.client_protocol import (
     Conversation,
     Conversations,
     NoAnswerError,

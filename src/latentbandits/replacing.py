@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from latentbandits.left_overs import own_folder, remove_left_overs
+from latentbandits.owned_tempdir import own_folder, remove_left_overs
 
 _HERE = -100  # AT_FDCWD: paths are relative to the working directory
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2)

@@ -5,10 +5,10 @@ import runpy
 from pathlib import Path
 
 import pytest
+from evidence.loop_visits import served
 from tools.site.examples import as_page, title
 
 from latentbandits.cli.main import main
-from latentbandits.experiments.loop.visits import served
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 WITH_A_SERVICE = ("cafe_customers", "close_the_loop")

@@ -10,7 +10,7 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, LogisticLinear, Markov, load, save
 from latentbandits.cli import main
-from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.generate import generate_arms
 from latentbandits.models import BernoulliArms
 from latentbandits.models.artefacts.files import load_notes
 from tests.unit.test_selection import ratings_log
@@ -268,7 +268,7 @@ def test_serve_and_simulate_have_the_same_policies(arms):
     from latentbandits.cli.simulate import policy_texts
     from latentbandits.models import load, load_catalogue
     from latentbandits.serving.engine.propensities import make_policy
-    from latentbandits.simulation.makers import maker
+    from latentbandits.simulation.simulate import maker
 
     model, catalogue = load(arms[2]), load_catalogue(arms[2])
     items = None if catalogue is None else catalogue.features

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from evidence import loop_visits as visits
+from evidence.loop_users import SimulatedUsers
 
 from latentbandits import GaussianArms, save
 from latentbandits.client import Client
-from latentbandits.conversations import ServiceError
-from latentbandits.experiments.loop import visits
-from latentbandits.experiments.loop.users import SimulatedUsers
+from latentbandits.client_protocol import ServiceError
 from latentbandits.loop.records import read_runs
-from latentbandits.serving.engine.library import read_artefact
+from latentbandits.serving.engine.served_models import read_artefact
 from latentbandits.serving.export import frame
 from tests.processes.service import free_port
 
@@ -34,7 +34,7 @@ USERS = SimulatedUsers(MEANS, 0.5, 10)
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     ["latentbandits.cli.relearn", "latentbandits.loop.relearn", "latentbandits.serving.http.app",
-     "latentbandits.learning.figures", "tests.endtoend.test_loop_kills"]
+     "latentbandits.learning.assess.figures", "tests.endtoend.test_loop_kills"]
 )  # fmt: skip
 
 

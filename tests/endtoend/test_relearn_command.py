@@ -9,12 +9,12 @@ import time
 import numpy as np
 import polars
 import pytest
+from evidence import loop_visits as visits
+from evidence.loop_users import SimulatedUsers
+from evidence.loop_visits import served
 
 from latentbandits import GaussianArms, save
 from latentbandits.client import Client
-from latentbandits.experiments.loop import visits
-from latentbandits.experiments.loop.users import SimulatedUsers
-from latentbandits.experiments.loop.visits import served
 from latentbandits.learning import fit
 from latentbandits.loop.relearn import Relearner, Settings
 from latentbandits.loop.sources import ServiceSource

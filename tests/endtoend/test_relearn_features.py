@@ -5,12 +5,11 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from evidence.loop_visits import served
 
 from latentbandits import LinearGaussian, load, save
 from latentbandits.client import Client
-from latentbandits.experiments.loop.visits import served
-from latentbandits.models.attributes.columns import Number
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.columns import Encoder, Number
 from latentbandits.models.attributes.parts import with_parts
 from tests.processes.service import run_command
 

@@ -6,7 +6,7 @@ import polars
 import pytest
 
 from latentbandits.cli import main
-from latentbandits.experiments.movielens.settings import POLICIES
+from latentbandits.experiments.movielens import POLICIES
 from tests.reference import movielens_folder
 from tests.reference.movielens_folder import REAL, needs_real_data
 
@@ -89,8 +89,8 @@ def test_a_regularisation_must_be_above_zero(folder, tmp_path, capsys, reg):
 
 
 def test_without_data_and_network_there_are_two_ways_out(tmp_path, monkeypatch, capsys):
-    from latentbandits.experiments.movielens import data
-    from latentbandits.experiments.movielens.download import Archive
+    from latentbandits.experiments import movielens_data as data
+    from latentbandits.experiments.movielens_data import Archive
 
     monkeypatch.delenv("LATENTBANDITS_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

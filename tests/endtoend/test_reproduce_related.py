@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from latentbandits_related.reproduce.claims import CLAIMS, AtMost, agreement, same_order
+from latentbandits_related.reproduce.experiment import TABLES, play_row
+from latentbandits_related.reproduce.table import Column, Reference, Row
 
 from latentbandits.cli.main import main
-from latentbandits.experiments.related.claims import CLAIMS, AtMost, agreement, same_order
-from latentbandits.experiments.related.experiment import TABLES, play_row
-from latentbandits.experiments.related.table import Column, Reference, Row
 from latentbandits.simulation import Results
 
 

@@ -8,8 +8,8 @@ from latentbandits.client import Client, ServiceError
 from latentbandits.policies.decision import Decision
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.ids import parse_decision_id
-from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.recompute import recompute
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.stores.memory import MemoryStore

@@ -67,7 +67,7 @@ agent.update(decision, 0.9)
         (
             "[learning]",
             "from latentbandits.learning import fit, save_fit\n"
-            "from latentbandits.learning.generate_arms import generate_arms\n"
+            "from latentbandits.learning.generate import generate_arms\n"
             "save_fit(fit(generate_arms(n_users=200, n_rounds=20).log, bootstrap=0), 'model')\n",
         ),
         ("[client]", "from latentbandits.client import Client; Client('http://localhost:1')"),

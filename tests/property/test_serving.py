@@ -15,8 +15,8 @@ from latentbandits.serving.engine.ids import (
     decision_id,
     parse_decision_id,
 )
-from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.row_generator import Stream
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.statistics import GroupTotals
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused

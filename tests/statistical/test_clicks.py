@@ -8,22 +8,22 @@ import json
 
 import numpy as np
 import pytest
-
-from latentbandits import BernoulliArms, mIDS
-from latentbandits.cli import main
-from latentbandits.experiments.clicks.experiment import learn_and_play
-from latentbandits.experiments.clicks.problem import (
+from evidence.clicks import (
     WINDOWS,
+    learn_and_play,
     other_problem,
     play,
     play_knowing,
     play_popular,
     reference_problem,
 )
+
+from latentbandits import BernoulliArms, mIDS
+from latentbandits.cli import main
 from latentbandits.learning.arms.families import Bernoulli
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.fitting import split_users
-from latentbandits.report.progress import Silent
+from latentbandits.report.report import Silent
 
 
 @pytest.fixture(scope="module")

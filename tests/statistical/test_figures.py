@@ -10,10 +10,9 @@ import math
 import pytest
 
 from latentbandits import mmTS, simulate
-from latentbandits.experiments.errata.variants import ARMS, E2_WITH_INDICATOR, PRINTED
-from latentbandits.experiments.synthetic.expected import REGRET, WORST_DECILE_REWARD
-from latentbandits.experiments.synthetic.settings import SETTINGS, policies
-from latentbandits.experiments.theory.bounds import regret_bound
+from latentbandits.experiments.errata import ARMS, E2_WITH_INDICATOR, PRINTED
+from latentbandits.experiments.synthetic import REGRET, SETTINGS, WORST_DECILE_REWARD, policies
+from latentbandits.experiments.theory import regret_bound
 
 N_RUNS, HORIZON, N_ERRORS = 2000, 500, 3.0
 

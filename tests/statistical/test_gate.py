@@ -15,7 +15,7 @@ from latentbandits import GaussianArms, mTS, mUCB
 from latentbandits.evaluation import DecisionLog
 from latentbandits.evaluation.intervals import sequence_width
 from latentbandits.loop.comparison import Side, compare
-from latentbandits.loop.gate import judge
+from latentbandits.loop.promotion import judge
 from latentbandits.policies import Exploring
 
 MEANS = np.array([[0.9, 0.5, 0.4, 0.1], [0.1, 0.9, 0.4, 0.5], [0.5, 0.1, 0.9, 0.4]])

@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from latentbandits.experiments.movielens.data import load
-from latentbandits.experiments.movielens.expected import AVERAGE, RATING
-from latentbandits.experiments.movielens.filtering import keep_active
-from latentbandits.experiments.movielens.settings import Settings, policies
-from latentbandits.experiments.movielens.split import halves, learn
+from latentbandits.experiments.movielens import AVERAGE, RATING, Settings, policies
+from latentbandits.experiments.movielens_data import keep_active, load
+from latentbandits.experiments.movielens_split import halves, learn
 from latentbandits.simulation import simulate
 from tests.reference.movielens_folder import REAL, needs_real_data
 

@@ -6,11 +6,11 @@ errors: a right estimator fails with probability below 1e-4.
 
 import numpy as np
 import pytest
+from evidence import evaluation_problem as problem
 
 from latentbandits.evaluation.estimators import ESTIMATORS, WeightedLog
 from latentbandits.evaluation.follow import follow
-from latentbandits.evaluation.prediction import predict
-from latentbandits.experiments.evaluation import problem
+from latentbandits.evaluation.model_based import predict
 from latentbandits.policies import mTS
 
 LOGS, SESSIONS = 30, 2000

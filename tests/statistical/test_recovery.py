@@ -9,10 +9,10 @@ some mean, ten times e.
 import numpy as np
 import pytest
 
-from latentbandits.learning.alignment import align
-from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.mixture import fit_mixture
 from latentbandits.learning.spectral import decompose, fit_spectral, moments
+from latentbandits.learning.uncertainty import align
 
 SEEDS = range(20)
 

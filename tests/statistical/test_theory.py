@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, simulate
-from latentbandits.experiments.theory import check_bounds, claims, regret_bound
-from latentbandits.experiments.theory.bounds import tightest
-from latentbandits.experiments.theory.check import BoundCheck, Cell, _claim
+from latentbandits.experiments.theory import (
+    BoundCheck,
+    Cell,
+    _claim,
+    check_bounds,
+    claims,
+    regret_bound,
+    tightest,
+)
 
 
 class Silent:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from latentbandits.learning import user_hash, verdict
+from latentbandits.learning import user_hash
+from latentbandits.learning.assess import verdict
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, Driver

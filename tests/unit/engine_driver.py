@@ -8,8 +8,8 @@ import numpy as np
 
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.recompute import recompute
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
 from latentbandits.serving.http.messages import SessionView
 from latentbandits.serving.http.views import session_view

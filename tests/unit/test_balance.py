@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.linear.balance import balance
-from latentbandits.learning.linear.completion import complete
+from latentbandits.learning.linear.completion import balance, complete
 from tests.reference.completion import alternating_least_squares
 
 

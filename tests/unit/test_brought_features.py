@@ -6,10 +6,9 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.learning.fitting import Fit
-from latentbandits.loop.brought import brings_features, encode_log, keep_names
+from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.attributes.columns import Category, Number
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.parts import part, with_parts
 
 ENCODER = Encoder((Number("price", 10.0, 2.0), Category("kind", ("a", "b"), (0.5, 0.5))), True)

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from latentbandits_related.graph import CompleteGraph, SparseGraph
+from latentbandits_related.nmf import factorise
+from latentbandits_related.rank1 import bernoulli_divergence
 from scipy.special import ndtr
 from scipy.stats import lognorm, multivariate_normal
 
@@ -34,7 +37,7 @@ from latentbandits import (
     Visit,
 )
 from latentbandits.beliefs import quantiles
-from latentbandits.beliefs.lookahead import look_ahead
+from latentbandits.beliefs.planning import look_ahead
 from latentbandits.models import checks, history
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.composed.known import Known
@@ -42,11 +45,8 @@ from latentbandits.models.composed.particle_model import TooFewParticles
 from latentbandits.models.numerics.laws import Component, Normal
 from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.policies import choice, registry
-from latentbandits.policies.population import chunks
-from latentbandits.policies.population.graph import CompleteGraph, SparseGraph
-from latentbandits.policies.population.nmf import factorise
-from latentbandits.policies.rank1 import bernoulli_divergence
 from latentbandits.policies.registry import Inputs
+from latentbandits.policies.shared import chunks
 from latentbandits.serving.engine.row_generator import RowGenerator
 
 

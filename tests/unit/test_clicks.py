@@ -5,12 +5,12 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from latentbandits.learning.heldout import score
+from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.linear.clusters import cluster_users
 from latentbandits.learning.linear.completion import complete
 from latentbandits.learning.linear.logistic_bound import LogisticBound, half_slope
-from latentbandits.learning.logs import Log
+from latentbandits.learning.logs.rows import Log
 from latentbandits.models import LogisticLinear
 
 

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+from latentbandits_related.nmf import complete_from_blocks, factorise
 
 from latentbandits import BernoulliArms, Decision, GaussianArms, LinearGaussian
-from latentbandits.learning.transition_pairs import fit_transition_pairs
-from latentbandits.learning.transitions import UserSequence, fit_transition
+from latentbandits.learning.transitions import UserSequence, fit_transition, fit_transition_pairs
 from latentbandits.models.visit import Visit
-from latentbandits.policies.population import COFIBA, NMFBandit
-from latentbandits.policies.population.nmf import complete_from_blocks, factorise
+from latentbandits.policies.shared import COFIBA, NMFBandit
 from latentbandits.testing import check_policy
 from tests.reference.population import TextbookGrouped
 

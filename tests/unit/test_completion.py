@@ -6,8 +6,8 @@ import pytest
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.linear import ridge_rows
 from latentbandits.learning.linear.completion import complete
-from latentbandits.learning.linear.pairs import sum_pairs
-from latentbandits.learning.logs import Log
+from latentbandits.learning.linear.folded import sum_pairs
+from latentbandits.learning.logs.rows import Log
 from tests.reference.completion import alternating_least_squares, objective, ridge_row
 
 

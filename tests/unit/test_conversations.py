@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from latentbandits.conversations import (
+from latentbandits.client_protocol import (
     Conversation,
     Conversations,
     NoAnswerError,

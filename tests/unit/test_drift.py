@@ -1,11 +1,11 @@
 """The claims of `reproduce drift` can fail, and its policies remember as long as they say."""
 
 import pytest
+from evidence import drift as claims
+from evidence.drift import KNOWING, LONG_PROBLEM, PROBLEM, policies
 
 from latentbandits.environments import Switching, Synthetic
-from latentbandits.experiments.claims import check_all
-from latentbandits.experiments.drift import claims
-from latentbandits.experiments.drift.settings import KNOWING, LONG_PROBLEM, PROBLEM, policies
+from latentbandits.experiments.experiment import check_all
 from latentbandits.models import GaussianArms
 from latentbandits.simulation import Results, simulate
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms
-from latentbandits.learning.arms.climb import Problem, best_of, start_at
-from latentbandits.learning.arms.earlier import earlier_means
+from latentbandits.learning.arms.coordinate_ascent import Problem, best_of, start_at
 from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import ArmsLearner
-from latentbandits.learning.engines.memory import engine_of
+from latentbandits.learning.arms.starts import earlier_means
+from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.fitting import fit
-from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.generate import generate_arms
 from latentbandits.models import LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, mmTS
-from latentbandits.serving.engine import upcoming
-from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine import replay_reader as upcoming
 from latentbandits.serving.engine.restoring import SLICE, Rebuilding
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import StoreUnavailable
 from latentbandits.serving.stores.memory import MemoryStore

@@ -10,8 +10,8 @@ import pytest
 from latentbandits import Decision, GaussianArms, mmTS
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.groups import Group, group_of
-from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.restoring import Rebuilding
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.errors import Damaged, NotFound
 from latentbandits.serving.http.views import overview
 from latentbandits.serving.stores.sqlite import SqliteStore

@@ -10,18 +10,18 @@ import polars as pl
 import pytest
 
 from latentbandits.learning import fit
-from latentbandits.learning.engines import partition_files, scratch
-from latentbandits.learning.engines.out_of_core import OutOfCoreEngine
-from latentbandits.learning.engines.partition_files import (
+from latentbandits.learning.backends import partition_files, scratch
+from latentbandits.learning.backends.out_of_core import OutOfCoreEngine
+from latentbandits.learning.backends.partition_files import (
     LogColumns,
     open_partitions,
     write_partitions,
 )
-from latentbandits.learning.formats import DETECTED, LogError
-from latentbandits.learning.logs import read_log
-from latentbandits.left_overs import own_folder, remove_left_overs
+from latentbandits.learning.logs.formats import DETECTED, LogError
+from latentbandits.learning.logs.rows import read_log
+from latentbandits.owned_tempdir import own_folder, remove_left_overs
 from latentbandits.replacing import replacing_folder
-from latentbandits.report.progress import Silent
+from latentbandits.report.report import Silent
 from latentbandits.testing import check_engine
 
 pytestmark = pytest.mark.usefixtures("small_buckets")
@@ -173,7 +173,7 @@ def test_the_scratch_folder_is_gone_when_the_work_fails(tmp_path):
 _WORK = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
-from latentbandits.learning.engines.scratch import scratch_folder
+from latentbandits.learning.backends.scratch import scratch_folder
 with scratch_folder(sys.argv[1], 1) as folder:
     (folder / "rows").write_text("x")
     print("ready", flush=True)

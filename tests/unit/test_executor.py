@@ -2,7 +2,7 @@
 
 import os
 
-from latentbandits.cli.processes import executor
+from latentbandits.cli.console import executor
 
 NAME = "OPENBLAS_NUM_THREADS"
 

@@ -9,13 +9,13 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, load
 from latentbandits.learning import fit
-from latentbandits.learning.alignment import align
 from latentbandits.learning.fitting import _learn_all, split_users
-from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.save import load_report, save_fit
 from latentbandits.learning.selection import Candidate, Selection
-from latentbandits.learning.tables import LogError
+from latentbandits.learning.uncertainty import align
 from latentbandits.models import load_catalogue
 from tests.unit.test_selection import ratings_log
 

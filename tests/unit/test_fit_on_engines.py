@@ -10,20 +10,19 @@ import pytest
 
 from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import learner as arms_learner
-from latentbandits.learning.engines import opening, partition_files, scratch
-from latentbandits.learning.engines.memory import MemoryEngine
-from latentbandits.learning.formats import LogError, TextFormat, read_file
-from latentbandits.learning.generate import generate_ratings
-from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.backends import opening, partition_files, scratch
+from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.generate import generate_arms, generate_ratings
 from latentbandits.learning.linear.completion import complete
 from latentbandits.learning.linear.folded import (
     PrepareRatings,
     Settings,
     SweepPass,
     complete_fold,
+    sum_pairs,
 )
-from latentbandits.learning.linear.pairs import sum_pairs
-from latentbandits.learning.logs import read_log
+from latentbandits.learning.logs.formats import LogError, TextFormat, read_file
+from latentbandits.learning.logs.rows import read_log
 from latentbandits.models.artefacts.files import load, save
 from latentbandits.testing import check_learner
 

@@ -5,10 +5,9 @@ import pytest
 from scipy.stats import kstest, multivariate_normal
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.learning.generate import generate_ratings
-from latentbandits.learning.generate_arms import generate_arms
-from latentbandits.learning.heldout import MOST_ROUNDS, score
-from latentbandits.learning.logs import Log
+from latentbandits.learning.assess.heldout import MOST_ROUNDS, score
+from latentbandits.learning.generate import generate_arms, generate_ratings
+from latentbandits.learning.logs.rows import Log
 
 RNG = np.random.default_rng(0)
 ARMS = GaussianArms(RNG.random((2, 3)), 0.4, RNG.random((2, 3)) / 3, [0.3, 0.7])

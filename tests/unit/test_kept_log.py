@@ -12,7 +12,7 @@ import pytest
 from latentbandits.loop.kept_log import KeptLog
 from latentbandits.loop.sources import StoreSource
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.export import export
 from latentbandits.serving.stores import open_log, open_store

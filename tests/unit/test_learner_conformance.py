@@ -5,11 +5,11 @@ import pytest
 
 from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.cells import Prepare
-from latentbandits.learning.arms.climb import Problem, best_of
+from latentbandits.learning.arms.coordinate_ascent import Problem, best_of
 from latentbandits.learning.arms.families import make_family
-from latentbandits.learning.engines.fold import add, tree_sum
-from latentbandits.learning.engines.memory import MemoryEngine
-from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.backends.backend import add, tree_sum
+from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.generate import generate_arms
 from latentbandits.testing import check_engine, check_learner
 
 LOG = generate_arms(n_users=60, n_rounds=6, n_states=2, n_actions=3, seed=4).log

@@ -2,18 +2,18 @@
 
 import numpy as np
 import pytest
+from evidence.clicks import other_problem
 from scipy.stats import beta
 
-from latentbandits.experiments.clicks.problem import other_problem
-from latentbandits.learning.arms.climb import Problem, climb
-from latentbandits.learning.arms.evidence import log_evidence
+from latentbandits.learning.arms.coordinate_ascent import Problem, climb
 from latentbandits.learning.arms.families import make_family
-from latentbandits.learning.arms.information import observed
+from latentbandits.learning.arms.fitted import log_evidence
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.arms.mixture import Mixture
+from latentbandits.learning.arms.standard_errors import observed
 from latentbandits.learning.fitting import split_users
-from latentbandits.learning.logs import Log
-from latentbandits.report.progress import Silent
+from latentbandits.learning.logs.rows import Log
+from latentbandits.report.report import Silent
 
 
 def clicks_of(rates, n_users, n_rounds, seed):

@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from latentbandits.learning.logs import Log, read_log, read_names
-from latentbandits.learning.tables import LogError
+from latentbandits.learning.logs.rows import Log, read_log, read_names
+from latentbandits.learning.logs.tables import LogError
 
 TABLE = {
     "who": ["b", "a", "b", "c", "a"],

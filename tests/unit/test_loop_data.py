@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 from latentbandits.evaluation.intervals import SessionMean, compare_groups, sequence_width
-from latentbandits.loop.data import divide, session_rewards, typical_rounds
+from latentbandits.loop.data import divide, held_out, session_rewards, typical_rounds
 from latentbandits.loop.records import Run
 from latentbandits.loop.relearn import _judged_against, _of_earlier_looks
-from latentbandits.loop.split import held_out
 from latentbandits.serving.engine.settings import EngineSettings
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)

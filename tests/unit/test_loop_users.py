@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from evidence.loop_users import MovieLensUsers, SimulatedUsers, best_and_worst
+from evidence.loop_visits import play
 
 from latentbandits import GaussianArms, mTS
-from latentbandits.experiments.loop.users import MovieLensUsers, SimulatedUsers, best_and_worst
-from latentbandits.experiments.loop.visits import play
-from latentbandits.experiments.movielens.data import Ratings
+from latentbandits.experiments.movielens_data import Ratings
 
 
 def ratings(n_users: int = 60, n_movies: int = 15) -> Ratings:

@@ -6,8 +6,8 @@ import pytest
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.recompute import recompute
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.stores.memory import MemoryStore

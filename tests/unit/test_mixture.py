@@ -8,15 +8,15 @@ import pytest
 from latentbandits import BernoulliArms, CategoricalArms, ExponentialArms, GaussianArms, PoissonArms
 from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.cells import Prepare
-from latentbandits.learning.arms.climb import Problem, best_of, climb
+from latentbandits.learning.arms.coordinate_ascent import Problem, best_of, climb
 from latentbandits.learning.arms.families import REWARDS, make_family
 from latentbandits.learning.arms.families.gaussian import Gaussian
 from latentbandits.learning.arms.fitted import finish
-from latentbandits.learning.arms.information import observed
-from latentbandits.learning.generate_arms import generate_arms
-from latentbandits.learning.logs import Log
+from latentbandits.learning.arms.standard_errors import observed
+from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.mixture import fit_mixture
-from latentbandits.learning.tables import LogError
 from tests.reference import mixture as textbook
 
 

@@ -23,8 +23,8 @@ from latentbandits import (
 from latentbandits.beliefs import gaps, states
 from latentbandits.models import checks, history, registry
 from latentbandits.models.numerics import dirichlet, gamma, log_weights
+from latentbandits.models.numerics.blocks import rows
 from latentbandits.models.numerics.resampling import systematic, thin
-from latentbandits.models.numerics.rows import rows
 from latentbandits.models.support import BINARY, REALS, Counts, Interval, OneOf
 
 MEANS = [[0.9, 0.1], [0.2, 0.8]]

@@ -27,8 +27,7 @@ from latentbandits.beliefs.planning import resolve_ties
 from latentbandits.beliefs.quantiles import largest_quantiles
 from latentbandits.models import checks
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.attributes.columns import Category, Number, Vector
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.columns import Category, Encoder, Number, Vector
 from latentbandits.models.attributes.items import Items, add_items
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.growing import _offset_variance, add_average, plain_features, retire

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from latentbandits.experiments.movielens.data import find_folder, given_folder, load
-from latentbandits.experiments.movielens.expected import FILTERED
-from latentbandits.experiments.movielens.filtering import keep_active
+from latentbandits.experiments.movielens import FILTERED
+from latentbandits.experiments.movielens_data import find_folder, given_folder, keep_active, load
 from tests.reference import movielens_folder
 from tests.reference.movielens_folder import REAL, needs_real_data
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from latentbandits.experiments.movielens.download import Archive, fetch
+from latentbandits.experiments.movielens_data import Archive, fetch
 
 FILES = ("ratings.dat", "movies.dat")
 

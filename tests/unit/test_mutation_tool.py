@@ -34,7 +34,7 @@ def test_the_tests_that_mutants_meet_exist():
 
 
 def test_an_interrupted_run_knows_its_outcomes(tmp_path):
-    first, second, third = mutants(str(ROOT / "src/latentbandits/policies/ucb.py"))[:3]
+    first, second, third = mutants(str(ROOT / "src/latentbandits/policies/classic/ucb.py"))[:3]
     results = Results(tmp_path / "results.jsonl")
     results.add(first, "killed", "tests/a.py::test", [])
     results.add(second, "survived", "", ["tests/a.py::test 1"])
@@ -47,7 +47,7 @@ def test_an_interrupted_run_knows_its_outcomes(tmp_path):
 
 
 def test_a_line_that_a_killed_process_left_half_written_is_dropped(tmp_path):
-    first, second = mutants(str(ROOT / "src/latentbandits/policies/ucb.py"))[:2]
+    first, second = mutants(str(ROOT / "src/latentbandits/policies/classic/ucb.py"))[:2]
     path = tmp_path / "results.jsonl"
     Results(path).add(first, "killed", "tests/a.py::test", [])
     with path.open("a") as file:

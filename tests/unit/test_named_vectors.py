@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from latentbandits.models.attributes.columns import Vector
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.columns import Encoder, Vector
 
 ENCODER = Encoder((Vector("numbers", 2),))
 

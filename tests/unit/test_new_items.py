@@ -5,20 +5,19 @@ import argparse
 import numpy as np
 import polars as pl
 import pytest
+from evidence.side import KNOWN, ItemsJob, SideExperiment, item_problem, play_items
 
 from latentbandits import load
-from latentbandits.experiments.side import SideExperiment
-from latentbandits.experiments.side.new_items import KNOWN, ItemsJob, item_problem, play_items
 from latentbandits.learning import fit
-from latentbandits.learning.formats import LogError
+from latentbandits.learning.attributes.items import fit_items, read_items
 from latentbandits.learning.learners import Learned
+from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.save import save_fit
-from latentbandits.learning.side.items import fit_items, read_items
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.growing import add_average
-from latentbandits.report.progress import Silent
+from latentbandits.report.report import Silent
 
 
 def test_informative_attributes_reach_most_of_the_reward_of_learned_vectors():
@@ -55,7 +54,7 @@ def test_attributes_are_used_only_if_they_clearly_predict_items_left_out(monkeyp
 
     assert sum(used(seed, False) for seed in range(100)) <= 12
     assert sum(used(seed, True) for seed in range(20)) == 20
-    monkeypatch.setattr("latentbandits.learning.side.items._CLEAR", 0.0)
+    monkeypatch.setattr("latentbandits.learning.attributes.items._CLEAR", 0.0)
     assert sum(used(seed, False) for seed in range(100)) > 20
 
 

@@ -32,11 +32,11 @@ from latentbandits import (
     mTS,
     mUCB,
 )
-from latentbandits.models.composed.catch_all import with_catch_all
+from latentbandits.models.composed.wrapping import with_catch_all
 from latentbandits.models.protocol import is_order_free
 from latentbandits.policies.decision import Decision
-from latentbandits.policies.ridge import RidgeUCB
-from latentbandits.serving.engine.library import draws_depend_on_order
+from latentbandits.policies.wrappers.forgetting import RidgeUCB
+from latentbandits.serving.engine.served_models import draws_depend_on_order
 from latentbandits.testing import check_model, check_policy
 
 K, D = 3, 2

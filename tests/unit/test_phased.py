@@ -8,7 +8,7 @@ from latentbandits import EXP4, Decision, LinearGaussian, LinTS, LinUCB, mmTS, m
 from latentbandits.learning.population_mixture import PopulationMixture
 from latentbandits.models.linear.sums import UserSums, condition_on_sums
 from latentbandits.models.visit import Visit
-from latentbandits.policies.population import Phased
+from latentbandits.policies.shared import Phased
 from latentbandits.testing import check_policy
 
 D, K = 2, 4

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from latentbandits_related.policy_reuse import PolicyReuse
 
 from latentbandits import (
     BernoulliArms,
@@ -19,7 +20,6 @@ from latentbandits import (
 from latentbandits.beliefs import joint, planning
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.composed.known import Known
-from latentbandits.policies.policy_reuse import PolicyReuse
 from latentbandits.testing import check_policy
 from tests.reference import planning as slow
 

@@ -14,7 +14,7 @@ from tools.figures.__main__ import drawn as drawn_from
 
 from latentbandits import TS, UCB1, mTS, simulate
 from latentbandits.environments import Synthetic
-from latentbandits.learning.figures import _candidates
+from latentbandits.learning.assess.figures import _candidates
 from latentbandits.report.drawing import MOST_LABELLED, SMALL, WIDTH, spread_out
 from latentbandits.simulation.plots import draw_results
 

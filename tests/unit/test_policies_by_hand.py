@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from latentbandits_related.graph import random_graph, sparse_probability
+from latentbandits_related.nmf import factorise
 from scipy.stats import beta, kstest, norm
 
 from latentbandits import (
@@ -32,16 +34,13 @@ from latentbandits import (
 from latentbandits.beliefs.encoding import BeliefError, encode
 from latentbandits.beliefs.information import _compared, _unit
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.attributes.columns import Category, Number
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.gate import Gate
 from latentbandits.models.attributes.items import Items
 from latentbandits.models.attributes.parts import part, with_parts
 from latentbandits.models.growing import add_vectors
 from latentbandits.models.numerics.dirichlet import unnormalised
 from latentbandits.policies.decision import LARGEST_REWARD, check_outcome
-from latentbandits.policies.population.graph import random_graph, sparse_probability
-from latentbandits.policies.population.nmf import factorise
 from latentbandits.policies.registry import Inputs, build
 
 TWO = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)

@@ -4,10 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+from latentbandits_related.graph import CompleteGraph, random_graph
 
 from latentbandits import Decision, LinearGaussian, LinTS
 from latentbandits.models.visit import Visit
-from latentbandits.policies.population import (
+from latentbandits.policies.registry import Inputs, build, entries
+from latentbandits.policies.shared import (
     CLUB,
     SCLUB,
     AdaTS,
@@ -18,8 +20,6 @@ from latentbandits.policies.population import (
     MetaTS,
     chunks,
 )
-from latentbandits.policies.population.graph import CompleteGraph, random_graph
-from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.testing import check_policy
 from tests.reference.population import (

@@ -6,7 +6,7 @@ import pytest
 from latentbandits import simulate
 from latentbandits.environments import Population
 from latentbandits.environments.population import clustered_users, unit_items
-from latentbandits.policies.population import GroupedLinUCB
+from latentbandits.policies.shared import GroupedLinUCB
 
 USERS = np.eye(3)
 

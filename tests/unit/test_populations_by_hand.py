@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from latentbandits_related.graph import SparseGraph, components_after_cut, cut, no_cuts
 
 from latentbandits import (
     COFIBA,
@@ -30,7 +31,6 @@ from latentbandits import (
 from latentbandits.beliefs.encoding import BeliefError, decode, encode
 from latentbandits.learning.population_mixture import PopulationMixture
 from latentbandits.policies.choice import pick
-from latentbandits.policies.population.graph import SparseGraph, components_after_cut, cut, no_cuts
 from latentbandits.policies.registry import Inputs, build, entries
 
 TWO = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)
@@ -70,7 +70,7 @@ def test_sets_merge_if_their_shares_of_visits_are_alike(visits, merged):
 
 
 def _draft(policy, counts):
-    from latentbandits.policies.population.sclub import _Draft
+    from latentbandits_related.sclub import _Draft
 
     belief = policy.init()
     draft = _Draft(belief)

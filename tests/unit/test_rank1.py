@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 import pytest
-
-from latentbandits import Decision
-from latentbandits.policies.rank1 import (
+from latentbandits_related.rank1 import (
     Rank1Elim,
     Rank1ElimKL,
     bernoulli_bounds,
     bernoulli_divergence,
 )
+
+from latentbandits import Decision
 from latentbandits.testing import check_policy
 
 

@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
-
-from latentbandits import BernoulliArms, LinearGaussian
-from latentbandits.experiments.related.baselines import (
+from latentbandits_related.rank1 import bernoulli_bounds
+from latentbandits_related.reproduce.baselines import (
     KLUCB,
     FactorTS,
     RidgeALS,
     upper_click_rate,
 )
-from latentbandits.experiments.related.experiment import play_row
-from latentbandits.experiments.related.kept import KeptRows
+from latentbandits_related.reproduce.experiment import play_row
+from latentbandits_related.reproduce.table import KeptRows
+
+from latentbandits import BernoulliArms, LinearGaussian
 from latentbandits.learning.subspace import Subspace, subspace_distance
 from latentbandits.policies import Decision
-from latentbandits.policies.rank1 import bernoulli_bounds
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.testing import check_policy
 

@@ -15,17 +15,17 @@ from latentbandits import (
     mmGreedy,
     mmTS,
 )
-from latentbandits.learning import replay as replays
-from latentbandits.learning.generate_arms import generate_arms
-from latentbandits.learning.logs import Log, read_log
-from latentbandits.learning.one_state import one_state_model
-from latentbandits.learning.replay import (
+from latentbandits.learning.assess import replay as replays
+from latentbandits.learning.assess.one_state import one_state_model
+from latentbandits.learning.assess.replay import (
     PolicyPlayer,
     ScorePlayer,
     action_averages,
     playable_rounds,
     replay,
 )
+from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.logs.rows import Log, read_log
 from latentbandits.models import BernoulliArms, PoissonArms
 from tests.reference.replay import replay_user
 

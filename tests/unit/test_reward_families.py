@@ -10,18 +10,17 @@ import pytest
 from latentbandits import GaussianArms, Log1pRewards, load, mmTS, save
 from latentbandits.cli import main
 from latentbandits.learning import fit
-from latentbandits.learning.alignment import align
 from latentbandits.learning.arms.choose_family import choose_family
 from latentbandits.learning.arms.families import REWARDS, make_family
 from latentbandits.learning.arms.learner import ArmsLearner
+from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.fitting import split_users
-from latentbandits.learning.generate import generate_ratings
-from latentbandits.learning.generate_arms import OVERLAPPING, generate_family
-from latentbandits.learning.heldout import score
-from latentbandits.learning.logs import Log
-from latentbandits.learning.tables import LogError
+from latentbandits.learning.generate import OVERLAPPING, generate_family, generate_ratings
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.transforms import TransformedLearner
-from latentbandits.report.progress import Silent
+from latentbandits.learning.uncertainty import align
+from latentbandits.report.report import Silent
 
 
 def heavy_tails(seed=0, n_users=400):

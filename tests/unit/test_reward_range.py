@@ -21,8 +21,8 @@ from latentbandits.models import (
     Markov,
     PoissonArms,
 )
-from latentbandits.serving.engine.library import read_artefact
 from latentbandits.serving.engine.reward_range import reward_range
+from latentbandits.serving.engine.served_models import read_artefact
 from latentbandits.serving.errors import Invalid
 from tests.unit.engine_driver import ARMS, Driver
 

@@ -8,12 +8,8 @@ import pytest
 
 from latentbandits import LinearGaussian, LogisticLinear, load
 from latentbandits.learning import fit
-from latentbandits.learning.engines.memory import MemoryEngine
-from latentbandits.learning.formats import LogError
-from latentbandits.learning.logs import Log, read_log_with
-from latentbandits.learning.save import save_fit
-from latentbandits.learning.side.encoding import encode
-from latentbandits.learning.side.regression import (
+from latentbandits.learning.attributes.encoding import encode
+from latentbandits.learning.attributes.regression import (
     Mixture,
     PrepareSums,
     RegressionMixture,
@@ -21,6 +17,10 @@ from latentbandits.learning.side.regression import (
     fit_bootstraps,
     regressions,
 )
+from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.rows import Log, read_log_with
+from latentbandits.learning.save import save_fit
 from latentbandits.learning.user_hash import bootstrap_weights
 
 pytestmark = pytest.mark.usefixtures("small_buckets")

@@ -7,15 +7,14 @@ import pytest
 
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.fitting import split_users
-from latentbandits.learning.generate import generate_ratings
-from latentbandits.learning.generate_arms import generate_arms
+from latentbandits.learning.generate import generate_arms, generate_ratings
 from latentbandits.learning.linear import learner as learner_module
 from latentbandits.learning.linear.learner import LinearLearner, lowest_rank
-from latentbandits.learning.logs import Log
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.selection import LEAST_NATS, Candidate, fewest_states, vetoed
-from latentbandits.learning.tables import LogError
 from latentbandits.models import LogisticLinear
-from latentbandits.report.progress import Silent
+from latentbandits.report.report import Silent
 
 
 def ratings_log(**settings):

@@ -5,12 +5,11 @@ import polars as pl
 import pytest
 
 from latentbandits import GaussianArms
-from latentbandits.learning.interactions import read_interactions
-from latentbandits.models.attributes.columns import Category, Number
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.learning.logs.interactions import read_interactions
+from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.gate import Gate
 from latentbandits.models.attributes.parts import with_parts
-from latentbandits.serving.engine.library import pack
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.export import export
 from latentbandits.serving.stores import open_log

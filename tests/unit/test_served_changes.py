@@ -8,13 +8,12 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.attributes.columns import Category, Number
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.items import Items
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.new_actions import NewAction
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import DecisionRequest
 from latentbandits.serving.errors import Invalid, NotFound
 from latentbandits.serving.stores.postgresql import PostgresqlStore

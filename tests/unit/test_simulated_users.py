@@ -5,8 +5,8 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.environments import KnownUsers
-from latentbandits.learning.generate_arms import generate_arms
-from latentbandits.learning.log_users import log_users
+from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.logs.users import log_users
 from latentbandits.models import Catalogue
 from tests.unit.test_selection import ratings_log
 

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 from latentbandits.learning import fit
-from latentbandits.learning.engines import spark
-from latentbandits.learning.engines.opening import choose_engine, is_spark
-from latentbandits.learning.formats import LogError
-from latentbandits.learning.logs import read_log
-from latentbandits.report.progress import Silent
+from latentbandits.learning.backends import spark
+from latentbandits.learning.backends.opening import choose_engine, is_spark
+from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.rows import read_log
+from latentbandits.report.report import Silent
 from latentbandits.testing import check_engine
 from tests.processes.java import find_java
 from tests.unit.test_engines import table, write_folder

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.alignment import align
-from latentbandits.learning.generate_arms import generate_arms
-from latentbandits.learning.logs import read_log
+from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.logs.rows import read_log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.spectral import (
     Moments,
     decompose,
@@ -13,7 +13,7 @@ from latentbandits.learning.spectral import (
     moments,
     orthogonal_components,
 )
-from latentbandits.learning.tables import LogError
+from latentbandits.learning.uncertainty import align
 from tests.reference import mixture as textbook
 
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from latentbandits_related.latent_order import LatentOrderTS, order_distance
+from latentbandits_related.policy_reuse import PolicyReuse
+from latentbandits_related.structured import TSC, UCBC, UCBS, SingleKUCB
 from scipy.optimize import isotonic_regression
 
 from latentbandits import BernoulliArms, Decision, GaussianArms, LinearGaussian, mTS
-from latentbandits.beliefs.lookahead import look_ahead, posteriors
+from latentbandits.beliefs.planning import look_ahead, posteriors
 from latentbandits.models.arms.gaussian import ArmStatistics
-from latentbandits.policies.latent_order import LatentOrderTS, order_distance
-from latentbandits.policies.policy_reuse import PolicyReuse
-from latentbandits.policies.structured import TSC, UCBC, UCBS, SingleKUCB
 from latentbandits.testing import check_policy
 
 RNG = np.random.default_rng(21)

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from latentbandits_related.proball import ProBALL
 
 from latentbandits import LinUCB
 from latentbandits.learning.subspace import learn_subspace, subspace_distance
-from latentbandits.policies.proball import ProBALL
 from latentbandits.testing import check_policy
 
 RNG = np.random.default_rng(31)

@@ -12,7 +12,7 @@ from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
 from latentbandits.models import Ensemble, Markov
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.growing import add_average
-from latentbandits.serving.engine.library import ActionNames, pack
+from latentbandits.serving.engine.served_models import ActionNames, pack
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.log import log_entry
 from latentbandits.serving.stores import open_store

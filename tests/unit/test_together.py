@@ -11,11 +11,11 @@ from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.serving.engine.actions import Recalled
 from latentbandits.serving.engine.decisions import Decisions, Waiting
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.library import pack
 from latentbandits.serving.engine.recompute import recompute
 from latentbandits.serving.engine.replay import learn
 from latentbandits.serving.engine.rewards import Learned, Rewards, Told
 from latentbandits.serving.engine.row_generator import RowGenerator, Streams
+from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import Decided, DecisionRequest, Rewarded, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.stores.memory import MemoryStore

@@ -12,27 +12,26 @@ from scipy.stats import norm
 from latentbandits import Agent, GaussianArms, load, mmGreedy, mmTS, mTS, mUCB, save
 from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import mixture as mixtures
-from latentbandits.learning.arms.climb import Problem, start_at
+from latentbandits.learning.arms.coordinate_ascent import Problem, start_at
 from latentbandits.learning.arms.families import Gaussian
-from latentbandits.learning.formats import LogError
+from latentbandits.learning.attributes import gate as gates
+from latentbandits.learning.attributes import gated_states
+from latentbandits.learning.attributes.encoding import Encoded
+from latentbandits.learning.attributes.evidence import state_evidence
+from latentbandits.learning.attributes.gate import GateParameters
+from latentbandits.learning.attributes.gated_arms import GatedParameters, GatedPass, PrepareGated
+from latentbandits.learning.attributes.generate import generate_attributed, round_one
 from latentbandits.learning.learners import Learned
-from latentbandits.learning.logs import Log, read_log_with
+from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.rows import Log, read_log_with
 from latentbandits.learning.save import save_fit
-from latentbandits.learning.side import gate as gates
-from latentbandits.learning.side import gated_states
-from latentbandits.learning.side.encoding import Encoded
-from latentbandits.learning.side.evidence import state_evidence
-from latentbandits.learning.side.gate import GateParameters
-from latentbandits.learning.side.gated_arms import GatedParameters, GatedPass, PrepareGated
-from latentbandits.learning.side.generate import generate_attributed, round_one
-from latentbandits.models.attributes.columns import Category, Number
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.gate import Gate, log_softmax
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.policies import Decision
 from latentbandits.policies.begin import begin
 from latentbandits.policies.decision import ANYONE
-from latentbandits.policies.exploring import Exploring
+from latentbandits.policies.wrappers.exploring import Exploring
 
 MODEL = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1, state_prior=[0.3, 0.7])
 ENCODER = Encoder((Category("country", ("AT", "DE"), (0.25, 0.75)), Number("age", 40.0, 10.0)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.engines.memory import engine_of
+from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.linear import variational
 from latentbandits.learning.linear.folded import PrepareRatings, Settings
@@ -18,7 +18,7 @@ from latentbandits.learning.linear.variational import (
     step,
     whitened,
 )
-from latentbandits.learning.logs import read_log
+from latentbandits.learning.logs.rows import read_log
 from latentbandits.learning.selection import judge
 
 

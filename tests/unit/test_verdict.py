@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms
-from latentbandits.learning.engines.engine import summary_of
-from latentbandits.learning.generate_arms import generate_arms
-from latentbandits.learning.learners import Learned
-from latentbandits.learning.replay import Replay
-from latentbandits.learning.report import doubts
-from latentbandits.learning.selection import judge
-from latentbandits.learning.verdict import (
+from latentbandits.learning.assess.replay import Replay
+from latentbandits.learning.assess.report import doubts
+from latentbandits.learning.assess.verdict import (
     CANDIDATES,
     Judgement,
     Lead,
@@ -22,8 +18,12 @@ from latentbandits.learning.verdict import (
     unjudged,
     value_of_state,
 )
+from latentbandits.learning.backends.backend import summary_of
+from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.selection import judge
 from latentbandits.policies.registry import parse
-from latentbandits.report.estimate import Estimate
+from latentbandits.report.report import Estimate
 from latentbandits.simulation.tune import Candidate
 
 

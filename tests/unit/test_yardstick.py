@@ -4,13 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from evidence.optimum import claims, measure, policies
+from evidence.optimum_problems import NAMED, Problem, Programme, random_problems
 
 from latentbandits import mLookahead, mmGreedy, mmTS, mTS, mUCB
 from latentbandits.environments.from_model import UsersOfModel
-from latentbandits.experiments.yardstick.dynamic import Programme
-from latentbandits.experiments.yardstick.experiment import claims
-from latentbandits.experiments.yardstick.play import measure, policies
-from latentbandits.experiments.yardstick.problems import NAMED, Problem, random_problems
 from latentbandits.simulation import simulate
 
 RATES = np.array([[0.7, 0.2], [0.3, 0.6]])

@@ -20,9 +20,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from latentbandits.cli.console import Progress
+from latentbandits.cli.console import executor as processes
 from latentbandits.cli.main import build_parser
-from latentbandits.cli.processes import executor as processes
-from latentbandits.cli.progress import Progress
 from latentbandits.experiments import EXPERIMENTS
 from tools.figures import card, dark, examples, kept
 

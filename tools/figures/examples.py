@@ -13,7 +13,7 @@ from latentbandits.evaluation import evaluate as estimate
 from latentbandits.evaluation.reading import read_decisions
 from latentbandits.evaluation.tables import figure as draw_evaluation
 from latentbandits.learning import fit as learn
-from latentbandits.learning.figures import draw as draw_fit
+from latentbandits.learning.assess.figures import draw as draw_fit
 from latentbandits.policies import Exploring
 
 DRINKS = Path(__file__).parents[2] / "examples" / "data" / "drinks.csv"

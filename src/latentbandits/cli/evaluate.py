@@ -31,13 +31,11 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits evaluate`; returns the exit code."""
-    from latentbandits.cli.advice import recommended_policy
-    from latentbandits.cli.output import OutputFolder
-    from latentbandits.cli.progress import Progress
+    from latentbandits.cli.console import OutputFolder, Progress, recommended_policy
     from latentbandits.evaluation import evaluate
-    from latentbandits.evaluation.columns import Columns
+    from latentbandits.evaluation.log import Columns
+    from latentbandits.evaluation.model_based import simulator
     from latentbandits.evaluation.reading import read_decisions
-    from latentbandits.evaluation.simulated import simulator
     from latentbandits.evaluation.tables import figure, tables
     from latentbandits.models import load, load_catalogue
     from latentbandits.policies.registry import Inputs, build

@@ -64,10 +64,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits fit`; returns the exit code."""
-    from latentbandits.cli.advice import print_warnings
+    from latentbandits.cli.console import Progress, print_warnings
     from latentbandits.cli.model_tables import tables
-    from latentbandits.cli.progress import Progress
-    from latentbandits.learning.engines.scratch import in_units, stopped_by_exception
+    from latentbandits.learning.backends.scratch import in_units, stopped_by_exception
     from latentbandits.learning.fitting import fit
     from latentbandits.learning.save import PAGE_FILE, write_fit
     from latentbandits.models.artefacts.files import replacing
@@ -120,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _names(arguments: argparse.Namespace) -> dict[str, str] | None:
-    from latentbandits.learning.logs import read_names
+    from latentbandits.learning.logs.rows import read_names
 
     if arguments.name_column is None:
         if arguments.items is not None:

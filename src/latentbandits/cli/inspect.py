@@ -15,7 +15,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits inspect`; returns the exit code."""
-    from latentbandits.cli.advice import print_warnings
+    from latentbandits.cli.console import print_warnings
     from latentbandits.cli.model_tables import field_table, model_table, tables
     from latentbandits.learning.save import load_report
     from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue

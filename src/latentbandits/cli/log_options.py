@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from latentbandits.learning.formats import TextFormat
+    from latentbandits.learning.logs.formats import TextFormat
 
 
 def add_columns(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -31,7 +31,7 @@ def add_text_format(parser: argparse.ArgumentParser) -> None:
 
 def text_format(arguments: argparse.Namespace) -> TextFormat:
     """Return the format that --separator, --encoding and --columns describe."""
-    from latentbandits.learning.formats import TextFormat
+    from latentbandits.learning.logs.formats import TextFormat
 
     separator = arguments.separator
     if separator is not None:

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.side.tables import side_tables
+from latentbandits.learning.attributes.tables import side_tables
 from latentbandits.models import Catalogue, GaussianArms, KnownModel, LinearGaussian, Model
-from latentbandits.models.artefacts.arrays import to_arrays
-from latentbandits.report.estimate import Estimate
-from latentbandits.report.report import Table
+from latentbandits.models.artefacts.files import to_arrays
+from latentbandits.report.report import Estimate, Table
 
 _SHOWN = 3  # best and worst actions per state; the page lists more
 

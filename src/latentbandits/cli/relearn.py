@@ -61,9 +61,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits relearn`; returns the exit code."""
-    from latentbandits.cli.progress import Progress
+    from latentbandits.cli.console import Progress
     from latentbandits.client import Client
-    from latentbandits.learning.tables import files_of_path
+    from latentbandits.learning.logs.tables import files_of_path
     from latentbandits.loop.records import locked
     from latentbandits.loop.relearn import Relearner, Settings
     from latentbandits.loop.sources import ServiceSource, StoreSource

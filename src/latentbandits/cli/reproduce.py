@@ -25,9 +25,8 @@ def _add_experiment(experiments: Any, experiment: Experiment) -> None:
 
 
 def _run(experiment: Experiment, arguments: argparse.Namespace) -> int:
-    from latentbandits.cli.output import OutputFolder
-    from latentbandits.cli.processes import executor as processes
-    from latentbandits.cli.progress import Progress
+    from latentbandits.cli.console import OutputFolder, Progress
+    from latentbandits.cli.console import executor as processes
     from latentbandits.report.files import write
     from latentbandits.report.terminal import show
 

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
+
+import numpy as np
+
+from latentbandits.learning.generate import GeneratedRatings, generate_ratings
+from latentbandits.learning.kmeans import lloyd, seeds
+from latentbandits.learning.linear.clusters import usable_covariance
+from latentbandits.models import LinearGaussian
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.checks import FloatArray
+from latentbandits.serving.engine.engine import Engine
+from latentbandits.serving.engine.values import DecisionRequest, RewardReport
+from latentbandits.serving.errors import Refused
+from latentbandits.serving.http.service import Service
 
 _DEMO_RATE = 20.0  # decisions per second of the demonstration's simulated visitors
 _DEMO_SETTINGS = {"LATENTBANDITS_HOLDOUT_SHARE": "0.2"}  # defaults
@@ -69,10 +87,10 @@ def _metavar(described: Any) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from latentbandits.cli.advice import harm_warnings
+    from latentbandits.cli.console import harm_warnings
     from latentbandits.serving.engine.engine import Engine
     from latentbandits.serving.engine.groups import MAIN
-    from latentbandits.serving.engine.library import notes
+    from latentbandits.serving.engine.served_models import notes
     from latentbandits.serving.errors import Refused
     from latentbandits.serving.http.server import bind, serve
     from latentbandits.serving.http.service import Service
@@ -132,8 +150,6 @@ def _run(arguments: argparse.Namespace) -> int:
             logger.warning("%s", warning)
     players = None
     if demo is not None:
-        from latentbandits.cli.demo import play
-
         players = play(service, demo, _DEMO_RATE)
     serve(service, sockets, players)
     return 0
@@ -142,7 +158,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _chosen(policy: str, row: Any, tuned: str | None) -> str:
     """Say how `auto` came to the policy of the main group."""
     from latentbandits.policies.registry import AUTO
-    from latentbandits.serving.engine.library import notes
+    from latentbandits.serving.engine.served_models import notes
 
     if policy != AUTO:
         return ""
@@ -174,14 +190,13 @@ def _tune_new(engine: Any, row: Any) -> None:
 
 
 def _demonstration() -> Any:
-    from latentbandits.cli.demo import demonstration
 
     return demonstration()
 
 
 def _model_row(path: str | None, demo: Any) -> Any:
     """Return the model to serve; None: the active one of the store."""
-    from latentbandits.serving.engine.library import pack, read_artefact
+    from latentbandits.serving.engine.served_models import pack, read_artefact
 
     if demo is not None:
         return pack(demo.model, "demo", demo.catalogue)
@@ -205,3 +220,79 @@ def _allow_connections(wanted: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < needed:
         limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
+
+
+# The demonstration: a model learned from generated ratings, and visitors who use the service.
+
+_N_STATES, _N_USERS, _RANK = 4, 400, 4
+_FIRST = ("Silent", "Golden", "Last", "Electric", "Paper", "Crimson", "Hidden", "Northern", "Lost",
+          "Broken")  # fmt: skip
+_SECOND = ("Harbour", "Orchard", "Signal", "Mountain", "Carnival", "Letters")
+_TITLES = [f"{first} {second}" for first, second in product(_FIRST, _SECOND)]
+_ROUNDS = 30  # rounds of a visitor's session
+_OFFERED = 12  # films offered per round
+_TOGETHER = 4  # visitors at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Demonstration:
+    """A model and its catalogue, and the truth that they were learned from."""
+
+    model: LinearGaussian
+    catalogue: Catalogue
+    truth: GeneratedRatings
+
+
+def demonstration(seed: int = 0) -> Demonstration:
+    """Return a model of generated film ratings: matrix completion, then clusters as states."""
+    truth = generate_ratings(
+        _N_USERS, len(_TITLES), _N_STATES, density=0.4, separation=1.5, seed=seed
+    )
+    completion = truth.complete(rank=_RANK)
+    users = completion.user_vectors
+    _, label = lloyd(users, seeds(users, _N_STATES, np.random.default_rng(seed)), steps=20)
+    groups = [users[label == s] for s in range(_N_STATES)]
+    model = LinearGaussian(
+        np.stack([group.mean(axis=0) for group in groups]),
+        completion.noise,
+        np.stack([usable_covariance(group)[0] for group in groups]),
+        np.array([len(group) for group in groups]) / len(users),
+    )
+    ids = [title.lower().replace(" ", "-") for title in _TITLES]
+    return Demonstration(model, Catalogue(ids, _TITLES, completion.action_vectors), truth)
+
+
+def play(
+    service: Service, demo: Demonstration, rate: float
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Return a coroutine that simulates visitors of the true model, `rate` decisions a second."""
+
+    async def visitors(rng: np.random.Generator) -> None:
+        truth = demo.truth.model
+        while True:
+            state = rng.choice(truth.n_states, p=truth.state_prior)
+            taste = rng.multivariate_normal(truth.weights[state], truth.covariances[state])
+            name = f"visitor-{rng.integers(10**9):09d}"
+            for _ in range(_ROUNDS):
+                await asyncio.sleep(float(rng.exponential(_TOGETHER / rate)))
+                try:
+                    await service.writer.run(partial(_round, demo, name, taste, rng))
+                except Refused:
+                    await asyncio.sleep(1.0)
+
+    async def together() -> None:
+        await asyncio.gather(*(visitors(np.random.default_rng()) for _ in range(_TOGETHER)))
+
+    return together
+
+
+def _round(
+    demo: Demonstration, name: str, taste: FloatArray, rng: np.random.Generator, engine: Engine
+) -> None:
+    """Play one round of a visitor: offer some films, decide, and report the rating."""
+    offered = rng.choice(len(demo.catalogue), _OFFERED, replace=False)
+    request = DecisionRequest(name, actions=[demo.catalogue.ids[i] for i in offered])
+    decided = engine.decide(request)
+    mean = taste @ demo.truth.action_vectors[offered[decided.index]]
+    value = float(rng.normal(mean, demo.truth.model.noise))
+    engine.reward(RewardReport(decided.decision_id, value))

@@ -33,17 +33,15 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits simulate`; returns the exit code."""
-    from latentbandits.cli.advice import print_warnings, warn_of_harm
-    from latentbandits.cli.output import OutputFolder
-    from latentbandits.cli.processes import executor as processes
-    from latentbandits.cli.progress import Progress
+    from latentbandits.cli.console import OutputFolder, Progress, print_warnings, warn_of_harm
+    from latentbandits.cli.console import executor as processes
     from latentbandits.models import load, load_catalogue
     from latentbandits.report.files import write
     from latentbandits.report.report import Report
     from latentbandits.report.terminal import policy_table, show
     from latentbandits.simulation import simulate
-    from latentbandits.simulation.makers import makers
     from latentbandits.simulation.plots import draw_results
+    from latentbandits.simulation.simulate import makers
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
     if model.n_sessions is not None:
@@ -100,12 +98,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: list[str]) -> int:
     """Play on real rewards; results.json has the rows of `replay`."""
-    from latentbandits.cli.advice import warn_of_harm
+    from latentbandits.cli.console import OutputFolder, Progress, warn_of_harm
     from latentbandits.cli.model_tables import difference_table
-    from latentbandits.cli.output import OutputFolder
-    from latentbandits.cli.progress import Progress
-    from latentbandits.learning.log_users import numbered_as_model
-    from latentbandits.learning.replay import PolicyPlayer, replay
+    from latentbandits.learning.assess.replay import PolicyPlayer, replay
+    from latentbandits.learning.logs.users import numbered_as_model
     from latentbandits.policies.registry import Inputs, build
     from latentbandits.report.files import write_results
     from latentbandits.report.terminal import show_tables
@@ -147,7 +143,7 @@ def policy_texts(requested: Sequence[str] | None, path: str, model: Any, items: 
 
     `auto` stands for the policy that the fit recommends, or that `tune` finds if there is none.
     """
-    from latentbandits.cli.advice import recommended_policy, tuned_policy
+    from latentbandits.cli.console import recommended_policy, tuned_policy
     from latentbandits.policies.registry import AUTO, Inputs, build, entries, parse
 
     inputs, recommended = Inputs(model, items=items), recommended_policy(path, "")
@@ -193,7 +189,7 @@ def _users(arguments: argparse.Namespace, model: Any, catalogue: Any) -> tuple[A
 
 
 def _log_users(arguments: argparse.Namespace, model: Any, catalogue: Any) -> Any:
-    from latentbandits.learning.log_users import log_users
+    from latentbandits.learning.logs.users import log_users
     from latentbandits.learning.save import load_report
 
     log = _read_log(arguments)
@@ -202,7 +198,7 @@ def _log_users(arguments: argparse.Namespace, model: Any, catalogue: Any) -> Any
 
 
 def _read_log(arguments: argparse.Namespace) -> Any:
-    from latentbandits.learning.logs import read_log
+    from latentbandits.learning.logs.rows import read_log
 
     columns = arguments.user, arguments.action, arguments.reward
     if None in columns:

@@ -26,10 +26,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits tune`; returns the exit code."""
-    from latentbandits.cli.advice import warn_of_harm
-    from latentbandits.cli.output import OutputFolder
-    from latentbandits.cli.processes import executor as processes
-    from latentbandits.cli.progress import Progress
+    from latentbandits.cli.console import OutputFolder, Progress, warn_of_harm
+    from latentbandits.cli.console import executor as processes
     from latentbandits.models import load, load_catalogue
     from latentbandits.report.files import write_results
     from latentbandits.report.report import Table

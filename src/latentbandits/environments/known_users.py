@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from latentbandits.environments.protocol import Round
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_number
+from latentbandits.models.checks import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    positive_count,
+    positive_number,
+)
+from latentbandits.models.linear.gaussian import LinearGaussian
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,3 +71,108 @@ class KnownUsersInstances:
         if env.eligible is None:
             return Round(None, means, rewards)
         return Round(None, means, rewards, np.broadcast_to(env.eligible, means.shape))
+
+
+# Users who rate items that come in groups: the paper's MovieLens problem (Section 5.2).
+#
+# Each round draws groups (genres) uniformly and with replacement, and one item uniformly from each.
+# The policies see item vectors that were learned from one half of the ratings; rewards come from
+# the completion of the other half.
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedRatings:
+    """Rewards N(users[i]'items[j], noise^2) of user i for item j; contexts are rows of `features`.
+
+    Args:
+        model: the model that policies use.
+        features: features of the items that policies see, `(n_items, n_features)`.
+        groups: membership of the items, `(n_items, n_groups)`.
+        users: true vectors of the users, `(n_users, rank)`.
+        items: true vectors of the items, `(n_items, rank)`.
+        n_actions: number of items that a round offers.
+        noise: standard deviation of a reward.
+
+    >>> model = LinearGaussian([[3.0, 1.0], [3.0, -1.0]], noise=0.5)
+    >>> items = np.array([[1.0, 1.0], [1.0, 0.0], [1.0, -1.0]])
+    >>> genres = np.array([[True, False], [True, True], [False, True]])
+    >>> environment = GroupedRatings(
+    ...     model, items, genres, users=model.weights, items=items, n_actions=4
+    ... )
+    >>> rng = np.random.default_rng(0)
+    >>> environment.start(5, horizon=10, rng=rng).round(0, rng).context.shape
+    (5, 4, 2)
+    """
+
+    model: LinearGaussian  # the model that policies use
+    features: FloatArray  # (n_items, n_features): features of items that policies see
+    groups: BoolArray  # (n_items, n_groups): membership of items
+    users: FloatArray  # (n_users, rank): true vectors, of any rank
+    items: FloatArray  # (n_items, rank)
+    n_actions: int = 20
+    noise: float = 0.5
+
+    def __post_init__(self) -> None:
+        positive_count("n_actions", self.n_actions)
+        positive_number("noise", self.noise)
+        n_items = len(self.features)
+        if self.features.shape[1:] != (self.model.n_features,):
+            raise ValueError(
+                f"features must be of shape (n_items, {self.model.n_features}), as the model's "
+                f"weights; got {self.features.shape}"
+            )
+        if self.groups.ndim != 2 or len(self.groups) != n_items or self.groups.shape[1] == 0:
+            raise ValueError(
+                f"groups must be of shape ({n_items}, n_groups): which groups each item is in; "
+                f"got {self.groups.shape}"
+            )
+        if len(self.items) != n_items or self.items.shape[1:] != self.users.shape[1:]:
+            raise ValueError(
+                f"items must be of shape ({n_items}, rank) and users (n_users, rank); "
+                f"got {self.items.shape} and {self.users.shape}"
+            )
+        empty = np.flatnonzero(~self.groups.any(axis=0))
+        if len(empty) > 0:
+            raise ValueError(f"group {int(empty[0])} has no items: leave its column out")
+
+    def start(self, n_runs: int, horizon: int, rng: np.random.Generator) -> GroupedRatingsInstances:
+        """Start runs whose users are drawn uniformly and with replacement."""
+        return GroupedRatingsInstances(self, rng.integers(len(self.users), size=n_runs))
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """The number of items of each group."""
+        sizes: IntArray = self.groups.sum(axis=0)
+        return sizes
+
+    @cached_property
+    def _members(self) -> IntArray:
+        """The items of group 0, then those of group 1, ..."""
+        return np.nonzero(self.groups.T)[1]
+
+    def draw(self, n_runs: int, rng: np.random.Generator) -> IntArray:
+        """Return the items of a round, `(n_runs, n_actions)`: one of each group that was drawn."""
+        shape = (n_runs, self.n_actions)
+        group = rng.integers(len(self.sizes), size=shape)
+        first = np.cumsum(self.sizes) - self.sizes
+        items: IntArray = self._members[first[group] + rng.integers(self.sizes[group])]
+        return items
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedRatingsInstances:
+    """Runs of the problem: the user of each."""
+
+    environment: GroupedRatings
+    user: IntArray  # (n_runs,)
+
+    @property
+    def model(self) -> LinearGaussian:
+        return self.environment.model
+
+    def round(self, t: int, rng: np.random.Generator) -> Round:
+        env = self.environment
+        item = env.draw(len(self.user), rng)
+        means = (env.items[item] @ env.users[self.user][:, :, None])[:, :, 0]
+        rewards = means + env.noise * rng.standard_normal(means.shape)
+        return Round(env.features[item], means, rewards)

@@ -16,6 +16,7 @@ from latentbandits.evaluation.estimators import (
     ByRound,
     WeightedLog,
     arrival_chances,
+    check_reach,
     dm,
     mean_by_round,
     reached,
@@ -29,8 +30,7 @@ from latentbandits.evaluation.intervals import (
     verdict,
 )
 from latentbandits.evaluation.log import DecisionLog, EvaluationError
-from latentbandits.evaluation.prediction import predict
-from latentbandits.evaluation.reach import check_reach
+from latentbandits.evaluation.model_based import predict
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies.protocol import AnyPolicy
 

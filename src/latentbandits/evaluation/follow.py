@@ -11,8 +11,8 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
 from latentbandits.models.trees import map_leaves
 from latentbandits.policies.decision import ANYONE, Decision
+from latentbandits.policies.latent.thompson import JointThompson
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.thompson import JointThompson
 
 
 class Followed(NamedTuple):

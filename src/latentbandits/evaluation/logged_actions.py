@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from latentbandits.evaluation.columns import Columns
-from latentbandits.evaluation.log import EvaluationError
+from latentbandits.evaluation.log import Columns, EvaluationError
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from latentbandits.evaluation.columns import OPTIONAL, Columns
-from latentbandits.evaluation.log import DecisionLog, EvaluationError
+from latentbandits.evaluation.log import OPTIONAL, Columns, DecisionLog, EvaluationError
 from latentbandits.evaluation.logged_actions import LoggedActions
-from latentbandits.learning.tables import TableSource, column_names, latest, read_table
+from latentbandits.learning.logs.tables import TableSource, column_names, latest, read_table
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
 

@@ -22,8 +22,7 @@ from latentbandits.report.drawing import (
     label_lines,
     plain,
 )
-from latentbandits.report.estimate import Estimate
-from latentbandits.report.report import Table
+from latentbandits.report.report import Estimate, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,22 +1,23 @@
 """The paper's figures and claims; each has a folder with settings, claims and expected values."""
 
-from latentbandits.experiments.auto import AutoExperiment
-from latentbandits.experiments.clicks import ClicksExperiment
-from latentbandits.experiments.drift import DriftExperiment
+from evidence.auto import AutoExperiment
+from evidence.clicks import ClicksExperiment
+from evidence.drift import DriftExperiment
+from evidence.evaluation import EvaluationExperiment
+from evidence.families import FamiliesExperiment
+from evidence.loop import LoopExperiment
+from evidence.misspecification import MisspecificationExperiment
+from evidence.optimum import YardstickExperiment
+from evidence.recovery import RecoveryExperiment
+from evidence.side import SideExperiment
+from evidence.spectral import SpectralExperiment
+from latentbandits_related.reproduce import RelatedExperiment
+
 from latentbandits.experiments.errata import ErrataExperiment
-from latentbandits.experiments.evaluation import EvaluationExperiment
 from latentbandits.experiments.experiment import Experiment
-from latentbandits.experiments.families import FamiliesExperiment
-from latentbandits.experiments.loop import LoopExperiment
-from latentbandits.experiments.misspecification import MisspecificationExperiment
 from latentbandits.experiments.movielens import MovieLensExperiment
-from latentbandits.experiments.recovery import RecoveryExperiment
-from latentbandits.experiments.related import RelatedExperiment
-from latentbandits.experiments.side import SideExperiment
-from latentbandits.experiments.spectral import SpectralExperiment
 from latentbandits.experiments.synthetic import SyntheticExperiment
 from latentbandits.experiments.theory import TheoryExperiment
-from latentbandits.experiments.yardstick import YardstickExperiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     SyntheticExperiment(),

@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from latentbandits.learning.fitting import Fit, fit
     from latentbandits.learning.linear.clusters import cluster_users
     from latentbandits.learning.linear.completion import complete
-    from latentbandits.learning.logs import Log, read_log
+    from latentbandits.learning.logs.rows import Log, read_log
+    from latentbandits.learning.logs.tables import LogError
     from latentbandits.learning.mixture import fit_mixture
     from latentbandits.learning.save import load_report, save_fit
     from latentbandits.learning.spectral import fit_spectral
-    from latentbandits.learning.tables import LogError
 
 __all__ = [
     "Fit",
@@ -33,15 +33,15 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "Fit": "latentbandits.learning.fitting",
-        "Log": "latentbandits.learning.logs",
-        "LogError": "latentbandits.learning.tables",
+        "Log": "latentbandits.learning.logs.rows",
+        "LogError": "latentbandits.learning.logs.tables",
         "cluster_users": "latentbandits.learning.linear.clusters",
         "complete": "latentbandits.learning.linear.completion",
         "fit": "latentbandits.learning.fitting",
         "fit_mixture": "latentbandits.learning.mixture",
         "fit_spectral": "latentbandits.learning.spectral",
         "load_report": "latentbandits.learning.save",
-        "read_log": "latentbandits.learning.logs",
+        "read_log": "latentbandits.learning.logs.rows",
         "save_fit": "latentbandits.learning.save",
     },
 )

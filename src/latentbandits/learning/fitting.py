@@ -10,22 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning import report, user_hash
+from latentbandits.learning import user_hash
 from latentbandits.learning.arms.choose_family import FamilyChoice, choose_family
-from latentbandits.learning.arms.earlier import earlier_means
 from latentbandits.learning.arms.families import Rewards, make_family
 from latentbandits.learning.arms.learner import LARGE, ArmsLearner, Method
-from latentbandits.learning.cautions import cautions
-from latentbandits.learning.engines.engine import Engine, Merged
-from latentbandits.learning.engines.memory import engine_of
-from latentbandits.learning.engines.opening import EngineName, opened
-from latentbandits.learning.formats import DETECTED, TextFormat
-from latentbandits.learning.interactions import OnEngine
-from latentbandits.learning.learners import Learned, Learner
-from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.log_summary import RewardSummary
-from latentbandits.learning.logs import Duplicates, Log, check_duplicates
-from latentbandits.learning.requests import (
+from latentbandits.learning.arms.starts import earlier_means
+from latentbandits.learning.assess import report
+from latentbandits.learning.assess.cautions import cautions
+from latentbandits.learning.assess.verdict import judge_policies, unjudged
+from latentbandits.learning.attributes import requests as side
+from latentbandits.learning.attributes.attribute_gain import learn_gate
+from latentbandits.learning.attributes.gated_states import choose_states
+from latentbandits.learning.attributes.items import learn_items, read_items
+from latentbandits.learning.attributes.row_learner import RowLearner
+from latentbandits.learning.backends.backend import Engine, Merged
+from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.opening import EngineName, opened
+from latentbandits.learning.fit_options import (
     Auto,
     Kind,
     check_kind,
@@ -34,20 +35,20 @@ from latentbandits.learning.requests import (
     check_sizes,
     kind_of,
 )
+from latentbandits.learning.learners import Learned, Learner
+from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.logs.formats import DETECTED, TextFormat
+from latentbandits.learning.logs.interactions import OnEngine
+from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
+from latentbandits.learning.logs.summary import RewardSummary
+from latentbandits.learning.logs.tables import TableSource
 from latentbandits.learning.selection import Candidate, Selection, judge
-from latentbandits.learning.side import requests as side
-from latentbandits.learning.side.gated_states import choose_states
-from latentbandits.learning.side.items import learn_items, read_items
-from latentbandits.learning.side.row_learner import RowLearner
-from latentbandits.learning.side.worth import learn_gate
-from latentbandits.learning.tables import TableSource
 from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
 from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
 from latentbandits.learning.uncertainty import widened
-from latentbandits.learning.verdict import judge_policies, unjudged
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import positive_count
-from latentbandits.report.progress import Progress, Silent
+from latentbandits.report.report import Progress, Silent
 
 CHOSEN_ON = 2_000_000
 """Size of the sample of rewards for choices and bootstrap, if a log has more than LARGE."""
@@ -143,7 +144,7 @@ def fit(
         master: address of the Spark cluster; a Spark DataFrame has its own.
         progress: counts the steps of the fit.
 
-    >>> from latentbandits.learning.generate_arms import generate_arms
+    >>> from latentbandits.learning.generate import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
     >>> fit(log, states="auto", bootstrap=5).model.n_states
     2

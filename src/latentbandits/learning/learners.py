@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from latentbandits.learning.engines.engine import AnyLog
-from latentbandits.learning.logs import Log
+from latentbandits.learning.backends.backend import AnyLog
+from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.report.progress import Progress
+from latentbandits.report.report import Progress
 
 if TYPE_CHECKING:
     from latentbandits.learning.selection import Candidate, Selection

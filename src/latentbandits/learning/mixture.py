@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from latentbandits.learning.arms.climb import TOLERANCE, Climbed, Problem, best_of
+from latentbandits.learning.arms.coordinate_ascent import TOLERANCE, Climbed, Problem, best_of
 from latentbandits.learning.arms.families import Rewards, make_family
 from latentbandits.learning.arms.families.family import ArmsModel
 from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.learner import check_size
 from latentbandits.learning.arms.mixture import Mixture
-from latentbandits.learning.logs import Log
+from latentbandits.learning.logs.rows import Log
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ def fit_mixture(
         seed: of the starts; the result is deterministic given it.
         progress: called with the number of passes done.
 
-    >>> from latentbandits.learning.logs import read_log
+    >>> from latentbandits.learning.logs.rows import read_log
     >>> log = read_log({"u": [1, 1, 2, 2], "a": list("xyxy"), "r": [1, 0, 0, 1.2]}, "u", "a", "r")
     >>> fit_mixture(log, 2, noise=0.1).model.means.round(1)
     array([[1. , 0. ],

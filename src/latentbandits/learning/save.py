@@ -34,7 +34,7 @@ def save_fit(fit: Fit, path: str | os.PathLike[str]) -> None:
 
 def write_fit(fit: Fit, folder: Path) -> None:
     """Write the files of a fit into a folder that no other process reads yet."""
-    from latentbandits.learning import figures, page
+    from latentbandits.learning.assess import figures, page
 
     report = fit.report
     judged = report["judgement"]

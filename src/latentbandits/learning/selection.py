@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentbandits.learning.heldout import HeldOut, score
-from latentbandits.learning.logs import Log
-from latentbandits.learning.side.rows import rows_as_actions
-from latentbandits.learning.tables import LogError
+from latentbandits.learning.assess.heldout import HeldOut, score
+from latentbandits.learning.attributes.tables import rows_as_actions
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.checks import FloatArray
 
 if TYPE_CHECKING:

@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.arms.climb import Problem, start_at
+from latentbandits.learning.arms.coordinate_ascent import Problem, start_at
 from latentbandits.learning.arms.families import Rewards
 from latentbandits.learning.arms.learner import check_size
 from latentbandits.learning.arms.mixture import Mixture
-from latentbandits.learning.engines.engine import AnyLog
-from latentbandits.learning.engines.memory import engine_of
-from latentbandits.learning.logs import Log
+from latentbandits.learning.backends.backend import AnyLog
+from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.mixture import MixtureFit, fit_from, mixture_problem
-from latentbandits.learning.tables import LogError
 from latentbandits.models.checks import FloatArray, IntArray
 
 LARGEST = 60
@@ -73,7 +73,7 @@ def fit_spectral(
         noise: standard deviation of Gaussian rewards; None: estimated.
         seed: of the power iterations.
 
-    >>> from latentbandits.learning.generate_arms import generate_arms
+    >>> from latentbandits.learning.generate import generate_arms
     >>> truth = generate_arms(n_users=500, n_rounds=30, n_states=2, n_actions=3, seed=0)
     >>> fit = fit_spectral(truth.log, 2)
     >>> bool(abs(np.sort(fit.model.means, axis=0) - np.sort(truth.means, axis=0)).max() < 0.1)

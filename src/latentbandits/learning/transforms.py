@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from latentbandits.learning.engines.engine import AnyLog, Engine, summary_of
-from latentbandits.learning.engines.memory import engine_of
+from latentbandits.learning.backends.backend import AnyLog, Engine, summary_of
+from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.learners import Learned, Learner, Replicate
-from latentbandits.learning.logs import Log
+from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.checks import FloatArray
@@ -24,7 +24,7 @@ from latentbandits.models.composed.transformed import (
     SqrtRewards,
     TransformedRewards,
 )
-from latentbandits.report.progress import Progress
+from latentbandits.report.report import Progress
 
 Transform = Literal["log1p", "sqrt"]
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from latentbandits.conversations import ServiceError
+from latentbandits.client_protocol import ServiceError
 from latentbandits.evaluation.intervals import (
     TIGHTEST_AT,
     SessionMean,
@@ -24,10 +24,10 @@ from latentbandits.evaluation.reading import read_decisions
 from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
-from latentbandits.loop.brought import brings_features, encode_log, keep_names
+from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
 from latentbandits.loop.comparison import Side
-from latentbandits.loop.gate import Verdict, judge
 from latentbandits.loop.kept_log import KeptLog, Logged
+from latentbandits.loop.promotion import Verdict, judge
 from latentbandits.loop.records import Records, Run
 from latentbandits.loop.sources import Source
 from latentbandits.models.artefacts.catalogue import Catalogue
@@ -38,8 +38,8 @@ from latentbandits.models.artefacts.files import (
     load_notes,
 )
 from latentbandits.policies.registry import Inputs, build, parse
-from latentbandits.report.progress import Progress
-from latentbandits.serving.engine.library import read_artefact
+from latentbandits.report.report import Progress
+from latentbandits.serving.engine.served_models import read_artefact
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.records import SwapMode
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -121,3 +121,22 @@ class OneOf:
 
 REALS = Interval()
 BINARY = OneOf((0.0, 1.0))
+
+
+# One row of the table of models in the documentation.
+
+
+class Summary(NamedTuple):
+    """A short description of a model."""
+
+    rewards: str  # the rewards it models
+    call: str  # an example of its constructor
+    prior: str  # the family of its prior
+    arguments: str  # the meaning of its arguments
+    has_features: bool = False  # whether actions have features
+    sub_gaussian: bool = False  # whether `noise` is a sub-Gaussian scale, as regret bounds require
+
+    @property
+    def row(self) -> str:
+        """The row in Markdown."""
+        return f"| {self.rewards} | `{self.call}` | {self.prior} | {self.arguments} |"

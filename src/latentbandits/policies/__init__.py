@@ -5,44 +5,43 @@ from typing import TYPE_CHECKING
 from latentbandits.lazy import lazy_exports
 from latentbandits.policies import related as _related
 from latentbandits.policies.agent import Agent
-from latentbandits.policies.bayes_ucb import mBayesUCB, mmBayesUCB
+from latentbandits.policies.classic.experts import EXP4
+from latentbandits.policies.classic.popularity import Popularity, Uniform
+from latentbandits.policies.classic.ucb import UCB1, LinUCB
 from latentbandits.policies.decision import ActionProbabilities, Decision
-from latentbandits.policies.experts import EXP4
-from latentbandits.policies.exploring import Exploring
-from latentbandits.policies.forgetting import Discounted, SlidingWindow
-from latentbandits.policies.greedy import mmGreedy
-from latentbandits.policies.information import mIDS, mmIDS
-from latentbandits.policies.knowledge_gradient import mKG, mmKG
-from latentbandits.policies.latent_ucb import mmUCB, mUCB
-from latentbandits.policies.lookahead import mLookahead
-from latentbandits.policies.popularity import Popularity, Uniform
+from latentbandits.policies.latent.bayes_ucb import mBayesUCB, mmBayesUCB, mmGreedy
+from latentbandits.policies.latent.information import mIDS, mmIDS
+from latentbandits.policies.latent.knowledge_gradient import mKG, mLookahead, mmKG
+from latentbandits.policies.latent.thompson import TS, LinTS, mmTS, mTS
+from latentbandits.policies.latent.ucb import mmUCB, mUCB
 from latentbandits.policies.protocol import AnyPolicy, Policy
-from latentbandits.policies.thompson import TS, LinTS, mmTS, mTS
-from latentbandits.policies.ucb import UCB1, LinUCB
+from latentbandits.policies.wrappers.exploring import Exploring
+from latentbandits.policies.wrappers.forgetting import Discounted, SlidingWindow
 
 if TYPE_CHECKING:
-    from latentbandits.policies.latent_order import LatentOrderTS as LatentOrderTS
-    from latentbandits.policies.policy_reuse import PolicyReuse as PolicyReuse
-    from latentbandits.policies.population import CLUB as CLUB
-    from latentbandits.policies.population import COFIBA as COFIBA
-    from latentbandits.policies.population import SCLUB as SCLUB
-    from latentbandits.policies.population import AdaTS as AdaTS
-    from latentbandits.policies.population import DynUCB as DynUCB
-    from latentbandits.policies.population import GroupedLinUCB as GroupedLinUCB
-    from latentbandits.policies.population import HierTS as HierTS
-    from latentbandits.policies.population import HierUCB as HierUCB
-    from latentbandits.policies.population import MetaTS as MetaTS
-    from latentbandits.policies.population import NMFBandit as NMFBandit
-    from latentbandits.policies.population import ParticleMF as ParticleMF
-    from latentbandits.policies.population import PerUser as PerUser
-    from latentbandits.policies.population import Phased as Phased
-    from latentbandits.policies.proball import ProBALL as ProBALL
-    from latentbandits.policies.rank1 import Rank1Elim as Rank1Elim
-    from latentbandits.policies.rank1 import Rank1ElimKL as Rank1ElimKL
-    from latentbandits.policies.structured import TSC as TSC
-    from latentbandits.policies.structured import UCBC as UCBC
-    from latentbandits.policies.structured import UCBS as UCBS
-    from latentbandits.policies.structured import SingleKUCB as SingleKUCB
+    from latentbandits_related.latent_order import LatentOrderTS as LatentOrderTS
+    from latentbandits_related.policy_reuse import PolicyReuse as PolicyReuse
+    from latentbandits_related.proball import ProBALL as ProBALL
+    from latentbandits_related.rank1 import Rank1Elim as Rank1Elim
+    from latentbandits_related.rank1 import Rank1ElimKL as Rank1ElimKL
+    from latentbandits_related.structured import TSC as TSC
+    from latentbandits_related.structured import UCBC as UCBC
+    from latentbandits_related.structured import UCBS as UCBS
+    from latentbandits_related.structured import SingleKUCB as SingleKUCB
+
+    from latentbandits.policies.shared import CLUB as CLUB
+    from latentbandits.policies.shared import COFIBA as COFIBA
+    from latentbandits.policies.shared import SCLUB as SCLUB
+    from latentbandits.policies.shared import AdaTS as AdaTS
+    from latentbandits.policies.shared import DynUCB as DynUCB
+    from latentbandits.policies.shared import GroupedLinUCB as GroupedLinUCB
+    from latentbandits.policies.shared import HierTS as HierTS
+    from latentbandits.policies.shared import HierUCB as HierUCB
+    from latentbandits.policies.shared import MetaTS as MetaTS
+    from latentbandits.policies.shared import NMFBandit as NMFBandit
+    from latentbandits.policies.shared import ParticleMF as ParticleMF
+    from latentbandits.policies.shared import PerUser as PerUser
+    from latentbandits.policies.shared import Phased as Phased
 
 __all__ = [
     "EXP4",

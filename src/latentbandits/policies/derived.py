@@ -22,13 +22,13 @@ import numpy as np
 
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.protocol import KnownModel, Model
-from latentbandits.policies.experts import EXP4
-from latentbandits.policies.exploring import Exploring
-from latentbandits.policies.forgetting import Discounted, SlidingWindow
-from latentbandits.policies.latent_ucb import mmUCB
+from latentbandits.policies.classic.experts import EXP4
+from latentbandits.policies.classic.ucb import UCB1
+from latentbandits.policies.latent.thompson import TS
+from latentbandits.policies.latent.ucb import mmUCB
 from latentbandits.policies.registry import Inputs, build
-from latentbandits.policies.thompson import TS
-from latentbandits.policies.ucb import UCB1
+from latentbandits.policies.wrappers.exploring import Exploring
+from latentbandits.policies.wrappers.forgetting import Discounted, SlidingWindow
 
 
 def build_ucb1(n_actions: int, noise: float = 1.0, scale: float | None = None) -> UCB1:

@@ -317,14 +317,14 @@ def _load_entry_points() -> None:
 
 
 _HONG = "Hong et al. 2020"
-_THOMPSON = "latentbandits.policies.thompson"
+_THOMPSON = "latentbandits.policies.latent.thompson"
 _DERIVED = "latentbandits.policies.derived"
-_STRUCTURED = "latentbandits.policies.structured"
-_POPULATION = "latentbandits.policies.population"
-_RELATED = "latentbandits.policies.derived_related"
+_STRUCTURED = "latentbandits_related.structured"
+_POPULATION = "latentbandits.policies.shared"
+_RELATED = "latentbandits_related.builders"
 
 for _entry in (
-    Entry("mUCB", "latentbandits.policies.latent_ucb:mUCB", source=f"{_HONG}, Algorithm 1",
+    Entry("mUCB", "latentbandits.policies.latent.ucb:mUCB", source=f"{_HONG}, Algorithm 1",
           summary="UCB over the states that the rewards have not ruled out"),
     Entry("mmUCB", f"{_DERIVED}:build_mmucb", source=f"{_HONG}, Algorithm 1",
           summary="mUCB with slack for an uncertain model"),
@@ -334,32 +334,32 @@ for _entry in (
           summary="Thompson sampling of the state and of the model's parameters"),
     Entry("EXP4", f"{_DERIVED}:build_exp4", source="Auer et al. 2002",
           summary="exponential weights over the states as experts"),
-    Entry("mIDS", "latentbandits.policies.information:mIDS", source="Russo & Van Roy 2018",
+    Entry("mIDS", "latentbandits.policies.latent.information:mIDS", source="Russo & Van Roy 2018",
           summary="information-directed sampling, the model taken as true"),
-    Entry("mmIDS", "latentbandits.policies.information:mmIDS", source="Russo & Van Roy 2018",
+    Entry("mmIDS", "latentbandits.policies.latent.information:mmIDS", source="Russo & Van Roy 2018",
           summary="information-directed sampling with an uncertain model"),
-    Entry("mBayesUCB", "latentbandits.policies.bayes_ucb:mBayesUCB",
+    Entry("mBayesUCB", "latentbandits.policies.latent.bayes_ucb:mBayesUCB",
           source="Kaufmann et al. 2012",
           summary="largest quantile of the states' mean rewards, the model taken as true"),
-    Entry("mmBayesUCB", "latentbandits.policies.bayes_ucb:mmBayesUCB",
+    Entry("mmBayesUCB", "latentbandits.policies.latent.bayes_ucb:mmBayesUCB",
           source="Kaufmann et al. 2012",
           summary="largest quantile of the posterior mean reward, over states and parameters"),
-    Entry("mKG", "latentbandits.policies.knowledge_gradient:mKG", source="Ryzhov et al. 2012",
+    Entry("mKG", "latentbandits.policies.latent.knowledge_gradient:mKG", source="Ryzhov et al. 2012",
           summary="knowledge gradient with the remaining horizon, the model taken as true",
           on_request=True),
-    Entry("mmKG", "latentbandits.policies.knowledge_gradient:mmKG", source="Ryzhov et al. 2012",
+    Entry("mmKG", "latentbandits.policies.latent.knowledge_gradient:mmKG", source="Ryzhov et al. 2012",
           summary="knowledge gradient with the remaining horizon, an uncertain model",
           on_request=True),
-    Entry("mLookahead", "latentbandits.policies.lookahead:build_lookahead",
+    Entry("mLookahead", "latentbandits.policies.latent.knowledge_gradient:build_lookahead",
           source="receding horizon",
           summary="optimal for a few more observations; small problems only", on_request=True),
-    Entry("mmGreedy", "latentbandits.policies.greedy:mmGreedy", source="baseline",
+    Entry("mmGreedy", "latentbandits.policies.latent.bayes_ucb:mmGreedy", source="baseline",
           summary="largest posterior mean reward"),
     Entry("UCB1", f"{_DERIVED}:build_ucb1", source="Auer et al. 2002",
           summary="upper confidence bound of each action, no model of states"),
     Entry("TS", f"{_DERIVED}:build_ts", source="Thompson 1933",
           summary="Gaussian Thompson sampling of each action, no model of states"),
-    Entry("LinUCB", "latentbandits.policies.ucb:LinUCB", source="Li et al. 2010",
+    Entry("LinUCB", "latentbandits.policies.classic.ucb:LinUCB", source="Li et al. 2010",
           summary="upper confidence bound of a linear reward, no model of states"),
     Entry("LinTS", f"{_THOMPSON}:LinTS", source="Agrawal & Goyal 2013",
           summary="Thompson sampling of a linear reward, no model of states"),
@@ -369,9 +369,9 @@ for _entry in (
           summary="a UCB policy on the latest rounds only"),
     Entry("Exploring", f"{_DERIVED}:build_exploring", source="epsilon-greedy",
           summary="any policy, with a share of uniformly random actions for evaluation"),
-    Entry("popularity", "latentbandits.policies.popularity:Popularity", source="baseline",
+    Entry("popularity", "latentbandits.policies.classic.popularity:Popularity", source="baseline",
           summary="the best action for users on average, the same for every user"),
-    Entry("uniform", "latentbandits.policies.popularity:Uniform", source="baseline",
+    Entry("uniform", "latentbandits.policies.classic.popularity:Uniform", source="baseline",
           summary="every eligible action equally often"),
     Entry("SingleKUCB", f"{_STRUCTURED}:SingleKUCB", source="after Maillard & Mannor 2014",
           summary="optimism over the states that every action's average allows", on_request=True),
@@ -382,11 +382,11 @@ for _entry in (
     Entry("TSC", f"{_STRUCTURED}:TSC", source="Gupta et al. 2021",
           summary="Thompson sampling among the actions that are best in some allowed state",
           on_request=True),
-    Entry("PolicyReuse", "latentbandits.policies.policy_reuse:PolicyReuse",
+    Entry("PolicyReuse", "latentbandits_related.policy_reuse:PolicyReuse",
           source="Rosman, Hawasly & Ramamoorthy 2016",
           summary="choose among the states' best actions by information or improvement",
           on_request=True),
-    Entry("LatentOrderTS", "latentbandits.policies.latent_order:LatentOrderTS",
+    Entry("LatentOrderTS", "latentbandits_related.latent_order:LatentOrderTS",
           source="after Carlsson, Mwai & Johansson 2026",
           summary="Thompson sampling of the state by its order of actions only", on_request=True),
     Entry("ProBALL", f"{_RELATED}:build_proball", source="after Kausik, Tan & Tewari 2025",
@@ -395,7 +395,7 @@ for _entry in (
           summary="eliminate rows and columns; actions are pairs of them", on_request=True),
     Entry("Rank1ElimKL", f"{_RELATED}:build_rank1elimkl", source="Katariya et al. 2017b",
           summary="Rank1Elim with bounds for clicks", on_request=True),
-    Entry("Phased", "latentbandits.learning.phased_mixture:build_phased", "population",
+    Entry("Phased", "latentbandits.learning.population_mixture:build_phased", "population",
           "after Zhou & Brunskill 2016",
           "fit a mixture to all users at doublings; serve each by a policy on it"),
     Entry("ParticleMF", f"{_POPULATION}:ParticleMF", "population", "Kawale et al. 2015",

@@ -1,13 +1,13 @@
 """The modules that define the policies of related systems; each is imported at its first use."""
 
-_POPULATION = "latentbandits.policies.population"
-_STRUCTURED = "latentbandits.policies.structured"
-_RANK1 = "latentbandits.policies.rank1"
+_POPULATION = "latentbandits.policies.shared"
+_STRUCTURED = "latentbandits_related.structured"
+_RANK1 = "latentbandits_related.rank1"
 
 MODULES = {
-    "LatentOrderTS": "latentbandits.policies.latent_order",
-    "PolicyReuse": "latentbandits.policies.policy_reuse",
-    "ProBALL": "latentbandits.policies.proball",
+    "LatentOrderTS": "latentbandits_related.latent_order",
+    "PolicyReuse": "latentbandits_related.policy_reuse",
+    "ProBALL": "latentbandits_related.proball",
     "Rank1Elim": _RANK1,
     "Rank1ElimKL": _RANK1,
     "SingleKUCB": _STRUCTURED,

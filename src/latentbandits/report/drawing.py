@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentbandits.report.estimate import Estimate
+from latentbandits.report.report import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentbandits.report.estimate import Estimate
-from latentbandits.report.report import Report
+from latentbandits.report.report import Estimate, Report
 
 
 def write(report: Report, folder: Path) -> None:

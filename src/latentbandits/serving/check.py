@@ -11,9 +11,9 @@ import numpy as np
 from latentbandits.beliefs.encoding import BeliefError, decode
 from latentbandits.models.artefacts.files import ArtefactError, load_files
 from latentbandits.serving.engine.actions import action_space
-from latentbandits.serving.engine.library import GroupPolicy, content_id
 from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.serving.engine.replay import replay
+from latentbandits.serving.engine.served_models import GroupPolicy, content_id
 from latentbandits.serving.engine.totals import STATISTICS, decode_totals
 from latentbandits.serving.engine.visitors import users_of
 from latentbandits.serving.errors import Damaged, Invalid, StoreUnavailable

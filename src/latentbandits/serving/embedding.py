@@ -7,7 +7,7 @@ from typing import Any
 
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.library import pack, read_artefact
+from latentbandits.serving.engine.served_models import pack, read_artefact
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.http.app import App
 from latentbandits.serving.http.service import Service

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 import polars
 
-from latentbandits.serving.engine.library import ActionNames
+from latentbandits.serving.engine.served_models import ActionNames
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.log import cursor_of, log_entry, log_span
 from latentbandits.serving.log_entries import LogEntry

@@ -9,8 +9,8 @@ import numpy as np
 
 from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.ids import decision_id
-from latentbandits.serving.engine.library import ActionNames
-from latentbandits.serving.engine.live import decode_user, floats
+from latentbandits.serving.engine.open_session import decode_user, floats
+from latentbandits.serving.engine.served_models import ActionNames
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.log_entries import LogEntry, RewardEntry
 from latentbandits.serving.records import FALLBACK, DecisionRow, LoggedEvent, RewardRow

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from latentbandits.policies.registry import AUTO
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.library import DEFAULT_POLICY, notes, unpack
+from latentbandits.serving.engine.served_models import DEFAULT_POLICY, notes, unpack
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.records import ModelRow
 

@@ -1,6 +1,6 @@
 """Many policies x many runs, side by side."""
 
-from latentbandits.report.estimate import Estimate
+from latentbandits.report.report import Estimate
 from latentbandits.simulation.results import PolicyResult, Results, pool
 from latentbandits.simulation.simulate import simulate
 from latentbandits.simulation.tune import Tuning, tune

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.report.estimate import Estimate
+from latentbandits.report.report import Estimate
 
 if TYPE_CHECKING:
     import polars

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
 from latentbandits.policies.begin import begin
 from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.registry import Entry, Inputs, PolicySpec, find, parse
 from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Recorder
 from latentbandits.simulation.results import Results, Windows
 
@@ -198,3 +200,32 @@ class _Player:
             self._pulls[place] += 1
         self._belief = self._policy.update(self._belief, outcome.context, decision, reward)
         return decision.action
+
+
+# From a policy's text to a callable that builds it for the model of each chunk of runs.
+
+
+def maker(policy: str | PolicySpec, **facts: Any) -> PolicyMaker:
+    """Return a callable for `simulate`: it takes a model and builds `policy` on it.
+
+    Args:
+        policy: a name of the registry, with options if wanted.
+        facts: further fields of `Inputs`, such as `horizon` and `reward_range`.
+
+    >>> from latentbandits import GaussianArms
+    >>> maker("mUCB", horizon=500)(GaussianArms([[0.9, 0.1]], noise=0.5)).horizon
+    500
+    """
+    spec = parse(policy)
+    return partial(_build, find(spec.name), dict(spec.options), facts)
+
+
+def makers(policies: Mapping[str, str | PolicySpec], **facts: Any) -> dict[str, PolicyMaker]:
+    """Return a maker for each policy, by its label."""
+    return {label: maker(policy, **facts) for label, policy in policies.items()}
+
+
+def _build(
+    entry: Entry, options: Mapping[str, Any], facts: Mapping[str, Any], model: Any
+) -> AnyPolicy:
+    return entry.make(Inputs(model, **facts), options)

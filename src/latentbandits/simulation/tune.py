@@ -35,8 +35,7 @@ from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.models.protocol import KnownModel
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build, parse
-from latentbandits.report.estimate import Estimate
-from latentbandits.report.progress import Progress
+from latentbandits.report.report import Estimate, Progress
 from latentbandits.simulation.simulate import simulate
 
 QUANTILES = (0.6, 0.7, 0.8, 0.9, 0.95, 0.97)

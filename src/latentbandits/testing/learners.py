@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.engines.engine import Engine
-from latentbandits.learning.engines.fold import FoldLearner, add, prepared
-from latentbandits.learning.engines.memory import MemoryEngine
-from latentbandits.learning.logs import Log
+from latentbandits.learning.backends.backend import Engine, FoldLearner, add, prepared
+from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import IntArray
 
 TOLERANCE = 1e-9
@@ -40,7 +39,7 @@ def check_learner(
             the order of users or rows, or on earlier calls; `summarise` or `step` change their
             arguments; a copy of the learner, as workers get it, finds other sums.
 
-    >>> from latentbandits.learning.generate_arms import generate_arms
+    >>> from latentbandits.learning.generate import generate_arms
     >>> class Mean:
     ...     def summarise(self, partition, parameters):
     ...         return {"sum": partition.rewards.sum(), "n": partition.n_events}

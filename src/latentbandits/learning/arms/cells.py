@@ -14,7 +14,7 @@ import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms.families.family import Family
-from latentbandits.learning.logs import Log
+from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import FloatArray
 

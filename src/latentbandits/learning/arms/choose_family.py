@@ -18,12 +18,12 @@ import numpy as np
 from latentbandits.learning.arms.families import REWARDS, Categorical, Rewards, make_family
 from latentbandits.learning.arms.lattice import Cells, cells_of_values
 from latentbandits.learning.arms.learner import ArmsLearner
-from latentbandits.learning.engines.engine import AnyLog, summary_of
-from latentbandits.learning.engines.memory import engine_of
-from latentbandits.learning.formats import LogError
-from latentbandits.learning.heldout import score
-from latentbandits.learning.log_summary import RewardSummary
-from latentbandits.learning.logs import Log
+from latentbandits.learning.assess.heldout import score
+from latentbandits.learning.backends.backend import AnyLog, summary_of
+from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.summary import RewardSummary
 from latentbandits.learning.selection import clearly_below
 from latentbandits.learning.transforms import (
     TRANSFORMS,
@@ -31,7 +31,7 @@ from latentbandits.learning.transforms import (
     TransformedLearner,
 )
 from latentbandits.models.checks import FloatArray
-from latentbandits.report.progress import Progress, Silent
+from latentbandits.report.report import Progress, Silent
 
 MOST_USERS = 2_000
 """The number of users, sampled by hash, on which families are compared."""

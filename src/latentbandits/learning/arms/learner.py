@@ -10,18 +10,25 @@ from typing import Any, Literal
 
 import numpy as np
 
-from latentbandits.learning.arms.climb import TOLERANCE, Climbed, Problem, best_of, climb, start_at
-from latentbandits.learning.arms.earlier import Earlier
+from latentbandits.learning.arms.coordinate_ascent import (
+    TOLERANCE,
+    Climbed,
+    Problem,
+    best_of,
+    climb,
+    start_at,
+)
 from latentbandits.learning.arms.families import Gaussian
 from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.mixture import Mixture
-from latentbandits.learning.arms.starts import joined
-from latentbandits.learning.engines.engine import AnyLog, Engine
-from latentbandits.learning.engines.memory import engine_of
-from latentbandits.learning.heldout import HeldOut, score
+from latentbandits.learning.arms.starts import Earlier, joined
+from latentbandits.learning.assess.heldout import HeldOut, score
+from latentbandits.learning.backends.backend import AnyLog, Engine
+from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.learners import Learned, Replicate
-from latentbandits.learning.logs import Log
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.selection import (
     LEAST_NATS,
     Candidate,
@@ -29,10 +36,9 @@ from latentbandits.learning.selection import (
     clearly_below,
     vetoed,
 )
-from latentbandits.learning.tables import LogError
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.checks import positive_count
-from latentbandits.report.progress import Progress
+from latentbandits.report.report import Progress
 
 Method = Literal["em", "spectral"]
 

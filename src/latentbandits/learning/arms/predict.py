@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.logs import Log
+from latentbandits.learning.logs.rows import Log
 from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.arms.categorical import CategoricalArms
 from latentbandits.models.arms.conjugate import ConjugateArms
@@ -23,8 +23,8 @@ from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.arms.gaussian_unknown_noise import GaussianArmsUnknownNoise
 from latentbandits.models.arms.poisson import PoissonArms
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.numerics.blocks import log_normal_density
 from latentbandits.models.numerics.log_weights import log_sum
-from latentbandits.models.numerics.normal import log_normal_density
 
 Edges = tuple[FloatArray, FloatArray]
 Tails = tuple[FloatArray, FloatArray, FloatArray | None]

@@ -15,12 +15,13 @@ import numpy as np
 from latentbandits.learning.kmeans import centres_of, nearest
 from latentbandits.learning.linear.clusters import (
     SMALLEST_CLUSTER,
+    PrepareVectors,
+    Vectors,
     click_model,
     too_many_states,
     usable,
 )
 from latentbandits.learning.linear.folded import Folded
-from latentbandits.learning.linear.user_vectors import PrepareVectors, Vectors
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import FloatArray, positive_count, positive_number
 from latentbandits.models.linear.gaussian import LinearGaussian

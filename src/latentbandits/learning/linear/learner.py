@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from latentbandits.learning.engines.engine import AnyLog, Engine
-from latentbandits.learning.engines.memory import engine_of
-from latentbandits.learning.heldout import HeldOut
+from latentbandits.learning.assess.heldout import HeldOut
+from latentbandits.learning.backends.backend import AnyLog, Engine
+from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER
 from latentbandits.learning.linear.folded import Folded, Settings, complete_fold
 from latentbandits.learning.linear.folded_clusters import cluster_fold
 from latentbandits.learning.linear.ridge_rows import Weighting
 from latentbandits.learning.linear.variational import factorise
-from latentbandits.learning.logs import Log
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.selection import (
     Candidate,
     Selection,
@@ -24,11 +25,10 @@ from latentbandits.learning.selection import (
     judge,
     vetoed,
 )
-from latentbandits.learning.tables import LogError
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.report.progress import Progress
+from latentbandits.report.report import Progress
 
 STATES = (1, 2, 3, 4, 5, 6, 8, 10)
 """Numbers of states that `auto` tries."""

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.engines.engine import Engine
+from latentbandits.learning.backends.backend import Engine
 from latentbandits.learning.linear.folded import (
     Folded,
     Items,

@@ -13,8 +13,7 @@ from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.laws import Beta
-from latentbandits.models.summary import Summary
-from latentbandits.models.support import BINARY, Support
+from latentbandits.models.support import BINARY, Summary, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)

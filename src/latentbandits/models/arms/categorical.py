@@ -14,8 +14,7 @@ from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.laws import Beta
-from latentbandits.models.summary import Summary
-from latentbandits.models.support import OneOf, Support
+from latentbandits.models.support import OneOf, Summary, Support
 
 _TINY = np.finfo(np.float64).tiny
 

@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
+from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.numerics.blocks import rows
 from latentbandits.models.numerics.laws import Component, Law, Normal
-from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
-from latentbandits.models.stationary import StationaryModel
 from latentbandits.models.trees import map_leaves
 
 

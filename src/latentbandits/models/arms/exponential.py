@@ -13,8 +13,7 @@ from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import gamma
 from latentbandits.models.numerics.laws import InverseGamma
-from latentbandits.models.summary import Summary
-from latentbandits.models.support import Interval, Support
+from latentbandits.models.support import Interval, Summary, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.models.attributes.columns import Category, Row
-from latentbandits.models.attributes.encoder import Encoder, json_bytes
+from latentbandits.models.attributes.columns import Category, Encoder, Row, json_bytes
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics.log_weights import log_sum
 

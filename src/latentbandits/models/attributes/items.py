@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.attributes.columns import Row
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.columns import Encoder, Row
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.growing import add_arms, add_average, add_vectors
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.gate import Gate
 
 ModelT = TypeVar("ModelT")

@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
+from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import Known
+from latentbandits.models.numerics.blocks import rows
 from latentbandits.models.numerics.laws import Component
 from latentbandits.models.numerics.log_weights import log_sum, normalise, sample
-from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import (
     Context,
     Generative,
@@ -26,9 +27,7 @@ from latentbandits.models.protocol import (
     is_order_free,
     reward_laws,
 )
-from latentbandits.models.stationary import StationaryModel
-from latentbandits.models.summary import Summary
-from latentbandits.models.support import REALS, Support
+from latentbandits.models.support import REALS, Summary, Support
 
 
 class EnsemblePosterior(NamedTuple):

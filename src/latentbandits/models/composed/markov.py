@@ -16,7 +16,7 @@ from latentbandits.models.composed.paths import PathFilter
 from latentbandits.models.composed.wrapping import Wrapping
 from latentbandits.models.numerics.laws import Component
 from latentbandits.models.protocol import Context, KnownModel, Model, Parameters
-from latentbandits.models.summary import Summary
+from latentbandits.models.support import Summary
 
 
 @dataclass(frozen=True, eq=False, init=False)

@@ -14,7 +14,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.protocol import Context
-from latentbandits.models.summary import Summary
+from latentbandits.models.support import Summary
 
 PriorSampler = Callable[[np.random.Generator, int], ArrayLike]
 """prior_sampler(rng, n): n draws of theta for every state, `(n_states, n, n_parameters)`."""

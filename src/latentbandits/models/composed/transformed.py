@@ -33,8 +33,7 @@ from latentbandits.models.protocol import (
     Selectable,
     is_order_free,
 )
-from latentbandits.models.summary import Summary
-from latentbandits.models.support import Interval
+from latentbandits.models.support import Interval, Summary
 
 _LARGEST_EXPONENT = 300.0
 

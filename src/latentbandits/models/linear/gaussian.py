@@ -10,14 +10,12 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
+from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.blocks import blocks, log_normal_density, rows
 from latentbandits.models.numerics.laws import Component, Normal
-from latentbandits.models.numerics.normal import log_normal_density
-from latentbandits.models.numerics.rows import rows
 from latentbandits.models.protocol import Context
-from latentbandits.models.stationary import StationaryModel
-from latentbandits.models.summary import Summary
+from latentbandits.models.support import Summary
 
 
 class LinearPosterior(NamedTuple):

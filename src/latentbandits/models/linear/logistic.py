@@ -14,8 +14,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context
-from latentbandits.models.summary import Summary
-from latentbandits.models.support import BINARY, Support
+from latentbandits.models.support import BINARY, Summary, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)

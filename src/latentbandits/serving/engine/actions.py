@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.attributes.encoder import Encoder
+from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.growing import offset_place

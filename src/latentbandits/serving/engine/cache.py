@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from latentbandits.serving.engine.live import Live
+from latentbandits.serving.engine.open_session import Live
 
 _OVERHEAD = 600  # bytes per session in the cache, without its belief
 

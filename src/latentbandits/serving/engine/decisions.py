@@ -23,12 +23,12 @@ from latentbandits.serving.engine.actions import (
     encode_names,
 )
 from latentbandits.serving.engine.ids import OrderSequence, decision_id, new_token
-from latentbandits.serving.engine.library import Library, ServedModel
-from latentbandits.serving.engine.live import Live, as_bytes, floats
+from latentbandits.serving.engine.open_session import Live, as_bytes, floats
 from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
 from latentbandits.serving.engine.replay import joined
 from latentbandits.serving.engine.row_generator import Streams
+from latentbandits.serving.engine.served_models import Library, ServedModel
 from latentbandits.serving.engine.sessions import Sessions
 from latentbandits.serving.engine.statistics import Changes, Statistics
 from latentbandits.serving.engine.values import Decided, DecisionRequest

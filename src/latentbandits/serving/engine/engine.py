@@ -11,23 +11,23 @@ import msgspec
 
 from latentbandits.models.growing import retire
 from latentbandits.serving.engine.decisions import Decisions, Waiting, answer_of
+from latentbandits.serving.engine.expiry import Sweeping
+from latentbandits.serving.engine.idempotency import drop_ids
 from latentbandits.serving.engine.ids import (
     OrderSequence,
     milliseconds,
     parse_decision_id,
 )
-from latentbandits.serving.engine.library import Library, ServedModel
-from latentbandits.serving.engine.live import Live, floats
 from latentbandits.serving.engine.merging import Merging
 from latentbandits.serving.engine.new_actions import NewAction, extended
-from latentbandits.serving.engine.once import drop_ids
+from latentbandits.serving.engine.open_session import Live, floats
 from latentbandits.serving.engine.propensities import Propensities
 from latentbandits.serving.engine.rates import Rates
 from latentbandits.serving.engine.rewards import Rewards, Told
+from latentbandits.serving.engine.served_models import Library, ServedModel
 from latentbandits.serving.engine.sessions import Sessions
 from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.engine.statistics import Changes, Statistics
-from latentbandits.serving.engine.sweeping import Sweeping
 from latentbandits.serving.engine.totals import STATISTICS, encode_totals, read_totals
 from latentbandits.serving.engine.transaction import Transaction
 from latentbandits.serving.engine.values import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from latentbandits.serving.engine.ids import OrderSequence
-from latentbandits.serving.engine.live import Live, floats
+from latentbandits.serving.engine.open_session import Live, floats
 from latentbandits.serving.engine.sessions import Sessions
 from latentbandits.serving.engine.statistics import Changes, Statistics
 from latentbandits.serving.errors import Invalid

@@ -11,7 +11,7 @@ from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.engine import Engine, answer_of
 from latentbandits.serving.engine.ids import parse_decision_id
-from latentbandits.serving.engine.live import Live, first_belief, state_probabilities
+from latentbandits.serving.engine.open_session import Live, first_belief, state_probabilities
 from latentbandits.serving.engine.replay import replay
 from latentbandits.serving.engine.values import Decided, DecisionRequest
 from latentbandits.serving.errors import Invalid

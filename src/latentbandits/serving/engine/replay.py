@@ -12,7 +12,7 @@ from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, learns_from_any, policy_name
 from latentbandits.serving.engine.actions import ActionSpace, Recalled, decode_names
-from latentbandits.serving.engine.library import GroupPolicy
+from latentbandits.serving.engine.served_models import GroupPolicy
 from latentbandits.serving.engine.visitors import visit
 from latentbandits.serving.records import FALLBACK, DecisionRow, RewardedDecision
 

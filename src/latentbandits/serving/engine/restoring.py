@@ -8,10 +8,15 @@ from contextlib import suppress
 
 from latentbandits.beliefs.encoding import BeliefError, decode, encode
 from latentbandits.serving.engine.cache import Cache
-from latentbandits.serving.engine.library import Library, ServedModel
-from latentbandits.serving.engine.live import Live, first_belief, state_probabilities, too_short
+from latentbandits.serving.engine.open_session import (
+    Live,
+    first_belief,
+    state_probabilities,
+    too_short,
+)
 from latentbandits.serving.engine.replay import never, replay, replay_until
-from latentbandits.serving.engine.upcoming import Upcoming
+from latentbandits.serving.engine.replay_reader import Upcoming
+from latentbandits.serving.engine.served_models import Library, ServedModel
 from latentbandits.serving.errors import Damaged
 from latentbandits.serving.records import DecisionRow, RewardedDecision, SessionRow, SnapshotRow
 from latentbandits.serving.stores.protocol import Store

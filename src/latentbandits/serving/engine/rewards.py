@@ -12,7 +12,7 @@ import numpy as np
 from latentbandits.models.trees import concatenate, separate
 from latentbandits.serving.engine.actions import LARGE, Recalled
 from latentbandits.serving.engine.ids import OrderSequence
-from latentbandits.serving.engine.live import Live, state_probabilities
+from latentbandits.serving.engine.open_session import Live, state_probabilities
 from latentbandits.serving.engine.rates import Rates
 from latentbandits.serving.engine.replay import learn, learn_together, recall
 from latentbandits.serving.engine.sessions import Sessions

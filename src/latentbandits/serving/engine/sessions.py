@@ -11,8 +11,7 @@ from latentbandits.models.attributes.parts import part
 from latentbandits.serving.engine.cache import Cache
 from latentbandits.serving.engine.groups import Group, group_of
 from latentbandits.serving.engine.ids import OrderSequence
-from latentbandits.serving.engine.library import Library
-from latentbandits.serving.engine.live import (
+from latentbandits.serving.engine.open_session import (
     Live,
     check_same_user,
     encode_user,
@@ -21,6 +20,7 @@ from latentbandits.serving.engine.live import (
 from latentbandits.serving.engine.replay import never
 from latentbandits.serving.engine.restoring import Beliefs
 from latentbandits.serving.engine.reward_range import RewardRange
+from latentbandits.serving.engine.served_models import Library
 from latentbandits.serving.engine.statistics import Changes
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import (

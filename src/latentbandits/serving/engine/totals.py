@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 
-from latentbandits.serving.engine.live import floats
+from latentbandits.serving.engine.open_session import floats
 from latentbandits.serving.engine.statistics import Statistics
 from latentbandits.serving.errors import Damaged
 from latentbandits.serving.stores.protocol import LogReader, Store

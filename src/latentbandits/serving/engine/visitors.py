@@ -14,8 +14,8 @@ import numpy as np
 
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.visit import Visit
-from latentbandits.policies.population.base import PopulationPolicy
 from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.shared.base import PopulationPolicy
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import VISITORS
 from latentbandits.serving.stores.protocol import Store

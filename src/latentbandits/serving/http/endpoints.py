@@ -17,10 +17,10 @@ import msgspec
 
 from latentbandits.serving.engine.decisions import Waiting
 from latentbandits.serving.engine.groups import MAIN
+from latentbandits.serving.engine.idempotency import digest, once
 from latentbandits.serving.engine.ids import parse_decision_id
-from latentbandits.serving.engine.library import read_artefact
-from latentbandits.serving.engine.once import digest, once
 from latentbandits.serving.engine.rewards import Told
+from latentbandits.serving.engine.served_models import read_artefact
 from latentbandits.serving.engine.writer import Declared, Operation
 from latentbandits.serving.errors import (
     Conflict,
@@ -72,8 +72,8 @@ from latentbandits.serving.tuning import lacks_policy, tune_apart
 
 if TYPE_CHECKING:
     from latentbandits.serving.engine.engine import Engine
-    from latentbandits.serving.engine.library import ServedModel
-    from latentbandits.serving.engine.live import Live
+    from latentbandits.serving.engine.open_session import Live
+    from latentbandits.serving.engine.served_models import ServedModel
     from latentbandits.serving.http.service import Service
 
 One = TypeVar("One")

@@ -16,8 +16,8 @@ from latentbandits.models.checks import FloatArray
 from latentbandits.models.support import REALS, Support
 from latentbandits.policies.protocol import learns_from_any
 from latentbandits.serving.engine.groups import MAIN
-from latentbandits.serving.engine.library import ServedModel
-from latentbandits.serving.engine.live import state_probabilities
+from latentbandits.serving.engine.open_session import state_probabilities
+from latentbandits.serving.engine.served_models import ServedModel
 from latentbandits.serving.engine.visitors import visit
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.http.messages import PlayRequest, PlayView

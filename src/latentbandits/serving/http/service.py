@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.ids import parse_decision_id
-from latentbandits.serving.engine.library import ActionNames
+from latentbandits.serving.engine.served_models import ActionNames
 from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy, NotFound, Refused, StoreUnavailable
 from latentbandits.serving.http.keys import Audit, Keys

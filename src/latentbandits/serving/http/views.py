@@ -19,8 +19,8 @@ from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.engine import Engine, SessionDetails
 from latentbandits.serving.engine.groups import HOLDOUT, MAIN
-from latentbandits.serving.engine.library import ModelSummary, ServedModel
-from latentbandits.serving.engine.live import Live, decode_user, floats
+from latentbandits.serving.engine.open_session import Live, decode_user, floats
+from latentbandits.serving.engine.served_models import ModelSummary, ServedModel
 from latentbandits.serving.engine.statistics import (
     ROUNDING,
     GroupTotals,

@@ -13,7 +13,7 @@ from latentbandits.learning.arms.families.exponential import Exponential
 from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.families.gaussian import Gaussian
 from latentbandits.learning.arms.families.poisson import Poisson
-from latentbandits.learning.formats import LogError
+from latentbandits.learning.logs.formats import LogError
 from latentbandits.models.checks import FloatArray, positive_number
 
 Rewards = Literal["gaussian", "bernoulli", "poisson", "exponential", "categorical"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from latentbandits.learning.arms.families.bernoulli import expected_log_shares, smoothed_shares
 from latentbandits.learning.arms.families.family import Family
-from latentbandits.learning.tables import LogError
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.arms.categorical import CategoricalArms
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics import dirichlet

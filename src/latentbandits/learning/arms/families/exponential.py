@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from latentbandits.learning.arms.families.family import Family
-from latentbandits.learning.tables import LogError
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.arms.exponential import ExponentialArms
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics import gamma

@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from latentbandits.learning.tables import LogError
+from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray

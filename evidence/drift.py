@@ -1,0 +1,463 @@
+"""A latent state that switches (the paper's conclusion): `latentbandits reproduce drift`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from evidence.sweep import Policies, Setting, metric_table, play, rows
+from latentbandits.environments import Switching, Synthetic
+from latentbandits.experiments.experiment import BySetting, Checkable, Order, check_all
+from latentbandits.models import GaussianArms, Markov
+from latentbandits.options import add_simulation_options, choose
+from latentbandits.policies import mmTS, mTS
+from latentbandits.policies.registry import PolicySpec
+from latentbandits.report.drawing import (
+    BLUE,
+    BROWN,
+    DARK,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    SMALL,
+    WIDTH,
+    draw_line,
+    estimates,
+    label_lines,
+    plain,
+)
+from latentbandits.report.report import Claim, Estimate, Progress, Report, Table, all_positive
+from latentbandits.simulation.simulate import makers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["DriftExperiment"]
+
+
+# Switch probabilities, and every policy with and without a model of the switches.
+
+PROBABILITIES = (0.0, 0.005, 0.02, 0.05)
+KINDS: tuple[Literal["markov", "piecewise"], ...] = ("markov", "piecewise")
+PROBLEM = Synthetic(model_noise=0.05)
+HORIZON = 500
+RUNS = 200
+
+LONG_PROBLEM = Synthetic(model_noise=0.05, n_actions=3)
+LONG_PROBABILITY = 0.002
+LONGER = 10
+"""Ten actions cannot be learned again in the 20 to 200 rounds between switches. Policies without a
+model are therefore also played with three actions, as in Garivier & Moulines (2011), and with 500
+rounds between switches, in runs of `LONGER` times as many rounds.
+"""
+
+KNOWING = {
+    "Markov mTS": "mTS",
+    "Markov mmTS": "mmTS",
+    "Markov mTS, cautious": "mTS",
+    "window mUCB": "mUCB",
+    "discounted mUCB": "mUCB",
+    "window mmUCB": "mmUCB",
+    "discounted mmUCB": "mmUCB",
+    "window UCB1": "UCB1",
+    "discounted UCB1": "UCB1",
+}
+"""Policies that model the switches, each with its counterpart that does not."""
+
+ORDER = (
+    "UCB1", "window UCB1", "discounted UCB1", "TS", "mUCB", "window mUCB", "discounted mUCB",
+    "mmUCB", "window mmUCB", "discounted mmUCB", "mTS", "Markov mTS", "Markov mTS, cautious",
+    "mmTS", "Markov mmTS",
+)  # fmt: skip
+"""The rows of the tables."""
+
+_TOO_SLOW_FOR_LONG = ("mmTS", "Markov mmTS")  # and TS, which has no twin
+
+
+def name(kind: str, probability: float) -> str:
+    return f"{kind} p={probability:g}"
+
+
+def settings(horizon: int) -> list[Setting]:
+    return [
+        Setting(
+            name(kind, probability),
+            Switching(PROBLEM, probability, kind),
+            policies(PROBLEM, probability, horizon),
+        )
+        for kind in KINDS
+        for probability in PROBABILITIES
+        if probability > 0 or kind == "markov"  # without switches the two kinds are the same
+    ]
+
+
+def long_settings(horizon: int) -> list[Setting]:
+    """Return the settings of the long problem for `horizon` rounds."""
+    everyone = policies(LONG_PROBLEM, LONG_PROBABILITY, horizon)
+    paired = {*KNOWING, *KNOWING.values()} - {*_TOO_SLOW_FOR_LONG}
+    return [
+        Setting(
+            name(kind, LONG_PROBABILITY),
+            Switching(LONG_PROBLEM, LONG_PROBABILITY, kind),
+            {policy: maker for policy, maker in everyone.items() if policy in paired},
+        )
+        for kind in KINDS
+    ]
+
+
+def policies(problem: Synthetic, probability: float, horizon: int) -> Policies:
+    """Return the policies of a setting.
+
+    Markov policies are given the switch probability. Policies with a window or discount, and the
+    cautious filter, assume at least one switch per run, because a policy cannot know that there are
+    none. mUCB and mmUCB use log t instead of log n, as their windowed and discounted forms must:
+    log n is larger and makes them keep a wrong state longer, which would look like a gain of
+    forgetting.
+    """
+    expected = max(probability, 1 / horizon)
+    plain = {name: PolicySpec(name) for name in ("UCB1", "TS", "mUCB", "mmUCB", "mTS", "mmTS")}
+    forgetting = {
+        f"{kind} {name}": form(name, alternatives, expected, horizon)
+        for name, alternatives in (
+            ("UCB1", problem.n_actions), ("mUCB", problem.n_states), ("mmUCB", problem.n_states),
+        )
+        for kind, form in (("window", _window), ("discounted", _discounted))
+    }  # fmt: skip
+    made = makers(plain | forgetting, reward_range=(0.0, 1.0))
+    made |= {
+        "Markov mTS": partial(_markov, mTS, probability),
+        "Markov mTS, cautious": partial(_markov, mTS, expected),
+        "Markov mmTS": partial(_markov, mmTS, probability),
+    }
+    return {name: made[name] for name in ORDER}
+
+
+# The memory of windows and discounts. Garivier & Moulines (2011) advise lengths in proportion
+# to 1 / sqrt(p): windows of 2 sqrt(log n / p) rounds, and discounts of 1 - sqrt(p) / 4, whose
+# memory is 4 / sqrt(p). Their bounds ignore the number of alternatives, but each must be learned
+# again. So the memory here is 4 or 8 / sqrt(p) for each action of UCB1, or state of mUCB and mmUCB.
+# On other seeds than this experiment's, with 3, 5 and 10 actions and p from 0.0005 to 0.005, 4 was
+# the best of 2, 4 and 8 for windows of UCB1, and 8 of 4, 8 and 16 for discounts.
+
+
+def _window(policy: str, n_alternatives: int, probability: float, horizon: int) -> PolicySpec:
+    rounds = min(horizon, round(4 * n_alternatives / math.sqrt(probability)))
+    return PolicySpec("SlidingWindow", {"policy": policy, "rounds": rounds})
+
+
+def _discounted(policy: str, n_alternatives: int, probability: float, horizon: int) -> PolicySpec:
+    factor = 1 - math.sqrt(probability) / (8 * n_alternatives)
+    return PolicySpec("Discounted", {"policy": policy, "factor": factor})
+
+
+def _markov(policy: Any, probability: float, model: GaussianArms) -> Any:
+    return policy(Markov.switching(model, probability, n_paths=8))
+
+
+# Claims about policies that model a switching state: their gain with switches and cost without.
+
+FILTERS = ("Markov mTS", "Markov mmTS", "Markov mTS, cautious")
+STILL = ("mTS", "mmTS", "mUCB", "mmUCB", "TS", "UCB1")
+NO_WINDOW = "window UCB1"  # with few switches the window is as long as the run: no claim
+MOST_LOST = 0.1
+MOST_GAINED = 0.05
+
+SWITCHING = tuple(name(kind, p) for kind in KINDS for p in PROBABILITIES if p > 0)
+OFTEN = tuple(name(kind, p) for kind in KINDS for p in PROBABILITIES if p > 0.01)
+LONG = tuple(name(kind, LONG_PROBABILITY) for kind in KINDS)
+
+
+def lead(results: BySetting, setting: str, policy: str) -> Estimate:
+    """Return the regret of the counterpart minus that of `policy`, paired over the same runs."""
+    difference = results[setting].difference(KNOWING[policy], policy, "regret")
+    return Estimate(difference.mean, difference.stderr)
+
+
+def lead_table(title: str, results: BySetting) -> Table:
+    """Tabulate the lead of each policy over its counterpart; a negative lead is a loss."""
+    body = [
+        (
+            f"{policy} over {twin}",
+            *(
+                str(lead(results, setting, policy)) if {policy, twin} <= set(result) else ""
+                for setting, result in results.items()
+            ),
+        )
+        for policy, twin in KNOWING.items()
+        if any({policy, twin} <= set(result) for result in results.values())
+    ]
+    return Table(title, ("lead", *results), body)
+
+
+@dataclass(frozen=True)
+class _AgainstTwin:
+    """A claim about the lead of `policy` over its counterpart in each of `settings`."""
+
+    id: str
+    claim: str
+    policy: str
+    settings: tuple[str, ...]
+
+    @property
+    def twin(self) -> str:
+        return KNOWING[self.policy]
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        return self.policy, self.twin
+
+    def _leads(self, results: BySetting) -> dict[str, Estimate]:
+        return {setting: lead(results, setting, self.policy) for setting in self.settings}
+
+
+class Pays(_AgainstTwin):
+    """A claim that `policy` has less regret than its counterpart in each of `settings`."""
+
+    def check(self, results: BySetting) -> Claim:
+        leads = self._leads(results)
+        predicted = f"regret {self.policy} < {self.twin}"
+        holds = all_positive(leads.values())
+        return Claim(self.id, self.claim, predicted, f"lead {_listed(leads)}", holds)
+
+
+class DoesNotPay(_AgainstTwin):
+    """A claim that `policy` lowers its counterpart's regret by less than MOST_GAINED of it."""
+
+    def check(self, results: BySetting) -> Claim:
+        leads = self._leads(results)
+        short_of_gain = [
+            Estimate(MOST_GAINED * results[setting][self.twin].regret.mean - lead.mean, lead.stderr)
+            for setting, lead in leads.items()
+        ]
+        predicted = f"regret {self.policy} > {1 - MOST_GAINED:g} x {self.twin}"
+        holds = all_positive(short_of_gain)
+        return Claim(self.id, self.claim, predicted, f"lead {_listed(leads)}", holds)
+
+
+class LosesLittle(_AgainstTwin):
+    """A claim that without switches `policy` keeps 1 - MOST_LOST of its counterpart's reward."""
+
+    def check(self, results: BySetting) -> Claim:
+        (setting,) = self.settings
+        ours, theirs = results[setting][self.policy], results[setting][self.twin]
+        lost = 1 - ours.reward.mean / theirs.reward.mean
+        return Claim(
+            self.id,
+            self.claim,
+            f"reward {self.policy} loses at most {MOST_LOST:.0%} of {self.twin}'s, {setting}",
+            f"{lost:.1%} (regret {ours.regret} against {theirs.regret})",
+            lost <= MOST_LOST,
+        )
+
+
+def _listed(leads: Mapping[str, Estimate]) -> str:
+    return ", ".join(f"{lead} at {setting}" for setting, lead in leads.items())
+
+
+CLAIMS: tuple[Checkable, ...] = (
+    *(
+        Order(
+            f"D {setting}",
+            "with switching, the filters beat every policy that takes the state as fixed",
+            setting,
+            "regret",
+            FILTERS,
+            STILL,
+        )
+        for setting in SWITCHING
+    ),
+    *(
+        Pays(
+            f"D {policy}",
+            "given the latent model, discounting pays in runs of ten switches or more",
+            policy,
+            OFTEN,
+        )
+        for policy in ("discounted mUCB", "discounted mmUCB")
+    ),
+    *(
+        DoesNotPay(
+            f"D not {policy}",
+            "windows, and UCB1 with ten actions, learn too slowly between switches",
+            policy,
+            OFTEN if policy == NO_WINDOW else SWITCHING,
+        )
+        for policy in ("window mUCB", "window mmUCB", "window UCB1", "discounted UCB1")
+    ),
+    *(
+        LosesLittle(
+            f"D 0 {policy}",
+            "without switches, a model of switches costs little",
+            policy,
+            (name("markov", 0.0),),
+        )
+        for policy in KNOWING
+        if policy != NO_WINDOW
+    ),
+)
+
+LONG_CLAIMS: tuple[Checkable, ...] = tuple(
+    Pays(
+        f"D long {policy}",
+        "with few actions and rare switches, a model of switches lowers regret",
+        policy,
+        LONG,
+    )
+    for policy in KNOWING
+    if policy != "Markov mmTS"
+)
+
+
+# Play every policy at every switch probability, with and without a model of the switches.
+
+
+class DriftExperiment:
+    """A latent state that switches, in a Markov chain or piecewise."""
+
+    name = "drift"
+    help = "a latent state that moves: switching versions of the synthetic problem"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        add_simulation_options(parser, runs=RUNS, horizon=HORIZON)
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        self._chosen(arguments)
+
+    def _chosen(self, arguments: argparse.Namespace) -> list[str]:
+        return choose("policy", arguments.policies, policies(PROBLEM, 0.0, arguments.horizon))
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
+    ) -> Report:
+
+        started = time.perf_counter()
+        chosen, horizon = self._chosen(arguments), arguments.horizon
+        longer = argparse.Namespace(**vars(arguments) | {"horizon": LONGER * horizon})
+        short = play(self.name, settings(horizon), chosen, arguments, executor, progress)
+        long = play(self.name, long_settings(longer.horizon), chosen, longer, executor, progress)
+        tables = []
+        for problem, rounds, results in (
+            (PROBLEM, horizon, short),
+            (LONG_PROBLEM, longer.horizon, long),
+        ):
+            where = f"{problem.n_actions} actions, {rounds} rounds, {arguments.runs} runs"
+            tables += [
+                metric_table(f"Regret: {where}", results, "regret"),
+                lead_table(f"Regret that knowing saves, below zero where it costs: {where}",
+                           results),
+            ]  # fmt: skip
+        return Report(
+            experiment=self.name,
+            settings={
+                "runs": arguments.runs,
+                "horizon": horizon,
+                "long_horizon": longer.horizon,
+                "seed": arguments.seed,
+                "policies": chosen,
+                "switch_probabilities": [*PROBABILITIES, LONG_PROBABILITY],
+            },
+            seconds=time.perf_counter() - started,
+            policies=rows(short | long),
+            claims=[*check_all(CLAIMS, short), *check_all(LONG_CLAIMS, long)],
+            tables=[table for table in tables if table.rows],
+        ).drawn_by(draw)
+
+
+# The figure of regret by switch probability, and of every policy in the long problem.
+
+_COLOURS = {"UCB1": GREY, "TS": DARK, "mUCB": SKY, "mmUCB": PINK, "mTS": BLUE, "mmTS": ORANGE}
+_PANELS = {
+    "no model: UCB1 and TS": ("UCB1", "TS"),
+    "mUCB": ("mUCB",),
+    "mmUCB": ("mmUCB",),
+    "mTS": ("mTS",),
+    "mmTS": ("mmTS",),
+}
+"""The panels: policies that take the state as fixed; their switching counterparts are added."""
+
+_KNOWING_COLOURS = (GREEN, BROWN)
+_KIND = "markov"  # piecewise switches give nearly the same lines; the tables show both
+
+
+_Point = Mapping[str, Estimate]
+
+
+def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw a panel per policy with its switching counterparts, and the long runs."""
+    from matplotlib.figure import Figure
+
+    by_setting = estimates(results["policies"], "regret")
+    points = [by_setting[name(_KIND, p)] for p in PROBABILITIES]
+    long = {
+        kind: by_setting.get(name(kind, LONG_PROBABILITY), {}) for kind in ("markov", "piecewise")
+    }
+    figure = Figure(figsize=(WIDTH, 6.2 if not any(long.values()) else 9.4), layout="constrained")
+    grid = figure.add_gridspec(3, 3, height_ratios=(1, 1, 1.1))
+    highest = max(estimate.mean for point in points for estimate in point.values())
+    for place, (title, fixed) in enumerate(_PANELS.items()):
+        axes = figure.add_subplot(grid[divmod(place, 3)])
+        axes.set_title(title, fontsize=10)
+        axes.set_ylim(0, 1.05 * highest)
+        _draw_probabilities(axes, points, fixed)
+        if place % 3 == 0:
+            axes.set_ylabel("regret", fontsize=SMALL)
+        label_lines(axes)
+    if any(long.values()):
+        _draw_long(figure.add_subplot(grid[2, :]), long)
+    runs = results["settings"]["runs"]
+    figure.suptitle(
+        f"Users who change, {PROBLEM.n_actions} actions: {runs} runs, one standard error\n"
+        "dashed and hollow: takes the state as fixed",
+        fontsize=11,
+    )
+    return {"drift": figure}
+
+
+def _draw_probabilities(axes: Any, points: Sequence[_Point], fixed: tuple[str, ...]) -> None:
+    """Draw regret by switch probability for some policies and their switching counterparts."""
+    shown = [policy for policy in points[0] if KNOWING.get(policy, policy) in fixed]
+    twins = [policy for policy in shown if policy in KNOWING]
+    for policy in shown:
+        colour = _COLOURS[policy] if policy in _COLOURS else _KNOWING_COLOURS[twins.index(policy)]
+        style = "-" if policy in KNOWING else "--"
+        curve = [point[policy] for point in points]
+        draw_line(axes, range(len(points)), curve, style, colour, _short(policy))
+    plain(axes)
+    axes.margins(x=0.03)
+    axes.set_xticks(range(len(points)), [f"{p:g}" for p in PROBABILITIES])
+    axes.set_xlabel("switch probability", fontsize=SMALL)
+
+
+def _short(policy: str) -> str:
+    """Return the name of a policy without the name of its counterpart."""
+    words = policy.split()
+    return policy if policy not in KNOWING else "\n".join(words[:1] + words[2:])
+
+
+def _draw_long(axes: Any, results: Mapping[str, _Point]) -> None:
+    """Draw a row per policy: a disc for Markov switches, a square for piecewise ones."""
+    policies = list(next(iter(results.values())))
+    for (kind, by_policy), marker, above in zip(results.items(), "os", (True, False), strict=True):
+        for row, policy in enumerate(policies):
+            colour = _COLOURS[KNOWING.get(policy, policy)]
+            face = colour if policy in KNOWING else "white"
+            axes.errorbar(by_policy[policy].mean, row, xerr=by_policy[policy].stderr, fmt=marker,
+                          color=colour, markerfacecolor=face, markersize=6)  # fmt: skip
+        words = {"markov": "disc: Markov", "piecewise": "square: piecewise"}[kind]
+        axes.annotate(words, (0.99, 0.94 if above else 0.86), xycoords="axes fraction",
+                      ha="right", va="top", fontsize=SMALL)  # fmt: skip
+    plain(axes)
+    axes.set_yticks(range(len(policies)), policies)
+    axes.set_ylim(len(policies) - 0.4, -0.6)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("regret", fontsize=SMALL)
+    axes.set_title(f"{LONG_PROBLEM.n_actions} actions, long runs, p={LONG_PROBABILITY:g}",
+                   fontsize=10)  # fmt: skip

@@ -1,0 +1,199 @@
+"""Every reward family on its own problem: `latentbandits reproduce families`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evidence.sweep import Policies, Setting, play, rows
+from latentbandits.environments.from_model import FromPrior
+from latentbandits.environments.protocol import Environment
+from latentbandits.environments.synthetic import Synthetic
+from latentbandits.experiments.experiment import BySetting, Checkable, Order, check_all
+from latentbandits.experiments.theory import regret_bound
+from latentbandits.models.protocol import Extendable
+from latentbandits.models.registry import kinds
+from latentbandits.options import add_simulation_options, choose
+from latentbandits.policies import mmTS, mTS
+from latentbandits.report.drawing import BLUE, DARK, ORANGE, SMALL, WIDTH, estimates, plain
+from latentbandits.report.report import Claim, Progress, Report, Table
+from latentbandits.simulation import Results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["FamiliesExperiment"]
+
+
+# A synthetic problem for every registered family: 5 states, 10 actions, drawn from its prior.
+
+N_STATES, N_ACTIONS, N_FEATURES = 5, 10, 5
+
+
+def _problem(kind: Any) -> FromPrior:
+    """Return a family's problem: fresh arms in every run, or one model with features for all."""
+    if not kind.summary.has_features:
+        return FromPrior(partial(_fresh, kind))
+    return FromPrior(partial(_shared, kind), N_ACTIONS)
+
+
+def _fresh(kind: Any, n_runs: int, rng: np.random.Generator) -> Any:
+    return kind.random(rng, n_runs, N_STATES, N_ACTIONS)
+
+
+def _shared(kind: Any, n_runs: int, rng: np.random.Generator) -> Any:
+    return kind.random(np.random.default_rng(0), N_STATES, N_FEATURES)
+
+
+_FAMILIES = {name: kind for name, kind in kinds().items() if hasattr(kind, "random")}
+
+PROBLEMS: dict[str, Environment] = {
+    name: _problem(kind) for name, kind in _FAMILIES.items() if name != "GaussianArms"
+} | {"GaussianArms": Synthetic(model_noise=0.2, gap=0.0)}
+"""The problem of each family. In the paper's, means have errors N(0, sigma0^2), known in size."""
+
+SUB_GAUSSIAN = {
+    name: kind.random(np.random.default_rng(0), N_STATES, N_FEATURES).noise
+    for name, kind in _FAMILIES.items()
+    if kind.summary.sub_gaussian
+}
+"""Families whose rewards have a sub-Gaussian scale, which the regret bounds need."""
+
+
+# mmTS compared with Thompson sampling of the same family without the latent model.
+
+HORIZON = 300
+RUNS = 400
+
+
+def without_latent_model(model: Extendable) -> mmTS:
+    """Return mmTS on one state, whose prior is as wide as all states and actions together."""
+    return mmTS(model.vague())
+
+
+POLICIES: Policies = {"mmTS": mmTS, "mTS": mTS, "TS": without_latent_model}
+
+
+@dataclass(frozen=True)
+class BelowBound:
+    """A claim that the regret of mmTS is at most 3 S + 2 sigma sqrt(6 S n log n).
+
+    The terms n delta + 2 n eps of the theorem are left out, which makes the claim stricter.
+    """
+
+    setting: str
+    noise: float
+    horizon: int
+    policies: tuple[str, ...] = ("mmTS",)
+
+    def check(self, results: BySetting) -> Claim:
+        bound = regret_bound(N_STATES, self.horizon, self.noise)
+        regret = results[self.setting]["mmTS"].regret
+        return Claim(
+            f"bound {self.setting}",
+            "the regret of mmTS is below its bound",
+            f"regret mmTS <= {bound:.0f}, {self.setting}",
+            str(regret),
+            regret.mean <= bound,
+        )
+
+
+def claims(horizon: int) -> list[Checkable]:
+    return [
+        *(
+            Order(family, "the latent model helps in every family", family, "regret",
+                  ("mmTS",), ("TS",))
+            for family in PROBLEMS
+        ),
+        *(BelowBound(family, noise, horizon) for family, noise in SUB_GAUSSIAN.items()),
+    ]  # fmt: skip
+
+
+class FamiliesExperiment:
+    """Every reward family on its own synthetic problem."""
+
+    name = "families"
+    help = "every reward family: mmTS against Thompson sampling without the latent model"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        add_simulation_options(parser, runs=RUNS, horizon=HORIZON)
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        choose("policy", arguments.policies, POLICIES)
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
+    ) -> Report:
+
+        started = time.perf_counter()
+        chosen = choose("policy", arguments.policies, POLICIES)
+        problems = [Setting(name, world, POLICIES) for name, world in PROBLEMS.items()]
+        results = play(self.name, problems, chosen, arguments, executor, progress)
+        return Report(
+            experiment=self.name,
+            settings={
+                "runs": arguments.runs,
+                "horizon": arguments.horizon,
+                "seed": arguments.seed,
+                "policies": chosen,
+            },
+            seconds=time.perf_counter() - started,
+            policies=rows(results),
+            claims=check_all(claims(arguments.horizon), results),
+            tables=[_table(results, arguments)],
+        ).drawn_by(draw)
+
+
+def _table(results: Mapping[str, Results], arguments: argparse.Namespace) -> Table:
+    names = list(next(iter(results.values())))
+    body: list[tuple[Any, ...]] = []
+    for family, result in results.items():
+        noise = SUB_GAUSSIAN.get(family)
+        bound = "" if noise is None else f"{regret_bound(N_STATES, arguments.horizon, noise):.0f}"
+        body.append((family, *(str(result[name].regret) for name in names), bound))
+    title = f"Regret over {arguments.horizon} rounds, {arguments.runs} runs"
+    return Table(title, ("family", *names, "bound"), body)
+
+
+# The figure of every family's regret, as a share of the regret without the latent model.
+
+_COLOURS = {"TS": DARK, "mTS": BLUE, "mmTS": ORANGE}
+
+
+def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw a row for each family and a dot for each policy."""
+    from matplotlib.figure import Figure
+
+    by_setting = estimates(results["policies"], "regret")
+    policies = results["settings"]["policies"]
+    whole = "TS" if "TS" in policies else policies[0]
+    figure = Figure(figsize=(WIDTH, 0.42 * len(by_setting) + 1.6), layout="constrained")
+    axes = figure.subplots()
+    first = [one.mean / next(iter(by_setting.values()))[whole].mean
+             for one in next(iter(by_setting.values())).values()]  # fmt: skip
+    for policy in policies:
+        shares = [family[policy].mean / family[whole].mean for family in by_setting.values()]
+        errors = [family[policy].stderr / family[whole].mean for family in by_setting.values()]
+        places = range(len(by_setting))
+        axes.errorbar(shares, places, xerr=errors, fmt="o", color=_COLOURS[policy], ms=6, lw=1.8)
+        side = -1 if shares[0] == min(first) else 1
+        axes.annotate(policy, (shares[0], 0), xytext=(6 * side, 8), textcoords="offset points",
+                      ha="right" if side < 0 else "left", color=_COLOURS[policy],
+                      weight="bold")  # fmt: skip
+    plain(axes)
+    axes.axvline(1, color=DARK, lw=1)
+    axes.set_yticks(range(len(by_setting)), list(by_setting))
+    axes.set_ylim(len(by_setting) - 0.5, -0.8)
+    axes.set_xlim(left=0)
+    words = " (no model of states)" if whole == "TS" else ""
+    axes.set_xlabel(f"regret, as a share of that of {whole}{words}", fontsize=SMALL)
+    runs = results["settings"]["runs"]
+    axes.set_title(f"Every family on its own problem: {runs} runs, one standard error", fontsize=11)
+    return {"families": figure}

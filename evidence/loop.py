@@ -1,0 +1,465 @@
+"""The closed loop on a real service: serve, log, relearn, promote only better candidates."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evidence.loop_users import MovieLensUsers, SimulatedUsers, Users
+from evidence.loop_visits import play, served, visit
+from latentbandits.client import Client
+from latentbandits.experiments.movielens_data import find_folder, given_folder, load
+from latentbandits.learning.fitting import fit
+from latentbandits.learning.save import save_fit
+from latentbandits.loop.comparison import Side
+from latentbandits.loop.promotion import judge
+from latentbandits.loop.records import Run
+from latentbandits.loop.relearn import Relearner, Settings
+from latentbandits.loop.sources import ServiceSource
+from latentbandits.models import GaussianArms
+from latentbandits.models.checks import FloatArray
+from latentbandits.options import positive
+from latentbandits.policies import Exploring, mTS
+from latentbandits.report.drawing import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    SMALL,
+    WIDTH,
+    draw_line,
+    estimates,
+    label_lines,
+    plain,
+)
+from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["LoopExperiment"]
+
+
+# Relearn several times next to a real service, and test the gate with broken candidates.
+
+PHASES, TRIES, HTTP_TRIES = 4, 200, 5
+USERS = ("simulated", "movielens")
+
+
+class LoopExperiment:
+    """A service that starts with little data and learns from its own log."""
+
+    name = "loop"
+    help = "the closed loop on a real service: regret falls, broken candidates stay out"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--users", nargs="+", choices=USERS, default=["simulated"],
+            help="who visits the service (default simulated)")  # fmt: skip
+        add("--data", metavar="DIR", help="a MovieLens 1M folder, as for `reproduce movielens`")
+        add("--phases", type=positive, default=PHASES, help=f"relearnings (default {PHASES})")
+        add("--sessions", type=positive, help="of a phase (default 2000, MovieLens 700)")
+        add("--tries", type=positive, default=TRIES, help=f"broken candidates (default {TRIES})")
+        add("--http-tries", type=positive, default=HTTP_TRIES,
+            help=f"broken candidates over HTTP (default {HTTP_TRIES})")  # fmt: skip
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        """Look for the data, if they are needed, before the work begins."""
+        if "movielens" in arguments.users:
+            given_folder(arguments.data)
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
+    ) -> Report:
+
+        return measure(self.name, arguments, progress)
+
+
+# The measured loops: users, a first model, and a reference model that the loop should approach.
+
+MEANS = np.array(
+    [
+        [0.9, 0.5, 0.4, 0.1],
+        [0.1, 0.9, 0.4, 0.5],
+        [0.5, 0.1, 0.9, 0.4],
+    ]
+)
+NOISE = 0.5
+EXPLORE = 0.1  # of logs that candidates are judged on in process
+POLICY = "mmTS"
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One loop.
+
+    Attributes:
+        name: the kind of users.
+        letter: the first letter of its claims' ids.
+        users: the users who visit the service.
+        reference: the model that the loop should approach; a policy on it has the least regret.
+        reference_name: the name of the reference in tables.
+        sessions: number of sessions of a phase, over HTTP.
+        first_users: number of users from whom the first model is learned.
+        fit_options: options of the first fit and of relearning.
+        broken_sessions, better_sessions: numbers of sessions of a log in process at the gate.
+        rough: standard deviation of the error in the means of a rough model.
+        held_out: share of the sessions that judge candidates.
+        explore: share of random actions on the service.
+    """
+
+    name: str
+    letter: str
+    users: Users
+    reference: GaussianArms
+    reference_name: str
+    sessions: int
+    first_users: int
+    broken_sessions: int
+    better_sessions: int
+    rough: float
+    held_out: float
+    explore: float
+    fit_options: dict[str, Any] = field(default_factory=dict)
+
+    def save_first(self, path: Path, log: Path, rng: np.random.Generator) -> None:
+        """Fit the first model to few users, and save it and their log."""
+        import polars as pl
+
+        table = self.users.first_table(self.first_users, rng)
+        pl.DataFrame(table).write_parquet(log)
+        save_fit(fit(table, bootstrap=0, **self.fit_options | {"states": 3}), path)
+
+    def rough_model(self, rng: np.random.Generator) -> GaussianArms:
+        """Return the reference with errors in its means."""
+        error = self.rough * rng.standard_normal(self.reference.means.shape)
+        return self._with_means(self.reference.means + error)
+
+    def broken_model(self, rng: np.random.Generator) -> GaussianArms:
+        """Return the reference with its actions shuffled, or its rewards inverted."""
+        means = self.reference.means
+        if rng.random() < 0.5:
+            return self._with_means(means.max() + means.min() - means)
+        return self.shuffled_model(rng)
+
+    def shuffled_model(self, rng: np.random.Generator) -> GaussianArms:
+        """Return the reference with its actions permuted; no action keeps its place."""
+        n = self.users.n_actions
+        order = rng.permutation(n)
+        places = np.empty(n, np.int64)
+        places[order] = np.roll(order, 1)  # a single cycle
+        return self._with_means(self.reference.means[:, places])
+
+    def _with_means(self, means: Any) -> GaussianArms:
+        return GaussianArms(means, self.reference.noise, 0.0, self.reference.state_prior)
+
+
+def cases(arguments: argparse.Namespace) -> list[Case]:
+    """Return the chosen loops."""
+    makers = {"simulated": _simulated, "movielens": _movielens}
+    return [makers[name](arguments) for name in arguments.users]
+
+
+def _simulated(arguments: argparse.Namespace) -> Case:
+    users = SimulatedUsers(MEANS, NOISE, 8)
+    return Case(
+        name="simulated",
+        letter="L",
+        users=users,
+        reference=users.truth,
+        reference_name="mTS, true model",
+        sessions=2000,
+        first_users=15,
+        broken_sessions=2_500,
+        better_sessions=20_000,
+        rough=0.15,
+        held_out=0.5,
+        explore=0.2,
+        fit_options={"kind": "arms", "rewards": "gaussian"},
+    )
+
+
+def _movielens(arguments: argparse.Namespace) -> Case:
+    users = MovieLensUsers(load(find_folder(arguments.data)))
+    options: dict[str, Any] = {"kind": "arms", "rewards": "gaussian"}
+    everyone = users.table(len(users.ratings), np.random.default_rng(arguments.seed))
+    known = fit(everyone, bootstrap=0, **options | {"states": 4}).model
+    means = known.expected_rewards(None)[0]
+    return Case(
+        name="movielens",
+        letter="M",
+        users=users,
+        reference=GaussianArms(means, known.noise, 0.0, known.state_prior),
+        reference_name="mTS, model of all users",
+        sessions=700,
+        first_users=20,
+        broken_sessions=1_500,
+        better_sessions=8_000,
+        rough=0.3 * float(means.std()),
+        held_out=0.5,
+        explore=0.1,
+        fit_options=options,
+    )
+
+
+# Measurements of the closed loop: regret by phase, and the gate's decisions on candidates.
+
+GATE_ROUNDS = 4  # rounds of a session in process
+BROKEN_VISITS = 50  # visits between two broken candidates over HTTP, so that the log grows
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The measurements of one case."""
+
+    case: Case
+    phases: list[Estimate]
+    reference: Estimate
+    runs: list[Run]
+    kept_out: int  # rejected broken candidates over HTTP
+    broken: list[dict[str, float]]
+    better: list[dict[str, float]]
+
+
+def measure(name: str, arguments: argparse.Namespace, progress: Progress) -> Report:
+    """Run the phases on a real service, then judge broken and better candidates."""
+    started = time.perf_counter()
+    measurements = [_measured(case, arguments, progress) for case in cases(arguments)]
+    return Report(
+        experiment=name,
+        settings=dict(
+            users=list(arguments.users),
+            phases=arguments.phases,
+            sessions=[arguments.sessions or one.case.sessions for one in measurements],
+            tries=arguments.tries,
+            http_tries=arguments.http_tries,
+            seed=arguments.seed,
+            runs={one.case.name: [_record(run) for run in one.runs] for one in measurements},
+        ),
+        seconds=time.perf_counter() - started,
+        policies=[row for one in measurements for row in _rows(one)],
+        claims=[claim for one in measurements for claim in _claims(one, arguments)],
+        tables=[_table(one) for one in measurements],
+    ).drawn_by(draw)
+
+
+def _record(run: Run) -> dict[str, Any]:
+    """Return a run's record without paths, whose folder is removed afterwards."""
+    record = {key: value for key, value in asdict(run).items() if not key.endswith("_path")}
+    return record | {"options": {**record["options"], "with_logs": []}}
+
+
+def _measured(case: Case, arguments: argparse.Namespace, progress: Progress) -> Measured:
+    rng = np.random.default_rng(arguments.seed)
+    with tempfile.TemporaryDirectory(prefix="latentbandits-loop-") as scratch:
+        regrets, runs, kept_out = _serve_and_relearn(case, arguments, Path(scratch), rng, progress)
+    users = case.users
+    best = Exploring(mTS(case.reference), case.explore)  # explores as the service does
+    reference = play(best, users, 20_000, users.n_rounds, rng)[1]
+    progress.start(f"{case.name}, candidates at the gate", 2 * arguments.tries)
+
+    def gate(make: Any, n_sessions: int) -> list[dict[str, float]]:
+        return _gate(case, make, n_sessions, arguments, progress)
+
+    return Measured(
+        case,
+        [Estimate.from_values(regret) for regret in regrets],
+        Estimate.from_values(reference),
+        runs,
+        kept_out,
+        gate(lambda rng: (case.rough_model(rng), case.broken_model(rng)), case.broken_sessions),
+        gate(lambda rng: (case.shuffled_model(rng), case.reference), case.better_sessions),
+    )
+
+
+def _serve_and_relearn(
+    case: Case,
+    arguments: argparse.Namespace,
+    folder: Path,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> tuple[list[FloatArray], list[Run], int]:
+    """Return each phase's regrets, the records, and the number of rejected broken fits."""
+    models, older = folder / "models", folder / "older.parquet"
+    case.save_first(models / "first", older, rng)
+    options = ("--policy", POLICY, "--explore", str(case.explore), "--models", str(models))
+    steps = arguments.phases + arguments.http_tries
+    progress.start(f"{case.name}, phases of visits over HTTP", steps)
+    visitors = case.users.visitors(rng)
+    regrets, runs, kept_out = [], [], 0
+    with (
+        served(models / "first", folder, *options) as url,
+        Client(url, timeout=30.0) as client,
+    ):
+        settings = Settings(
+            work=folder / "work",
+            models=models,
+            policy=POLICY,
+            with_logs=(str(older),),
+            held_out=case.held_out,
+            fit_options=case.fit_options,
+        )
+
+        def come(prefix: str, n_sessions: int) -> FloatArray:
+            return visit(client, prefix, case.users, visitors, n_sessions, rng)
+
+        for phase in range(arguments.phases):
+            regrets.append(come(f"p{phase}", arguments.sessions or case.sessions))
+            runs.append(Relearner(settings, client, ServiceSource(client)).run())
+            progress.advance(1)
+        active = client.models().active
+        for i in range(arguments.http_tries):
+            come(f"b{i}", BROKEN_VISITS)
+            broken = _broken_learner(i, case)
+            run = Relearner(settings, client, ServiceSource(client), broken).run()
+            kept_out += run.decision == "keep" and client.models().active == active
+            progress.advance(1)
+    return regrets, runs, kept_out
+
+
+def _broken_learner(i: int, case: Case) -> Any:
+    """Return a learner of corrupted data: actions shuffled, or rewards with the wrong sign."""
+
+    def broken(paths: Any, settings: Settings, progress: Any) -> Any:
+        import polars as pl
+
+        frame = pl.read_parquet(paths[-1]).drop_nulls("reward")  # the service's log
+        if i % 2:
+            frame = frame.with_columns(-pl.col("reward"))
+        else:
+            n = case.users.n_actions
+            wrong = {str(a): str((a + 1 + i) % n) for a in range(n)}
+            frame = frame.with_columns(pl.col("action").replace(wrong))
+        return fit(frame, bootstrap=0, seed=settings.seed, **case.fit_options)
+
+    return broken
+
+
+def _gate(
+    case: Case,
+    make: Callable[[np.random.Generator], tuple[GaussianArms, GaussianArms]],
+    n_sessions: int,
+    arguments: argparse.Namespace,
+    progress: Progress,
+) -> list[dict[str, float]]:
+    """Judge candidates on fresh logs; return each verdict with the true difference."""
+    rows = []
+    for i in range(arguments.tries):
+        rng = np.random.default_rng([arguments.seed, 3, i])
+        current, candidate = make(rng)
+        exploring = Exploring(mTS(current), EXPLORE)
+        log, _ = play(exploring, case.users, n_sessions, GATE_ROUNDS, rng)
+        verdict = judge(
+            Side(mTS(current), current, log), Side(mTS(candidate), candidate, log), seed=i
+        )
+        truth = [
+            play(
+                mTS(model),
+                case.users,
+                2000,
+                verdict.horizon,
+                np.random.default_rng([arguments.seed, 4, i]),
+            )[1]
+            for model in (current, candidate)
+        ]
+        gain = float(truth[0].mean() - truth[1].mean())
+        half_width = (verdict.high - verdict.low) / 2
+        rows.append({"activated": verdict.activate, "gain": gain, "half_width": half_width})
+        progress.advance(1)
+    return rows
+
+
+def _rows(one: Measured) -> list[dict[str, Any]]:
+    names = [(POLICY, f"{one.case.name}, phase {i + 1}") for i in range(len(one.phases))]
+    names.append((one.case.reference_name, f"{one.case.name}, reference"))
+    return [
+        {"policy": policy, "setting": setting, "regret": each.mean, "regret_stderr": each.stderr}
+        for (policy, setting), each in zip(names, (*one.phases, one.reference), strict=True)
+    ]
+
+
+def _claims(one: Measured, arguments: argparse.Namespace) -> list[Claim]:
+    first, last, aim = one.phases[0], one.phases[-1], one.reference
+    gap = (first.mean - last.mean) / np.hypot(first.stderr, last.stderr)
+    closed = (first.mean - last.mean) / (first.mean - aim.mean)
+    clear = [row for row in one.better if row["gain"] >= 2 * row["half_width"]]
+    through = sum(bool(row["activated"]) for row in clear)
+    wrongly = sum(bool(row["activated"]) for row in one.broken)
+    enough = arguments.phases > 1 and (arguments.sessions or one.case.sessions) >= 500
+    users, letter, n_http = one.case.name, one.case.letter, arguments.http_tries
+    return [
+        Claim(f"{letter}1", f"{users} users: regret per session falls as the loop learns",
+              "by more than 2 errors", f"{first} to {last}", bool(gap > 2) if enough else None),
+        Claim(f"{letter}2", f"regret falls towards that of {one.case.reference_name}",
+              "at least half of the gap", f"{100 * closed:.0f}% of the gap to {aim}",
+              bool(closed > 0.5) if enough else None),
+        Claim(f"{letter}3", "a broken candidate is never activated",
+              f"0 of {len(one.broken)} in process", f"{wrongly} of {len(one.broken)}",
+              wrongly == 0),
+        Claim(f"{letter}4", "a broken candidate is never activated over HTTP",
+              f"{n_http} of {n_http} kept out", f"{one.kept_out} of {n_http}",
+              one.kept_out == n_http),
+        Claim(f"{letter}5", "a candidate that gains at least twice the half-width is activated",
+              "at least 90%", f"{through} of {len(clear)}",
+              bool(through >= 0.9 * len(clear)) if len(clear) >= 20 else None),
+    ]  # fmt: skip
+
+
+def _table(one: Measured) -> Table:
+    rows: list[tuple[str, ...]] = [
+        (f"{i + 1}", str(phase), run.decision, run.why)
+        for i, (phase, run) in enumerate(zip(one.phases, one.runs, strict=True))
+    ]
+    rows.append((one.case.reference_name, str(one.reference), "", ""))
+    columns = ("phase", "regret per session", "then relearn decides", "why")
+    rounds = one.case.users.n_rounds
+    title = f"{POLICY} on a real service, {one.case.name} users, {rounds} rounds a session"
+    return Table(title, columns, rows)
+
+
+# The figure of regret per session by phase of the closed loop, with the reference.
+
+
+def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw a figure for each kind of users in results.json."""
+    return {
+        "loop" if users == "simulated" else f"loop-{users}": _draw(users, results)
+        for users in results["settings"]["users"]
+    }
+
+
+def _draw(users: str, results: Mapping[str, Any]) -> Figure:
+    from matplotlib.figure import Figure
+
+    by_setting = estimates(results["policies"], "regret")
+    phases = [
+        next(iter(by_policy.values())) for name, by_policy in by_setting.items()
+        if name.startswith(f"{users}, phase ")
+    ]  # fmt: skip
+    reference, aim = next(iter(by_setting[f"{users}, reference"].items()))
+    numbers = range(1, len(phases) + 1)
+    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+    axes = figure.subplots()
+    draw_line(axes, numbers, phases, "-", ORANGE, "the service")
+    axes.plot([1, len(phases)], [aim.mean, aim.mean], color=BLUE, lw=1.6, label=reference)
+    top = 1.15 * max(phase.mean for phase in phases)
+    for number, run in zip(numbers, results["settings"]["runs"][users], strict=True):
+        if run["decision"] == "activate" and number < len(phases):
+            axes.axvline(number + 0.5, color=GREEN, lw=1.2, ls="--")
+            axes.annotate(" new model", (number + 0.5, top), color=GREEN, fontsize=SMALL, va="top")
+    plain(axes)
+    axes.set_xticks(numbers)
+    axes.set_xlim(1 - 0.02, len(phases) + 0.02)
+    axes.set_ylim(0, top)
+    axes.set_xlabel("phase", fontsize=SMALL)
+    axes.set_ylabel("regret per session", fontsize=SMALL)
+    axes.set_title(f"A service that learns from its own log, {users} users", fontsize=11)
+    label_lines(axes)
+    return figure

@@ -1,0 +1,234 @@
+"""Generated mixtures of every reward family: number of states and calibration."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from latentbandits.models.checks import FloatArray
+from latentbandits.options import choose, positive
+from latentbandits.report.report import Claim, Progress, Report, Table
+
+__all__ = ["RecoveryExperiment"]
+
+
+# One generated log, from which a model is learned and compared with the truth.
+
+LEVEL = 0.9
+_DRAWS = 1_000
+
+
+class StatesJob(NamedTuple):
+    """The choice of the number of states of a well-separated mixture."""
+
+    rewards: Any
+    n_states: int
+    seed: int
+
+
+class CalibrationJob(NamedTuple):
+    """The fit of a mixture with a known number of states."""
+
+    rewards: Any
+    separation: float
+    seed: int
+
+
+class Calibration(NamedTuple):
+    """Coverage of 90% intervals, for one kind of rewards and one separation."""
+
+    rewards: str
+    separation: float
+    means: float  # share of true means inside their 90% intervals
+    new_rewards: float  # share of held-out users' rewards inside their 90% intervals
+
+
+def count_states(job: StatesJob) -> int:
+    """Return the chosen number of states."""
+    from latentbandits.learning.arms.families import make_family
+    from latentbandits.learning.arms.learner import ArmsLearner
+    from latentbandits.learning.fitting import split_users
+    from latentbandits.learning.generate import generate_family
+    from latentbandits.report.report import Silent
+
+    log = generate_family(job.rewards, n_states=job.n_states, seed=job.seed).log
+    learner = ArmsLearner(make_family(job.rewards, log.rewards))
+    selection = learner.select(*split_users(log, job.seed), None, job.seed, Silent())
+    return selection.chosen.n_states
+
+
+def calibrate(job: CalibrationJob) -> Calibration:
+    """Learn 3 states without the bootstrap, and measure the coverage of 90% intervals."""
+    from latentbandits.learning.arms.families import make_family
+    from latentbandits.learning.arms.learner import ArmsLearner
+    from latentbandits.learning.fitting import split_users
+    from latentbandits.learning.generate import generate_family
+    from latentbandits.learning.uncertainty import align
+    from latentbandits.report.report import Silent
+
+    truth = generate_family(job.rewards, separation=job.separation, seed=job.seed)
+    kept, held_out = split_users(truth.log, job.seed)
+    learner = ArmsLearner(make_family(job.rewards, truth.log.rewards))
+    selection = learner.select(kept, held_out, (len(truth.means),), job.seed, Silent())
+    learned = selection.learner.learn(truth.log, selection.chosen, job.seed)
+    means = learned.rewards()
+    held = float("nan")
+    if means.shape == truth.means.shape:
+        low, high = intervals(learned.model, job.seed)
+        order = align(means, truth.means)
+        held = float(((low[order] <= truth.means) & (truth.means <= high[order])).mean())
+    return Calibration(job.rewards, job.separation, held, selection.judged.coverage(LEVEL))
+
+
+def intervals(model: Any, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Return central 90% intervals of the mean rewards under the model's prior, `(S, A)` each."""
+    n = model.n_states
+    state = np.repeat(np.arange(n), _DRAWS)[None]
+    rng = np.random.default_rng(seed)
+    draws = model.sample_rewards(model.parameters(1), None, state, rng)[0]
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(draws.reshape(n, _DRAWS, -1), [tail, 1 - tail], axis=1)
+    return low, high
+
+
+# `reproduce recovery`: recovery of generated mixtures, and coverage of intervals.
+
+FAMILIES = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
+STATES = (1, 2, 3, 5, 8)
+SEEDS, CALIBRATION_SEEDS = 20, 100
+SEPARATIONS = {"well separated": 25.0, "overlapping": 5.0}
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+class RecoveryExperiment:
+    """Test the chosen number of states and the calibration of mixtures of every reward family."""
+
+    name = "recovery"
+    help = "generated mixtures of every reward family: number of states and calibration"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--seeds", type=positive, default=SEEDS,
+            help=f"logs for each number of states (default {SEEDS})")  # fmt: skip
+        add("--calibration-seeds", type=positive, default=CALIBRATION_SEEDS,
+            help=f"logs for calibration (default {CALIBRATION_SEEDS})")  # fmt: skip
+        add("--families", nargs="+", metavar="FAMILY", help="only these (default: all)")
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        choose("family", arguments.families, FAMILIES)
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
+    ) -> Report:
+        started = time.perf_counter()
+        families = choose("family", arguments.families, FAMILIES)
+        seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+        more = range(arguments.seed, arguments.seed + arguments.calibration_seeds)
+        counting = [StatesJob(f, n, i) for f in families for n in STATES for i in seeds]
+        calibrating = [
+            CalibrationJob(f, nats, i)
+            for f in families
+            for nats in SEPARATIONS.values()
+            for i in more
+        ]
+        progress.start("recovery", len(counting) + len(calibrating))
+        chosen = list(_run(count_states, counting, executor, progress))
+        calibrations = list(_run(calibrate, calibrating, executor, progress))
+        return Report(
+            experiment=self.name,
+            settings={"seeds": arguments.seeds, "calibration_seeds": arguments.calibration_seeds,
+                      "seed": arguments.seed, "families": families},
+            seconds=time.perf_counter() - started,
+            policies=[],
+            claims=_claims(families, counting, chosen, calibrations),
+            tables=[
+                _states_table(families, counting, chosen),
+                _calibration_table(families, calibrations),
+            ],
+        )  # fmt: skip
+
+
+def _run(
+    work: Callable[[J], R], jobs: Sequence[J], executor: Executor | None, progress: Progress
+) -> Iterator[R]:
+    for result in map(work, jobs) if executor is None else executor.map(work, jobs):
+        progress.advance(1)
+        yield result
+
+
+def _claims(
+    families: Sequence[str],
+    jobs: Sequence[StatesJob],
+    chosen: Sequence[int],
+    calibrations: Sequence[Calibration],
+) -> list[Claim]:
+    claims = []
+    for family in families:
+        of_family = [(job, n) for job, n in zip(jobs, chosen, strict=True) if job.rewards == family]
+        right = {s: [n == s for job, n in of_family if job.n_states == s] for s in STATES}
+        least = min(float(np.mean(r)) for r in right.values())
+        beyond = max(n - job.n_states for job, n in of_family)
+        claims.append(
+            Claim(f"states-{family}", f"the number of states of {family} mixtures is found",
+                  "in at least 90% of logs for every number, never more than one too many",
+                  f"at least {least:.0%}; at most {max(beyond, 0)} too many",
+                  least >= 0.9 and beyond <= 1)
+        )  # fmt: skip
+        means, rewards = _coverage(calibrations, family, None)
+        claims.append(
+            Claim(f"means-{family}", f"90% intervals of learned {family} means are honest",
+                  "they hold 80 to 95%", f"{means:.1%}", 0.80 <= means <= 0.95)
+        )  # fmt: skip
+        claims.append(
+            Claim(f"rewards-{family}", f"90% intervals of new users' {family} rewards are honest",
+                  "they hold 87 to 93%", f"{rewards:.1%}", 0.87 <= rewards <= 0.93)
+        )  # fmt: skip
+    return claims
+
+
+def _coverage(
+    calibrations: Sequence[Calibration], family: str, separation: float | None
+) -> tuple[float, float]:
+    of_family: list[Any] = [
+        one
+        for one in calibrations
+        if one.rewards == family and separation in (None, one.separation)
+    ]
+    means = float(np.nanmean([one.means for one in of_family]))
+    return means, float(np.mean([one.new_rewards for one in of_family]))
+
+
+def _states_table(
+    families: Sequence[str], jobs: Sequence[StatesJob], chosen: Sequence[int]
+) -> Table:
+    rows = []
+    for family in families:
+        cells = []
+        for s in STATES:
+            of_family = [n for job, n in zip(jobs, chosen, strict=True)
+                   if job.rewards == family and job.n_states == s]  # fmt: skip
+            wrong = sorted({n for n in of_family if n != s})
+            text = f"{sum(n == s for n in of_family)} of {len(of_family)}"
+            cells.append(text + (f" (else {', '.join(map(str, wrong))})" if wrong else ""))
+        rows.append((family, *cells))
+    title = "Logs whose number of states is found, by the true number"
+    return Table(title, ("family", *(f"S = {s}" for s in STATES)), rows)
+
+
+def _calibration_table(families: Sequence[str], calibrations: Sequence[Calibration]) -> Table:
+    rows = []
+    for family in families:
+        cells = []
+        for separation in SEPARATIONS.values():
+            means, rewards = _coverage(calibrations, family, separation)
+            cells += [f"{means:.1%}", f"{rewards:.1%}"]
+        rows.append((family, *cells))
+    columns = [f"{name}: {what}" for name in SEPARATIONS for what in ("means", "new rewards")]
+    return Table("Truths inside 90% intervals (no bootstrap)", ("family", *columns), rows)

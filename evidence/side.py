@@ -1,0 +1,309 @@
+"""Attributes of users and items with known effects: the share of their value that is learned."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from latentbandits.learning.attributes.items import fit_items, read_items
+from latentbandits.learning.learners import Learned
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.attributes.items import add_items
+from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.growing import add_average
+from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.options import positive
+from latentbandits.policies.latent.bayes_ucb import mmGreedy
+from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+
+__all__ = ["SideExperiment"]
+
+
+# The value of users' attributes in round 1, on generated logs with known effects.
+
+COLUMNS = ("country", "age", "device")
+USELESS = ("device",)
+"""Attributes of `generate_attributed`; the device is independent of the user's state."""
+
+_NEW_USERS = 5_000
+
+
+class GateJob(NamedTuple):
+    """The fit of a gate to a log of users with `n_rows` rows each."""
+
+    n_users: int
+    n_rows: int
+    columns: tuple[str, ...]
+    seed: int
+
+
+class RoundOne(NamedTuple):
+    """Mean true reward of new users in round 1, with the action of highest estimated reward."""
+
+    without: float  # the same best action for everybody
+    gated: float  # with the learned model and gate
+    best: float  # with the true means and the true P(s | z)
+    untold: float  # with a model learned from the same log without attributes
+
+
+def play_gate(job: GateJob) -> RoundOne:
+    """Fit a log with user attributes, and play round 1 with new users."""
+    from latentbandits.learning import fit
+    from latentbandits.learning.attributes.generate import generate_attributed, round_one
+
+    truth = generate_attributed(job.n_users, job.n_rows, seed=job.seed)
+    model, untold = (
+        fit(truth.table, user_features=columns, states=4, bootstrap=0).model
+        for columns in (job.columns, ())
+    )
+    users = truth.users(_NEW_USERS, seed=job.seed + 1_000_003)
+    known = [{name: user[name] for name in job.columns} for user in users]
+    prior = model.gate.log_prior(known, model.log_state_prior)
+    without, gated, best = round_one(truth, prior, model.expected_rewards(None)[0], users)
+    average = np.repeat(untold.log_state_prior, len(users), axis=0)
+    _, same, _ = round_one(truth, average, untold.expected_rewards(None)[0], users)
+    return RoundOne(without, gated, best, same)
+
+
+# The reward of predicted vectors of new items, on generated items with known effects.
+
+GENRES = ("blues", "folk", "jazz", "rock")
+KNOWN, NEW = 120, 60
+NOISE, ROUNDS, OFFERED = 0.5, 20, 10
+
+
+class ItemsJob(NamedTuple):
+    """The prediction of new items from attributes that are `informative` or not."""
+
+    informative: bool
+    seed: int
+    n_users: int = 400
+
+
+class ItemProblem(NamedTuple):
+    """A model, the true vectors of known and new items, and the table of their attributes."""
+
+    model: LinearGaussian
+    vectors: FloatArray  # (KNOWN + NEW, 4)
+    table: dict[str, Any]
+
+
+class NewItems(NamedTuple):
+    """Mean true reward of each user in the first ROUNDS rounds, `(n_users,)` each."""
+
+    learned: FloatArray  # with the true vectors of new items
+    predicted: FloatArray
+    average: FloatArray  # every new item has the average vector
+    explained: float  # share of the variance of expected rewards that attributes explain
+
+
+def item_problem(seed: int, informative: bool = True) -> ItemProblem:
+    """Return items whose genre and year mostly determine their vectors, or not (permuted)."""
+    rng = np.random.default_rng(seed)
+    n = KNOWN + NEW
+    covariances = np.stack([0.1 * np.eye(4)] * 3)
+    model = LinearGaussian(1.5 * rng.standard_normal((3, 4)), NOISE, covariances)
+    genre, year = rng.integers(4, size=n), rng.normal(size=n)
+    effect = rng.standard_normal((4, 4)), rng.standard_normal(4)
+    signal = effect[0][genre] + np.outer(year, effect[1])
+    if not informative:
+        signal = rng.permutation(signal)
+    vectors = signal + 0.3 * rng.standard_normal((n, 4))
+    ids = [f"i{k}" for k in range(n)]
+    return ItemProblem(
+        model, vectors, {"id": ids, "genre": [GENRES[g] for g in genre], "year": year}
+    )
+
+
+def play_items(job: ItemsJob) -> NewItems:
+    """Offer only new items, ranked by mmGreedy with learned, predicted and average vectors."""
+    model, vectors, table = item_problem(job.seed, job.informative)
+    known, new = table["id"][:KNOWN], table["id"][KNOWN:]
+    catalogue = Catalogue(known, features=vectors[:KNOWN])
+    read = read_items(table, "id", known)
+    items = Learned(model, vectors[:KNOWN], np.full(KNOWN, 200))
+    regression = fit_items(items, read, np.ones(KNOWN, np.bool_))
+    rows = [{"genre": g, "year": y} for g, y in zip(table["genre"], table["year"], strict=True)]
+    grown = (
+        (model, Catalogue(table["id"], features=vectors)),
+        add_items(with_parts(model, items=regression.items), catalogue, new, rows[KNOWN:]),
+        add_average(model, catalogue, new),
+    )
+    learned, predicted, average = (
+        _earned(grown_model, longer, new, vectors, job, model) for grown_model, longer in grown
+    )
+    return NewItems(learned, predicted, average, regression.explained)
+
+
+def _earned(
+    model: Any,
+    catalogue: Catalogue,
+    ids: Sequence[str],
+    vectors: FloatArray,
+    job: ItemsJob,
+    truth: LinearGaussian,
+) -> FloatArray:
+    """Return the mean true reward of every user; users and offers are the same for every model."""
+    rng = np.random.default_rng(job.seed)
+    n = job.n_users
+    policy, users = mmGreedy(model), np.arange(n)
+    theta = truth.draw_theta(rng.integers(3, size=n), rng)
+    belief, total = policy.init(n), np.zeros(n)
+    assert catalogue.features is not None
+    rows = catalogue.features[catalogue.indices(ids)]
+    for _ in range(ROUNDS):
+        offered = rng.integers(len(ids), size=(n, OFFERED))
+        decision = policy.decide(belief, rows[offered], rng, propensity=False)
+        item = offered[users, decision.action]
+        mean = np.einsum("nd,nd->n", theta, vectors[KNOWN + item])
+        reward = mean + NOISE * rng.standard_normal(n)
+        belief = policy.update(belief, rows[offered], decision, reward)
+        total += mean
+    return total / ROUNDS
+
+
+# `reproduce side`: the learned share of the value of users' and items' attributes.
+
+SEEDS, USERS = 20, 4_000
+ROWS = (15, 4)
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+class SideExperiment:
+    """Attributes of users and items with known effects."""
+
+    name = "side"
+    help = "attributes of users and items with known effects: how much of their worth is learned"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--seeds", type=positive, default=SEEDS, help=f"generated problems (default {SEEDS})")
+        add("--users", type=positive, default=USERS,
+            help=f"users of each generated log (default {USERS:,})")  # fmt: skip
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        """Accept all options; nothing needs a check."""
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
+    ) -> Report:
+        started = time.perf_counter()
+        seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+        jobs = [(rows, COLUMNS) for rows in ROWS] + [(ROWS[0], USELESS)]
+        gates = [GateJob(arguments.users, rows, names, i) for rows, names in jobs for i in seeds]
+        items = [ItemsJob(informative, i) for informative in (True, False) for i in seeds]
+        progress.start("side", len(gates) + len(items))
+        played = list(_run(play_gate, gates, executor, progress))
+        offered = list(_run(play_items, items, executor, progress))
+        n = len(seeds)
+        by_rows = {rows: played[i * n : (i + 1) * n] for i, rows in enumerate(ROWS)}
+        useless = played[len(ROWS) * n :]
+        claims = [_recovered(rows, rounds) for rows, rounds in by_rows.items()]
+        claims += [_no_cost(useless), _reached(offered[:n]), _nothing(offered[n:])]
+        return Report(
+            experiment=self.name,
+            settings={"seeds": n, "users": arguments.users, "seed": arguments.seed},
+            seconds=time.perf_counter() - started,
+            policies=[],
+            claims=claims,
+            tables=[
+                _gate_table(by_rows | {0: useless}),
+                _item_table({"informative": offered[:n], "not informative": offered[n:]}),
+            ],
+        )
+
+
+def _run(
+    work: Callable[[J], R], jobs: Sequence[J], executor: Executor | None, progress: Progress
+) -> Iterator[R]:
+    for result in map(work, jobs) if executor is None else executor.map(work, jobs):
+        progress.advance(1)
+        yield result
+
+
+def share_of_gain(rounds: Sequence[RoundOne]) -> float:
+    """Return the summed gain of the gates divided by the summed achievable gain."""
+    without, gated, best, _ = np.array(rounds).T
+    return float((gated - without).sum() / (best - without).sum())
+
+
+def _recovered(rows: int, rounds: Sequence[RoundOne]) -> Claim:
+    share = share_of_gain(rounds)
+    worst = min(share_of_gain([one]) for one in rounds)
+    return Claim(
+        f"gate-{rows}", f"a gate learned from {rows} rows a user has most of the achievable gain",
+        "at least 90% of the achievable gain in round 1",
+        f"{share:.1%} (worst problem {worst:.0%})", share >= 0.9,
+    )  # fmt: skip
+
+
+def _no_cost(rounds: Sequence[RoundOne]) -> Claim:
+    lead = Estimate.from_values(np.array([one.gated - one.untold for one in rounds]))
+    return Claim(
+        "gate-useless", "an uninformative attribute costs nothing",
+        "reward of round 1 with it at most one standard error below that of a model without it",
+        f"{lead:+}", lead.mean >= -lead.stderr,
+    )  # fmt: skip
+
+
+def _reached(plays: Sequence[NewItems]) -> Claim:
+    learned, predicted, average = (
+        float(np.mean([np.mean(getattr(one, name)) for one in plays]))
+        for name in ("learned", "predicted", "average")
+    )
+    gain = (predicted - average) / (learned - average)
+    return Claim(
+        "items", "new items with informative attributes earn almost what learned vectors earn",
+        "at least 80% of the reward of learned vectors in rounds 1-20",
+        f"{predicted / learned:.1%} ({gain:.0%} of what is gained over average vectors)",
+        predicted >= 0.8 * learned,
+    )  # fmt: skip
+
+
+def _nothing(plays: Sequence[NewItems]) -> Claim:
+    lead = Estimate.from_values(
+        np.concatenate([one.predicted - one.average for one in plays]), n_groups=len(plays)
+    )
+    return Claim(
+        "items-useless", "uninformative attributes of items cost nothing",
+        "reward with predicted vectors at most one standard error below that with average "
+        "vectors", f"{lead:+}", lead.mean >= -lead.stderr,
+    )  # fmt: skip
+
+
+def _gate_table(by_rows: dict[int, list[RoundOne]]) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for n_rows, rounds in by_rows.items():
+        without, gated, best, untold = np.mean(np.array(rounds), axis=0)
+        name = f"{n_rows} rows a user" if n_rows else f"{ROWS[0]} rows a user, a useless attribute"
+        share = f"{share_of_gain(rounds):.1%}" if n_rows else ""
+        means = (f"{mean:.3f}" for mean in (without, untold, gated, best))
+        rows.append((name, *means, share))
+    title = "Mean reward of new users in round 1"
+    columns = (
+        "log", "best average action", "without attributes", "with the gate", "achievable",
+        "share of the gain",
+    )  # fmt: skip
+    return Table(title, columns, rows)
+
+
+def _item_table(by_name: dict[str, list[NewItems]]) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for name, plays in by_name.items():
+        means = [
+            Estimate.from_values(np.array([getattr(one, what).mean() for one in plays]))
+            for what in ("learned", "predicted", "average")
+        ]
+        explained = float(np.mean([one.explained for one in plays]))
+        rows.append((name, *map(str, means), f"{explained:.0%}"))
+    title = "Mean reward of rounds 1-20 on new items, ten offered a round"
+    columns = ("attributes", "learned vectors", "predicted", "average item", "explained")
+    return Table(title, columns, rows)

@@ -1,0 +1,300 @@
+"""The error of a learned mixture by amount of data: moments, EM, and an oracle with labels."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.options import positive
+from latentbandits.report.drawing import (
+    BLUE,
+    DARK,
+    GREEN,
+    GREY,
+    ORANGE,
+    SMALL,
+    WIDTH,
+    label_lines,
+    plain,
+)
+from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+
+if TYPE_CHECKING:
+    import polars
+    from matplotlib.figure import Figure
+
+    from latentbandits.learning.generate import KnownArms
+
+__all__ = ["SpectralExperiment"]
+
+
+# One generated log, from which four methods learn.
+
+METHODS = ("moments", "spectral", "em", "labels known")
+
+
+class Job(NamedTuple):
+    n_users: int
+    seed: int
+
+
+class Outcome(NamedTuple):
+    """Root mean square errors, one for each of METHODS."""
+
+    n_users: int
+    seed: int
+    means: tuple[float, ...]
+    shares: tuple[float, ...]
+
+
+def measure(job: Job) -> Outcome:
+    from latentbandits.learning.generate import generate_arms
+    from latentbandits.learning.mixture import fit_mixture
+    from latentbandits.learning.spectral import decompose, fit_spectral, moments
+
+    truth = generate_arms(n_users=job.n_users, seed=job.seed)
+    n_states = len(truth.shares)
+    raw = decompose(moments(truth.log), n_states, seed=job.seed)
+    spectral = fit_spectral(truth.log, n_states, seed=job.seed)
+    em = fit_mixture(truth.log, n_states, seed=job.seed)
+    start = (
+        (raw.means, raw.shares),
+        (spectral.fitted.means, spectral.model.state_prior),
+        (em.fitted.means, em.model.state_prior),
+        (truth.labelled_means(), np.bincount(truth.state, minlength=n_states) / job.n_users),
+    )
+    errors = [_errors(means, shares, truth) for means, shares in start]
+    of_means, of_shares = zip(*errors, strict=True)
+    return Outcome(job.n_users, job.seed, of_means, of_shares)
+
+
+def slope(n_users: FloatArray, errors: FloatArray, truth: IntArray) -> Estimate:
+    """Return the power of n with which errors fall, by least squares on their logarithms.
+
+    Each `truth` has its own intercept, because some truths are harder than others.
+
+    >>> users, truth = np.array([1.0, 4.0, 1.0, 4.0]), np.array([0, 0, 1, 1])
+    >>> print(f"{slope(users, np.array([2.0, 1.0, 8.0, 4.0]), truth).mean:.3f}")
+    -0.500
+    """
+    x, y = _within(np.log(n_users), truth), _within(np.log(errors), truth)
+    power = float(x @ y / (x @ x))
+    residual = y - power * x
+    freedom = max(len(x) - len(np.unique(truth)) - 1, 1)
+    return Estimate(power, math.sqrt(float(residual @ residual) / freedom / float(x @ x)))
+
+
+def _within(values: FloatArray, group: IntArray) -> FloatArray:
+    """Return the values minus the mean of their group."""
+    _, index = np.unique(group, return_inverse=True)
+    centred: FloatArray = values - (np.bincount(index, values) / np.bincount(index))[index]
+    return centred
+
+
+def _errors(means: FloatArray, shares: FloatArray, truth: KnownArms) -> tuple[float, float]:
+    from latentbandits.learning.uncertainty import align
+
+    order = align(means, truth.means)
+    return (
+        float(np.sqrt(np.mean((means[order] - truth.means) ** 2))),
+        float(np.sqrt(np.mean((shares[order] - truth.shares) ** 2))),
+    )
+
+
+# Test on logs of growing size the n^-1/2 rate of the moments, and their agreement with EM.
+
+SIZES = (2_500, 5_000, 10_000, 20_000)
+LOGS = 10
+TOLERANCE = 0.1
+"""The largest accepted difference of the fitted power from -1/2."""
+
+
+class SpectralExperiment:
+    """Test that epsilon and delta shrink with the amount of offline data (Section 4.2)."""
+
+    name = "spectral"
+    help = "learning the model by moments and by EM: how errors fall with the data"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--logs", type=positive, default=LOGS, help=f"of each size (default {LOGS})"
+        )
+        sizes = ", ".join(str(size) for size in SIZES)
+        parser.add_argument(
+            "--sizes", type=positive, nargs="+", default=list(SIZES), metavar="USERS",
+            help=f"users of a log (default {sizes})",
+        )  # fmt: skip
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        if len(set(arguments.sizes)) < 2:
+            raise ValueError("give at least two different --sizes to fit a slope")
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
+    ) -> Report:
+
+        started = time.perf_counter()
+        jobs = [
+            Job(size, arguments.seed + i)
+            for size in sorted(set(arguments.sizes))
+            for i in range(arguments.logs)
+        ]
+        progress.start("spectral", len(jobs))
+        outcomes = []
+        for outcome in _run(jobs, executor):
+            outcomes.append(outcome)
+            progress.advance(1)
+        return Report(
+            experiment=self.name,
+            settings={
+                "sizes": arguments.sizes,
+                "logs": arguments.logs,
+                "seed": arguments.seed,
+                "errors": _rows(outcomes),
+            },
+            seconds=time.perf_counter() - started,
+            policies=[],
+            claims=_claims(outcomes),
+            tables=[_table(outcomes)],
+            frames={"errors": _frame(outcomes)},
+        ).drawn_by(draw)
+
+
+def _run(jobs: Sequence[Job], executor: Executor | None) -> Iterator[Outcome]:
+    return map(measure, jobs) if executor is None else executor.map(measure, jobs)
+
+
+def _claims(outcomes: Sequence[Outcome]) -> list[Claim]:
+    sizes = np.array([float(outcome.n_users) for outcome in outcomes])
+    seeds = np.array([outcome.seed for outcome in outcomes])
+    claims = []
+    for what in ("means", "shares"):
+        errors = np.array([getattr(outcome, what)[0] for outcome in outcomes])
+        power = slope(sizes, errors, seeds)
+        claims.append(
+            Claim(
+                f"spectral-{what}",
+                f"the error of the moments' {what} falls with the data as about n^-1/2",
+                f"power -0.5 to within {TOLERANCE:g}",
+                f"power {power}",
+                _near(power, -0.5),
+            )
+        )
+    ratios = np.array([outcome.means[1] / outcome.means[2] for outcome in outcomes])
+    claims.append(
+        Claim(
+            "spectral-em",
+            "EM started at the moments ends at the same point as EM with restarts",
+            "the same error of the means to within 1% in every log",
+            f"ratio of errors {ratios.min():.3f} to {ratios.max():.3f}",
+            bool(np.abs(ratios - 1).max() < 0.01),
+        )
+    )
+    allowed = np.array([outcome.means[2] / outcome.means[3] for outcome in outcomes])
+    claims.append(
+        Claim(
+            "em-allowed",
+            "the error of EM is close to that of an oracle with the true labels",
+            "an error of the means below 1.5 times the oracle's in every log",
+            f"{Estimate.from_values(allowed)} times on average, {allowed.max():.2f} at most",
+            bool(allowed.max() < 1.5),
+        )
+    )
+    return claims
+
+
+def _near(power: Estimate, expected: float) -> bool | None:
+    """Return whether the power is within the tolerance; None if its error leaves this open."""
+    distance = abs(power.mean - expected)
+    if distance <= TOLERANCE:
+        return True
+    return None if distance - 2 * power.stderr <= TOLERANCE else False
+
+
+def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, float | str]]:
+    rows: list[dict[str, float | str]] = []
+    for size in sorted({outcome.n_users for outcome in outcomes}):
+        of_size = [outcome for outcome in outcomes if outcome.n_users == size]
+        for i, method in enumerate(METHODS):
+            means = Estimate.from_values(np.array([outcome.means[i] for outcome in of_size]))
+            shares = Estimate.from_values(np.array([outcome.shares[i] for outcome in of_size]))
+            rows.append(
+                {"users": size, "method": method, "means": means.mean, "shares": shares.mean,
+                 "means_stderr": means.stderr, "shares_stderr": shares.stderr}
+            )  # fmt: skip
+    return rows
+
+
+def _table(outcomes: Sequence[Outcome]) -> Table:
+    rows = _rows(outcomes)
+    body = []
+    for size in dict.fromkeys(row["users"] for row in rows):
+        of_size = [row for row in rows if row["users"] == size]
+        cells = [f"{row['means']:.4f} ±{row['means_stderr']:.4f}" for row in of_size]
+        body.append(
+            (f"{size:,}", *cells, f"{of_size[0]['shares']:.4f}", f"{of_size[2]['shares']:.4f}")
+        )
+    columns = ("users", *(f"means: {method}" for method in METHODS), "shares: moments", "em")
+    return Table("Root mean square errors, 5 states, 10 actions, 30 rounds", columns, body)
+
+
+def _frame(outcomes: Sequence[Outcome]) -> polars.DataFrame:
+    import polars
+
+    return polars.DataFrame(
+        [
+            {"users": o.n_users, "seed": o.seed, "method": method, "means": o.means[i],
+             "shares": o.shares[i]}
+            for o in outcomes
+            for i, method in enumerate(METHODS)
+        ]
+    )  # fmt: skip
+
+
+# The figure of the errors of learned means and shares by size of the log.
+
+_COLOURS = dict(zip(METHODS, (ORANGE, GREEN, BLUE, GREY), strict=True))
+_STYLES = {"spectral": "o", "em": "-"}  # EM ends at the same point as EM from the moments
+
+
+_TICKS = (0.005, 0.01, 0.02, 0.05)
+
+
+def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw two panels with a line for each method and one of slope -1/2."""
+    from matplotlib.figure import Figure
+
+    rows = results["settings"]["errors"]
+    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
+    for axes, what in zip(figure.subplots(1, 2), ("means", "shares"), strict=True):
+        for method, colour in _COLOURS.items():
+            of_method = [row for row in rows if row["method"] == method]
+            x, y = [row["users"] for row in of_method], [row[what] for row in of_method]
+            axes.plot(x, y, _STYLES.get(method, "o-"), color=colour, ms=5, lw=1.4, label=method)
+            error = [row[f"{what}_stderr"] for row in of_method]
+            axes.errorbar(x, y, error, fmt="none", ecolor=colour)
+        sizes = np.array(sorted({row["users"] for row in rows}), dtype=float)
+        start = float(next(row[what] for row in rows if row["method"] == "moments"))
+        axes.plot(sizes, start * np.sqrt(sizes[0] / sizes), ":", color=DARK, lw=1.2,
+                  label=r"slope $-1/2$")  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        plain(axes)
+        axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+        axes.set_yticks([tick for tick in _TICKS if axes.get_ylim()[0] <= tick])
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        axes.margins(y=0.06)
+        axes.set_xlim(0.97 * sizes[0], 1.03 * sizes[-1])
+        axes.set_xlabel("users in the log", fontsize=SMALL)
+        axes.set_title(f"error of the {what}", fontsize=10)
+        label_lines(axes)
+    figure.suptitle("Learning by moments, by EM, and with the labels known", fontsize=11)
+    return {"spectral": figure}

@@ -1,0 +1,197 @@
+"""CLUB: online clustering of bandits by a graph on users (Gentile, Li & Zappella 2014)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from latentbandits.models import checks
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.policies.decision import Decision
+from latentbandits.policies.shared import chunks
+from latentbandits.policies.shared.base import (
+    Ridge,
+    ScoredPopulation,
+    Sums,
+    add_to_ridge,
+    add_to_sums,
+    confidence,
+    empty_sums,
+    optimistic_index,
+    pool,
+    weights,
+)
+from latentbandits_related.graph import (
+    CompleteGraph,
+    Flags,
+    Graph,
+    SparseGraph,
+    alive,
+    components,
+    components_after_cut,
+    cut,
+    no_cuts,
+    random_graph,
+    sparse_probability,
+)
+
+
+class ClubBelief(NamedTuple):
+    """Sums of every user, and the components of the graph with their pooled regressions."""
+
+    rounds: FloatArray  # (B,)
+    users: tuple[Sums, ...]  # chunks of users
+    weights: FloatArray  # (B, n_users, d)
+    counts: FloatArray  # (B, n_users)
+    component: IntArray  # (B, n_users), labelled by its smallest user
+    pooled: tuple[Ridge, ...]  # chunks of components, at the row of their label
+    cuts: tuple[Flags, ...]  # chunks of edges
+
+
+@dataclass(frozen=True, eq=False)
+class CLUB(ScoredPopulation[ClubBelief]):
+    """CLUB of Gentile, Li & Zappella (2014): LinUCB on the component of the user who asks.
+
+    An edge (i, l) of the asking user i is cut if |w_i - w_l| > alpha2 (F(T_i) + F(T_l)), with w and
+    T before the reward. Components pool their sums under one identity matrix. `graph` is
+    "complete", "sparse" (Erdos-Renyi with p = 3 ln n / n, as in the authors' code) or "none";
+    `n_clusters` makes the sparse graph p = 3 ln(n/m) / (n/m), which connects each of m clusters.
+    The graph is drawn from `seed`. `alpha2` infinite is one LinUCB for all.
+
+    Args:
+        n_users: number of users of the population.
+        n_features: number of features of an action.
+        alpha: factor of the confidence bonus.
+        alpha2: factor of the width at which an edge is cut.
+        graph: "complete", "sparse" or "none".
+        n_clusters: m of the sparse graph.
+        seed: of the graph that is drawn at the start.
+
+    >>> policy = CLUB(n_users=3, n_features=2)
+    >>> from latentbandits.models.visit import Visit
+    >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
+    >>> belief = policy.update(policy.init(), visit, Decision.logged([1]), [1.0])
+    >>> belief.component
+    array([[0, 0, 0]])
+    """
+
+    order_free: ClassVar[bool] = False
+
+    n_users: int
+    n_features: int
+    alpha: float = 0.1
+    alpha2: float = 1.0
+    graph: Literal["complete", "sparse", "none"] = "complete"
+    n_clusters: int = 1
+    seed: int = 0
+    _graph: Graph = field(init=False, repr=False)
+    _start: IntArray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        checks.positive_count("n_users", self.n_users)
+        checks.positive_count("n_features", self.n_features)
+        checks.positive_number("alpha", self.alpha)
+        if not self.alpha2 > 0:
+            raise ValueError(f"alpha2 must be above zero (inf: no edge is cut); got {self.alpha2}")
+        graph = user_graph(self.graph, self.n_users, self.n_clusters, self.seed)
+        object.__setattr__(self, "_graph", graph)
+        object.__setattr__(self, "_start", components(graph))
+
+    def init(self, n_sessions: int = 1) -> ClubBelief:
+        n, d = checks.session_count(n_sessions, None), self.n_features
+        ridge = Ridge(np.eye(d), np.zeros(d))
+        return ClubBelief(
+            np.zeros(n),
+            chunks.repeat(empty_sums(d), n, self.n_users),
+            np.zeros((n, self.n_users, d)),
+            np.zeros((n, self.n_users)),
+            np.tile(self._start, (n, 1)),
+            chunks.repeat(ridge, n, self.n_users),
+            no_cuts(self._graph, n),
+        )
+
+    def _scores(self, belief: ClubBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
+        assert context.features is not None
+        component = belief.component[np.arange(len(context.user)), context.user]
+        ridge = chunks.take(belief.pooled, component)
+        return optimistic_index(ridge, context.features, self.alpha, belief.rounds)
+
+    def _learn(
+        self,
+        belief: ClubBelief,
+        context: Any,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> ClubBelief:
+        assert context.features is not None
+        population, user = np.arange(len(action)), context.user
+        x = context.features[population, action]
+        sums = add_to_sums(chunks.take(belief.users, user), x, reward)
+        users = chunks.put(belief.users, user, sums)
+        name = belief.component[population, user]
+        ridge = add_to_ridge(chunks.take(belief.pooled, name), x, reward)
+        pooled = chunks.put(belief.pooled, name, ridge)
+
+        component, cuts, copied = belief.component, belief.cuts, False
+        for b, i in enumerate(user.tolist()):
+            lost, edge = self._edges_to_cut(belief, b, i)
+            if len(lost) == 0:
+                continue
+            cuts = cut(cuts, b, edge)
+            for part in components_after_cut(self._graph, cuts, b, i, lost):
+                if not copied:
+                    component, copied = component.copy(), True
+                component[b, part] = part[0]
+                pooled = _rebuild(pooled, users, b, part)
+        own_weights, counts = belief.weights.copy(), belief.counts.copy()
+        own_weights[population, user] = weights(sums)
+        counts[population, user] += 1
+        return ClubBelief(belief.rounds + 1, users, own_weights, counts, component, pooled, cuts)
+
+    def _edges_to_cut(self, belief: ClubBelief, b: int, i: int) -> tuple[IntArray, IntArray]:
+        """Return the neighbours of user i whose weights now differ too much, and their edges."""
+        _, neighbour, edge = self._graph.edges(np.array([i]))
+        if len(neighbour) == self.n_users - 1 and len(neighbour) > 0:  # faster than indexing
+            counts, weights = belief.counts[b], belief.weights[b]
+            offset, width = weights - weights[i], confidence(counts)
+            far = (offset * offset).sum(axis=1) > (self.alpha2 * (width + width[i])) ** 2
+            suspect = np.flatnonzero(far)
+            place = suspect - (suspect > i)
+        else:
+            offset = belief.weights[b, neighbour] - belief.weights[b, i]
+            width = confidence(belief.counts[b, neighbour])
+            bound = self.alpha2 * (width + confidence(belief.counts[b, i]))
+            place = np.flatnonzero((offset * offset).sum(axis=1) > bound**2)
+        if len(place) == 0:
+            return place, place
+        place = place[alive(belief.cuts, b, edge[place])]
+        return neighbour[place], edge[place]
+
+
+def user_graph(kind: str, n_users: int, n_clusters: int, seed: int) -> Graph:
+    """Return the graph on users that CLUB and COFIBA start from."""
+    if kind == "complete":
+        return CompleteGraph(n_users)
+    if kind == "sparse":
+        chance = sparse_probability(n_users, n_clusters)
+        return random_graph(n_users, chance, np.random.default_rng(seed))
+    if kind == "none":
+        return SparseGraph(n_users, np.empty((0, 2), np.int64))
+    raise ValueError(f"graph must be 'complete', 'sparse' or 'none'; got {kind!r}")
+
+
+def _rebuild(
+    pooled: tuple[Ridge, ...], users: tuple[Sums, ...], b: int, part: IntArray
+) -> tuple[Ridge, ...]:
+    """Return `pooled` with the regression of a new component, from the sums of its users."""
+    gram = chunks.select(users, 0, b, part).sum(axis=0)
+    products = chunks.select(users, 1, b, part).sum(axis=0)
+    ridge = pool(gram, products)
+    n = len(pooled[0].inverse)
+    where = np.arange(n) == b
+    row = np.full(n, part[0])
+    full = Ridge(*(np.broadcast_to(value, (n, *value.shape)) for value in ridge))
+    return chunks.put(pooled, row, full, where)

@@ -1,0 +1,134 @@
+"""Latent order bandits: each state is known by its order of actions only.
+
+Sessions of one state may differ in level and scale, which a model of mean rewards cannot express.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from latentbandits.beliefs import states
+from latentbandits.models import checks
+from latentbandits.models.arms.gaussian import ArmStatistics
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.policies import choice
+from latentbandits.policies.checked import Choice
+from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.latent.base import LatentPolicy
+
+
+def order_distance(counts: FloatArray, means: FloatArray) -> FloatArray:
+    """Return min over v_1 <= ... <= v_K of sum_a N_a (v_a - m_a)^2, over the last axis.
+
+    Weighted isotonic regression by the max-min formula: v_a is the largest, over starts i <= a, of
+    the least average of i..j over ends j >= a. An action with N_a = 0 does not count.
+
+    >>> order_distance(np.array([1.0, 3.0]), np.array([2.0, 1.0]))
+    np.float64(0.75)
+    """
+    n_actions = means.shape[-1]
+    weight = np.concatenate([np.zeros((*counts.shape[:-1], 1)), counts.cumsum(axis=-1)], axis=-1)
+    total = np.concatenate(
+        [np.zeros((*counts.shape[:-1], 1)), (counts * means).cumsum(axis=-1)], axis=-1
+    )
+    mass = weight[..., None, 1:] - weight[..., :-1, None]  # total count of i..j
+    sums = total[..., None, 1:] - total[..., :-1, None]
+    average = np.divide(sums, mass, out=np.full(sums.shape, np.inf), where=mass > 0)
+    upper = np.triu(np.ones((n_actions, n_actions), np.bool_))
+    average = np.where(upper, average, np.inf)
+    least = np.minimum.accumulate(average[..., ::-1], axis=-1)[..., ::-1]
+    fitted = np.where(upper, least, -np.inf).max(axis=-2)
+    fitted = np.where(counts > 0, fitted, means)
+    distance: FloatArray = (counts * (fitted - means) ** 2).sum(axis=-1)
+    return distance
+
+
+@dataclass(frozen=True, eq=False)
+class LatentOrderTS(LatentPolicy[ArmStatistics]):
+    """lobTS after Carlsson, Mwai & Johansson (2026): draw a state by how well its order fits.
+
+    P(s) is proportional to P1(s) exp(-d_s / (2 sigma^2)), with d_s the distance of the average
+    rewards from the order of state s (`order_distance`); then play the best action of s. Only the
+    order of the model's means is used, so any shift or positive scale of a session's rewards is
+    fine; `noise` is that of the model. The rule is from a third party's restatement.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> policy = LatentOrderTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5))
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity
+    array([0.5])
+    """
+
+    model: KnownModel
+
+    def __post_init__(self) -> None:
+        if self.model.n_actions is None:
+            raise ValueError("LatentOrderTS needs a model with a fixed list of actions")
+
+    def init(self, n_sessions: int = 1) -> ArmStatistics:
+        assert self.model.n_actions is not None
+        n = checks.session_count(n_sessions, self.model.n_sessions)
+        shape = (n, self.model.n_actions)
+        return ArmStatistics(np.zeros(shape), np.zeros(shape))
+
+    @cached_property
+    def _order(self) -> IntArray:
+        """Each state's actions from worst to best, `(1 or n, S, K)`."""
+        return np.argsort(self.model.expected_rewards(None), axis=2, kind="stable")
+
+    def _log_weights(self, belief: ArmStatistics) -> FloatArray:
+        means = belief.sums / np.maximum(belief.counts, 1)
+        n = len(means)
+        order = np.broadcast_to(self._order, (n, *self._order.shape[1:]))
+        counts = np.take_along_axis(belief.counts[:, None], order, axis=2)
+        distance = order_distance(counts, np.take_along_axis(means[:, None], order, axis=2))
+        return self.model.log_state_prior - distance / (2 * self.model.noise**2)
+
+    def state_probabilities(self, belief: ArmStatistics) -> FloatArray:
+        """Return P(s) by how well each state's order fits, `(n_sessions, n_states)`."""
+        return states.probabilities(self._log_weights(belief))
+
+    def _best(self, eligible: BoolArray | None) -> BoolArray:
+        mask = None if eligible is None else eligible[:, None, :]
+        return choice.best(choice.restrict(self.model.expected_rewards(None), mask))
+
+    def _choose(
+        self,
+        belief: ArmStatistics,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        log_weights = self._log_weights(belief)
+        state = states.sample(log_weights, rng)
+        best = self._best(eligible)
+        action = choice.pick(best[0 if len(best) == 1 else np.arange(len(state)), state], rng)
+        if not propensity:
+            return Choice(action, state, None, "none")
+        chance = (states.probabilities(log_weights)[:, None, :] @ choice.shares(best))[:, 0]
+        return Choice(action, state, choice.at(chance, action), "exact")
+
+    def _learn(
+        self,
+        belief: ArmStatistics,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> ArmStatistics:
+        return belief.add(action, reward)
+
+    def _probabilities(
+        self,
+        belief: ArmStatistics,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        weights = states.probabilities(self._log_weights(belief))
+        shares = choice.shares(self._best(eligible))
+        return ActionProbabilities((weights[:, None, :] @ shares)[:, 0], "exact")

@@ -1,0 +1,173 @@
+"""Bayesian policy reuse (Rosman, Hawasly & Ramamoorthy 2016), on the belief of mTS.
+
+The types are the states, and the library has one policy for each state: the one that plays its best
+action. The signal is the reward, so both the performance model and the signal model are the known
+model, and learning is Bayes' rule. Only the choice of a policy of the library is new.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from latentbandits.beliefs import known, states
+from latentbandits.beliefs.known import KnownBelief
+from latentbandits.beliefs.planning import knowledge_gradient, look_ahead
+from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.policies import choice
+from latentbandits.policies.checked import Choice
+from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.latent.base import PosteriorPolicy
+from latentbandits.policies.latent.ucb import check_horizon
+
+Rule = Literal["PI", "EI", "BE", "KG"]
+
+
+class ReuseBelief(NamedTuple):
+    """The posterior over states, and how many rounds it has seen."""
+
+    log_weights: FloatArray  # (n_sessions, n_states)
+    rounds: FloatArray  # (n_sessions,)
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyReuse(PosteriorPolicy[ReuseBelief]):
+    """Bayesian policy reuse: choose a policy of the library by one of the paper's four rules.
+
+    With w = P(s), U(s, j) the mean reward of policy j's action in state s, E_j = sum w U(s, j) and
+    U_bar = max_j E_j:
+
+    - "PI": argmax_j sum w P(U > U_bar | s, j), the probability of improvement;
+    - "EI": argmax_j sum w E[(U - U_bar)^+ | s, j]. The paper's integral of a density from U_bar is
+      the probability again: `improvement="probability"`;
+    - "BE": argmax_j E_j - kappa E[entropy of the belief after j's reward];
+    - "KG": argmax_j E_j + kappa (E[max_j' E_j' after j's reward] - U_bar).
+
+    `kappa` is free in the paper. With `horizon` n it is kappa (n - t) in round t from 1 on, because
+    the information is used for the rest of the session; this choice is ours. "KG" is then `mKG`
+    with the library's actions in place of all actions. For "BE" and "KG" the expected reward
+    distribution is Gaussian with the model's noise, or 0 and 1 for `BernoulliArms`; "PI" and "EI"
+    take it as Gaussian. A policy of the library plays the first of its best actions.
+
+    Args:
+        model: a model of latent states, taken as true.
+        rule: "PI", "EI", "BE" or "KG".
+        kappa: weight of information, for "BE" and "KG".
+        improvement: "expected" or "probability", for "EI".
+        horizon: number of rounds n; None if unknown.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> policy = PolicyReuse(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5), rule="KG")
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).action
+    array([0])
+    """
+
+    model: KnownModel
+    rule: Rule = "BE"
+    kappa: float = 1.0
+    improvement: Literal["expected", "probability"] = "expected"
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rule not in ("PI", "EI", "BE", "KG"):
+            raise ValueError(f"rule must be 'PI', 'EI', 'BE' or 'KG'; got {self.rule!r}")
+        if self.improvement not in ("expected", "probability"):
+            raise ValueError(
+                f"improvement must be 'expected' or 'probability'; got {self.improvement!r}"
+            )
+        check_horizon(self.horizon)
+        if not np.isfinite(self.kappa) or self.kappa < 0:
+            raise ValueError(f"kappa must be a finite number of at least 0; got {self.kappa}")
+
+    def init(self, n_sessions: int = 1) -> ReuseBelief:
+        log_weights = known.prior(self.model, n_sessions).log_weights
+        return ReuseBelief(log_weights, np.zeros(len(log_weights)))
+
+    def _learn(
+        self,
+        belief: ReuseBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> ReuseBelief:
+        before = KnownBelief(belief.log_weights)
+        after = known.condition(self.model, before, context, action, reward)
+        return ReuseBelief(after.log_weights, belief.rounds + 1)
+
+    def _library(self, context: Context, eligible: BoolArray | None) -> tuple[IntArray, FloatArray]:
+        """Return each policy's action `(1 or n, S)`, and its mean reward U `(1 or n, S, J)`."""
+        means = self.model.expected_rewards(context)
+        allowed = choice.restrict(means, None if eligible is None else eligible[:, None, :])
+        action: IntArray = allowed.argmax(axis=2)
+        if len(means) < len(action):
+            means = np.broadcast_to(means, (len(action), *means.shape[1:]))
+        return action, np.take_along_axis(means, action[:, None, :], axis=2)
+
+    def _scores(self, belief: ReuseBelief, utility: FloatArray) -> FloatArray:
+        """Return the score of each policy of the library, `(n, J)`."""
+        weights = states.probabilities(belief.log_weights)
+        expected: FloatArray = (weights[:, None, :] @ utility)[:, 0]
+        if self.rule in ("PI", "EI"):
+            return self._improvement(weights, utility, expected.max(axis=1))
+        kappa: float | FloatArray = self.kappa
+        if self.horizon is not None:
+            kappa = self.kappa * np.maximum(self.horizon - belief.rounds - 1, 0.0)[:, None]
+        noise = None if isinstance(self.model, BernoulliArms) else self.model.noise
+        if self.rule == "KG":
+            return knowledge_gradient(weights, utility, noise, kappa)
+        penalty: FloatArray = kappa * look_ahead(weights, utility, utility, noise).entropy
+        return expected - penalty
+
+    def _improvement(
+        self, weights: FloatArray, utility: FloatArray, best: FloatArray
+    ) -> FloatArray:
+        """Return the probability or the expectation of a reward above U_bar."""
+        from scipy.special import ndtr
+
+        z = (utility - best[:, None, None]) / self.model.noise
+        term: FloatArray = ndtr(z)
+        if self.rule == "EI" and self.improvement == "expected":
+            density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+            term = self.model.noise * (z * term + density)
+        score: FloatArray = (weights[:, None, :] @ term)[:, 0]
+        return score
+
+    def _choose(
+        self,
+        belief: ReuseBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        actions, utility = self._library(context, eligible)
+        best = choice.best(self._scores(belief, utility))
+        state = choice.pick(best, rng)
+        action = actions[0 if len(actions) == 1 else np.arange(len(state)), state]
+        if not propensity:
+            return Choice(action, state, None, "none")
+        same = np.broadcast_to(actions, best.shape) == action[:, None]
+        return Choice(action, state, (choice.shares(best) * same).sum(axis=1), "exact")
+
+    def _probabilities(
+        self,
+        belief: ReuseBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        actions, utility = self._library(context, eligible)
+        shares = choice.shares(choice.best(self._scores(belief, utility)))
+        n_actions = self._check_context(context, len(shares))[1]
+        values = np.zeros((len(shares), n_actions))
+        np.add.at(
+            values,
+            (np.arange(len(shares))[:, None], np.broadcast_to(actions, shares.shape)),
+            shares,
+        )
+        return ActionProbabilities(values, "exact")

@@ -1,0 +1,173 @@
+"""Policies used only in these tables: ordinary baselines, and two that are not published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.learning.linear.completion import complete
+from latentbandits.models import checks
+from latentbandits.models.arms.gaussian import ArmStatistics
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import Context
+from latentbandits.policies import UCB1, choice
+from latentbandits.policies.checked import CheckedPolicy, Choice
+from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.shared import NMFBandit
+
+_NEWTON_STEPS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class KLUCB(UCB1):
+    """KL-UCB (Garivier & Cappé 2011) for clicks.
+
+    The index is the largest q with N kl(mean, q) <= f(t), where f(t) = ln t + 3 ln ln t as in the
+    theorem; N and the mean are those of the action.
+    """
+
+    def _scores(
+        self, belief: ArmStatistics, context: Context, eligible: BoolArray | None
+    ) -> FloatArray:
+        untried = belief.counts == 0
+        counts = np.where(untried, 1.0, belief.counts)
+        rounds = np.maximum(belief.counts.sum(axis=1, keepdims=True), 1.0)
+        exploration = np.log(rounds) + 3 * np.log(np.maximum(np.log(rounds), 1.0))
+        index = upper_click_rate(belief.sums / counts, exploration / counts)
+        return np.where(untried, np.inf, index)
+
+
+def upper_click_rate(mean: FloatArray, level: FloatArray) -> FloatArray:
+    """Return the largest q with kl(mean, q) <= level, for Bernoulli rewards.
+
+    kl is convex in q and increases to the right of the mean. Newton's method, started at a bound to
+    the right of the root, therefore decreases towards it. The start is the least of the bounds of
+    Pinsker and of Bernstein, and of the bound that drops -mean ln q.
+
+    >>> upper_click_rate(np.array([0.0, 0.5]), np.array([0.1, 0.1])).round(3)
+    array([0.095, 0.713])
+    """
+    p = np.clip(mean, 1e-12, 1 - 1e-12)
+    entropy = -p * np.log(p) - (1 - p) * np.log1p(-p)
+    q = np.minimum(p + np.sqrt(level / 2), p + level + np.sqrt(level * level + 2 * p * level))
+    q = np.minimum(np.minimum(q, -np.expm1(-(level + entropy) / (1 - p))), 1 - 1e-13)
+    for _ in range(_NEWTON_STEPS):
+        excess = -entropy - p * np.log(q) - (1 - p) * np.log1p(-q) - level
+        slope = np.maximum((q - p) / (q * (1 - q)), 1e-12)
+        q = np.clip(q - excess / slope, p, 1 - 1e-13)
+    return np.asarray(q, np.float64)
+
+
+class FactorBelief(NamedTuple):
+    """Beta distributions of u and v, as pseudo-counts of ones and zeros."""
+
+    rows: FloatArray  # (n, n_rows, 2)
+    columns: FloatArray  # (n, n_columns, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class FactorTS(CheckedPolicy[FactorBelief]):
+    """Mean-field Thompson sampling of the factors of a rank-1 click problem; not published.
+
+    A click is the product of two hidden bits with probabilities u_i and v_j, both with the prior
+    Beta(1, 1). After a click both bits were 1. Without one, the bit of u_i was 1 with probability
+    u (1 - v) / (1 - u v) at the posterior means of u and v; this probability is added to the count.
+
+    >>> policy = FactorTS(n_rows=4, n_columns=3)
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0), propensity=False).action.shape
+    (1,)
+    """
+
+    order_free: ClassVar[bool] = False
+
+    n_rows: int
+    n_columns: int
+
+    @property
+    def n_states(self) -> int:
+        return 1
+
+    def init(self, n_sessions: int = 1) -> FactorBelief:
+        n = checks.session_count(n_sessions, None)
+        return FactorBelief(np.ones((n, self.n_rows, 2)), np.ones((n, self.n_columns, 2)))
+
+    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+        checks.no_context(self.name, context)
+        return None, self.n_rows * self.n_columns
+
+    def _choose(
+        self,
+        belief: FactorBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        u, v = (rng.beta(side[..., 0], side[..., 1]) for side in belief)
+        products = (u[:, :, None] * v[:, None, :]).reshape(len(u), -1)
+        action = choice.pick_best(products, eligible, rng)
+        return Choice(action, np.zeros(len(action), np.int64), None, "none")
+
+    def _learn(
+        self,
+        belief: FactorBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> FactorBelief:
+        sides = [side.copy() for side in belief]
+        session, lines = np.arange(len(action)), np.divmod(action, self.n_columns)
+        u, v = (
+            side[session, line, 0] / side[session, line].sum(axis=1)
+            for side, line in zip(sides, lines, strict=True)
+        )
+        for side, line, mine, other in ((sides[0], lines[0], u, v), (sides[1], lines[1], v, u)):
+            one = np.where(reward > 0, 1.0, mine * (1 - other) / (1 - u * v))
+            side[session, line, 0] += one
+            side[session, line, 1] += 1 - one
+        return FactorBelief(*sides)
+
+    def _probabilities(
+        self,
+        belief: FactorBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        shape = len(belief.rows), self.n_rows * self.n_columns
+        return ActionProbabilities(np.full(shape, np.nan), "none")
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeALS(NMFBandit):
+    """Epsilon-greedy on a completion of all cells by alternating ridge regressions.
+
+    Epsilon and the times of refits are those of `NMFBandit`, but every user explores all items, and
+    the estimate uses all cells, weighted by how often they were played.
+    """
+
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_probe_users", np.arange(self.n_users))
+
+    def _fit(self, counts: FloatArray, sums: FloatArray) -> FloatArray:
+        user, item = np.nonzero(counts)
+        played = counts[user, item]
+        fit = complete(
+            user,
+            item,
+            sums[user, item] / played,
+            rank=self.rank,
+            reg=self.ridge,
+            weights=played,
+            n_users=self.n_users,
+            n_actions=self.n_items,
+            threads=1,
+        )
+        return np.asarray(fit.user_vectors @ fit.action_vectors.T, np.float64)

@@ -1,0 +1,221 @@
+"""Play related systems on the same problems, in five tables."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from latentbandits.options import choose
+from latentbandits.report.drawing import draw_dots, estimates
+from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+from latentbandits.simulation import Results, simulate
+from latentbandits.simulation.results import PolicyResult
+from latentbandits_related.reproduce import (
+    clustering,
+    factorisation,
+    known_model,
+    offline,
+    rank_one,
+)
+from latentbandits_related.reproduce.claims import CLAIMS, agreements, played
+from latentbandits_related.reproduce.table import Column, KeptRows, RelatedTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+TABLES: Mapping[str, RelatedTable] = {
+    table.name: table
+    for table in (
+        known_model.TABLE,
+        clustering.TABLE,
+        rank_one.TABLE,
+        factorisation.TABLE,
+        offline.TABLE,
+    )
+}
+
+
+class RelatedExperiment:
+    """The systems that the paper discusses as related work, and later ones."""
+
+    name = "related"
+    help = "related systems side by side: known models, clusters, rank 1, factors, subspaces"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)} (default: all)"
+        )
+        parser.add_argument(
+            "--policies", nargs="+", metavar="POLICY", help="only these rows (default: all of them)"
+        )
+        parser.add_argument(
+            "--quick", action="store_true", help="small problems: seconds instead of an hour"
+        )
+        parser.add_argument(
+            "--keep",
+            type=Path,
+            metavar="FOLDER",
+            help="keep every finished row there, and take rows that are there already",
+        )
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        self._columns(arguments)
+
+    def _columns(self, arguments: argparse.Namespace) -> dict[str, list[Column]]:
+        """Return the chosen tables with the chosen rows; raise ValueError for unknown names."""
+        tables = choose("table", arguments.tables, TABLES)
+        columns = {name: TABLES[name].columns(arguments.quick) for name in tables}
+        known = dict.fromkeys(row for table in columns.values() for c in table for row in c.rows)
+        chosen = choose("policy", arguments.policies, known)
+        return {
+            name: [kept for column in table if (kept := column.only(chosen)).rows]
+            for name, table in columns.items()
+        }
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
+    ) -> Report:
+
+        started = time.perf_counter()
+        chosen = self._columns(arguments)
+        tables: list[Table] = []
+        claims: list[Claim] = []
+        rows: list[dict[str, Any]] = []
+        for name, columns in chosen.items():
+            if not columns:
+                continue
+            table = TABLES[name]
+            results = _play(table, columns, arguments, executor, progress)
+            tables += _tables(table, columns, results)
+            if not arguments.quick:
+                claims += [c.check(results) for c in CLAIMS[name] if played(c, results)]
+                claims += agreements(name, columns, results)
+            rows += [
+                policy.row() | {"table": name, "setting": setting}
+                for setting, result in results.items()
+                for policy in result.values()
+            ]
+        return Report(
+            experiment=self.name,
+            settings={"tables": list(chosen), "quick": arguments.quick, "seed": arguments.seed},
+            seconds=time.perf_counter() - started,
+            policies=rows,
+            claims=claims,
+            tables=tables,
+        ).drawn_by(draw)
+
+
+def play_row(
+    table: str, column: str, row: str, quick: bool, seed: int, keep: Path | None = None
+) -> PolicyResult:
+    """Play one policy on one problem; all rows of a column have the same users and noise."""
+    problem = next(c for c in TABLES[table].columns(quick) if c.name == column)
+    kept, key = KeptRows(keep), (table, column, row)
+    numbers = problem.runs_of(row), problem.horizon, seed
+    result = kept.load(key, numbers)
+    if result is None:
+        chosen = problem.rows[row]
+        result = simulate(
+            {row: chosen.policy},
+            chosen.environment,
+            n_runs=problem.runs_of(row),
+            horizon=problem.horizon,
+            seed=seed,
+        )[row]
+        kept.save(key, numbers, result)
+    return result
+
+
+def _play(
+    table: RelatedTable,
+    columns: list[Column],
+    arguments: argparse.Namespace,
+    executor: Executor | None,
+    progress: Progress,
+) -> dict[str, Results]:
+    jobs = [(column, row) for column in columns for row in column.rows]
+    progress.start(f"related, table {table.name}", len(jobs))
+    results: dict[str, dict[str, PolicyResult]] = {column.name: {} for column in columns}
+    for (column, row), result in zip(jobs, _run(table, jobs, arguments, executor), strict=True):
+        results[column.name][row] = result
+        progress.advance(1)
+    return {name: Results(rows) for name, rows in results.items()}
+
+
+def _run(
+    table: RelatedTable,
+    jobs: list[tuple[Column, str]],
+    arguments: argparse.Namespace,
+    executor: Executor | None,
+) -> Iterator[PolicyResult]:
+    fixed = arguments.quick, arguments.seed, arguments.keep
+    if executor is None:
+        for column, row in jobs:
+            yield play_row(table.name, column.name, row, *fixed)
+        return
+    futures: list[Future[PolicyResult]] = [
+        executor.submit(play_row, table.name, column.name, row, *fixed) for column, row in jobs
+    ]
+    for future in futures:
+        yield future.result()
+
+
+def _tables(
+    table: RelatedTable, columns: list[Column], results: Mapping[str, Results]
+) -> list[Table]:
+    """Return regret by policy and problem; with quarters, one table per problem."""
+    if not table.quarters:
+        names = list(dict.fromkeys(name for column in columns for name in column.rows))
+        body = [
+            (name, *(_cell(results[column.name], name) for column in columns)) for name in names
+        ]
+        heads = [f"{column.name} ({column.runs} runs)" for column in columns]
+        return [Table(f"({table.name}) {table.title}: regret", ("policy", *heads), body)]
+    tables = []
+    for column in columns:
+        body = []
+        for name in column.rows:
+            result = results[column.name][name]
+            curve = result.regret_curve
+            ends = [curve[len(curve) * quarter // 4 - 1] for quarter in (1, 2, 3)]
+            body.append((name, *(f"{end:.0f}" for end in ends), str(result.regret)))
+        title = f"({table.name}) {table.title}: {column.name}, {column.runs} runs, regret up to"
+        tables.append(Table(title, ("policy", "T/4", "T/2", "3T/4", f"T={column.horizon}"), body))
+    return tables
+
+
+def _cell(results: Results, name: str) -> str:
+    return str(results[name].regret) if name in results else ""
+
+
+# One figure per table: the regret of every policy on every problem.
+
+_Panels = dict[str, dict[str, Estimate]]
+
+
+def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
+    """Draw the tables whose rows are in the results."""
+    figures = {}
+    for name, table in TABLES.items():
+        rows = [row for row in results["policies"] if row["table"] == name]
+        if rows:
+            title = f"({name}) {table.title}"
+            figures[f"related-{name}"] = draw_dots(title, "regret", _bands(rows))
+    return figures
+
+
+def _bands(rows: list[Mapping[str, Any]]) -> list[_Panels]:
+    """Group problems with the same policies into one band of panels; bands are stacked."""
+    bands: list[_Panels] = []
+    for setting, by_policy in estimates(rows, "regret").items():
+        alike = bands and set(next(iter(bands[-1].values()))) == set(by_policy)
+        if alike:
+            bands[-1][setting] = by_policy
+        else:
+            bands.append({setting: by_policy})
+    return bands

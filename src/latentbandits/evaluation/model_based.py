@@ -1,0 +1,82 @@
+"""Predict the reward of every action from a session's history: the q of DR and DM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from latentbandits.beliefs import joint
+from latentbandits.environments.from_model import UsersOfModel
+from latentbandits.evaluation.follow import Learner, UnevenBeliefsError, learn_before
+from latentbandits.evaluation.log import DecisionLog
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.composed.known import Known
+from latentbandits.policies.choice import at
+from latentbandits.policies.decision import Decision
+from latentbandits.policies.latent.bayes_ucb import mmGreedy
+from latentbandits.policies.protocol import AnyPolicy
+
+
+def predict(model: Any, log: DecisionLog) -> FloatArray:
+    """Return q_t(a) = E[r | a, the session's logged history before t], `(n, T, K)`.
+
+    The history's posterior under `model` gives it in closed form: sum_s P(s) E[mu(a, s, theta)].
+    Entries past a session's end are 0.
+    """
+    learner_policy = mmGreedy(model if hasattr(model, "posterior_rewards") else Known(model))
+    try:
+        return _predict(learner_policy, log)
+    except UnevenBeliefsError:
+        rows = [_predict(learner_policy, log.take(np.array([i]))) for i in range(log.n_sessions)]
+        return np.concatenate(rows)
+
+
+def _predict(policy: mmGreedy, log: DecisionLog) -> FloatArray:
+    n, n_rounds = log.action.shape
+    q = np.zeros((n, n_rounds, log.n_actions))
+    learner = Learner(policy.init(n))
+    decisions: list[Decision] = []
+    for t in range(n_rounds):
+        learn_before(t, policy, learner, log, decisions)
+        rows = np.flatnonzero(log.lengths > t)
+        context = log.round(t, rows).context
+        q[rows, t] = joint.mean_rewards(policy.model, learner.take(rows, n), context)
+        decisions.append(Decision.logged(np.maximum(log.action[:, t], 0)))
+    return q
+
+
+# Simulate a candidate on its reward model: the direct method for sessions of several rounds.
+
+Simulator = Callable[[AnyPolicy, int, int], FloatArray]
+"""From a policy, a number of sessions and a horizon to mean rewards `(n_sessions, horizon)`."""
+
+
+def simulator(model: Any, log: DecisionLog, seed: int = 0) -> Simulator | None:
+    """Return a function that plays a policy on users drawn from `model`.
+
+    Simulated sessions are as long as the logged ones; a session that ended earns 0. None where
+    rounds have contexts or eligible actions of their own, or where users cannot be drawn.
+    """
+    if log.has_context or log.eligible is not None:
+        return None
+    try:
+        users = UsersOfModel(model)
+    except ValueError:
+        return None
+
+    def play(policy: AnyPolicy, n_sessions: int, horizon: int) -> FloatArray:
+        rng = np.random.default_rng([seed, 17])
+        instances = users.start(n_sessions, horizon, rng)
+        belief = policy.init(n_sessions)
+        earned = np.zeros((n_sessions, horizon))
+        for t in range(horizon):
+            round_ = instances.round(t, rng)
+            decision = policy.decide(belief, round_.context, rng, propensity=False)
+            earned[:, t] = at(round_.means, decision.action)
+            reward = at(round_.rewards, decision.action)
+            belief = policy.update(belief, round_.context, decision, reward)
+        return np.where(log.active[:, :horizon], earned, 0.0)
+
+    return play

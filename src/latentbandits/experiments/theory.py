@@ -1,0 +1,245 @@
+"""Theorems 1 and 2 and Corollaries 1 and 2: `latentbandits reproduce theory`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from latentbandits.environments import Synthetic
+from latentbandits.models.checks import FloatArray
+from latentbandits.options import positive
+from latentbandits.policies import mmTS, mmUCB, mTS, mUCB
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.report.report import Claim, Progress, Report, Table
+from latentbandits.simulation import Estimate, simulate
+from latentbandits.simulation.simulate import PolicyMaker
+
+__all__ = ["TheoryExperiment", "check_bounds", "claims", "regret_bound"]
+
+
+# The paper's regret bounds (Section 4.3).
+
+
+def regret_bound(
+    n_states: int, horizon: int, noise: float, epsilon: float = 0.0, delta: float = 0.0
+) -> float:
+    """Return n delta + 3 S + 2 n eps + 2 sigma sqrt(6 S n log n): Theorem 2 and Corollary 2.
+
+    With epsilon = delta = 0 it is the bound of Theorem 1 and Corollary 1.
+
+    >>> round(regret_bound(n_states=5, horizon=500, noise=0.5))
+    320
+    """
+    root = math.sqrt(6 * n_states * horizon * math.log(horizon))
+    return horizon * (delta + 2 * epsilon) + 3 * n_states + 2 * noise * root
+
+
+def tightest(errors: FloatArray, horizon: int) -> tuple[float, float]:
+    """Return the (epsilon, delta) that minimise n (delta + 2 eps), given models' largest errors.
+
+    `errors` is max over (a, s) of |mu_hat - mu| for each of many models. For eps equal to any of
+    them, delta is the measured fraction of models whose error exceeds eps.
+
+    >>> tightest(np.array([0.1, 0.1, 0.1, 0.9]), horizon=100)
+    (0.1, 0.25)
+    """
+    ordered = np.sort(errors)
+    exceeded = 1 - np.arange(1, len(ordered) + 1) / len(ordered)
+    best = int((exceeded + 2 * ordered).argmin())
+    return float(ordered[best]), float(exceeded[best])
+
+
+# Measured regret compared with the bounds, on a grid of problems.
+
+N_STATES = (2, 5, 10)
+N_ACTIONS = (5, 20)
+HORIZONS = (100, 500)
+NOISES = (0.2, 0.5, 1.0)
+MODEL_NOISE = 0.05
+RUNS = 200
+N_MODELS = 2000  # number of models that are drawn to measure epsilon and delta
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One problem of the grid, with a true model (`model_noise` 0) or a noisy one."""
+
+    n_states: int
+    n_actions: int
+    horizon: int
+    noise: float
+    model_noise: float
+
+    @property
+    def environment(self) -> Synthetic:
+        return Synthetic(self.model_noise, self.n_actions, self.n_states, self.noise)
+
+    def misspecification(self, seed: int) -> tuple[float, float]:
+        """Return (epsilon, delta) of the noisy model, measured on fresh draws of it."""
+        if self.model_noise == 0:
+            return 0.0, 0.0
+        instances = self.environment.start(N_MODELS, self.horizon, np.random.default_rng(seed))
+        errors = np.abs(instances.model.means - instances.means).max(axis=(1, 2))
+        return tightest(errors, self.horizon)
+
+
+@dataclass(frozen=True)
+class BoundCheck:
+    """The regret of one policy in one cell, and the bound of the theorem."""
+
+    theorem: str
+    policy: str
+    cell: Cell
+    regret: Estimate
+    bound: float
+
+    @property
+    def share(self) -> float:
+        """Regret plus two standard errors, as a share of the bound."""
+        return (self.regret.mean + 2 * self.regret.stderr) / self.bound
+
+
+THEOREMS: Mapping[str, tuple[str, str, float]] = {
+    "mUCB": ("Theorem 1", "3S + 2 sigma sqrt(6 S n log n)", 0.0),
+    "mTS": ("Corollary 1", "3S + 2 sigma sqrt(6 S n log n)", 0.0),
+    "mmUCB": ("Theorem 2", "Theorem 1 + n delta + 2 n eps", MODEL_NOISE),
+    "mmTS": ("Corollary 2", "Theorem 1 + n delta + 2 n eps", MODEL_NOISE),
+}
+
+
+def check_bounds(
+    seed: int,
+    executor: Executor | None,
+    progress: Progress,
+    runs: int = RUNS,
+    horizon: int = max(HORIZONS),
+) -> list[BoundCheck]:
+    """Check every theorem in every cell of the grid; no cell is longer than `horizon`."""
+    horizons = sorted({min(n, horizon) for n in HORIZONS})
+    grid = list(product(N_STATES, N_ACTIONS, horizons, NOISES, (0.0, MODEL_NOISE)))
+    progress.start("regret bounds", len(grid))
+    checks: list[BoundCheck] = []
+    play = partial(_check_cell, seed=seed, runs=runs)
+    cells = [Cell(*values) for values in grid]
+    for bounds in map(play, cells) if executor is None else executor.map(play, cells):
+        checks += bounds
+        progress.advance(1)
+    return checks
+
+
+def _check_cell(cell: Cell, seed: int, runs: int) -> list[BoundCheck]:
+    epsilon, delta = cell.misspecification(seed)
+    makers: Mapping[str, AnyPolicy | PolicyMaker] = {
+        "mUCB": partial(mUCB, horizon=cell.horizon),
+        "mTS": mTS,
+        "mmUCB": partial(mmUCB, slack=epsilon, horizon=cell.horizon),
+        "mmTS": mmTS,
+    }
+    names = [name for name, (_, _, noise) in THEOREMS.items() if noise == cell.model_noise]
+    results = simulate(
+        {name: makers[name] for name in names},
+        cell.environment,
+        n_runs=runs,
+        horizon=cell.horizon,
+        seed=seed,
+    )
+    bound = regret_bound(cell.n_states, cell.horizon, cell.noise, epsilon, delta)
+    return [
+        BoundCheck(THEOREMS[name][0], name, cell, results[name].regret, bound) for name in names
+    ]
+
+
+def claims(checks: list[BoundCheck]) -> list[Claim]:
+    """Return one claim per theorem: regret is below the bound everywhere on the grid."""
+    return [_claim(name, [check for check in checks if check.policy == name]) for name in THEOREMS]
+
+
+def _claim(policy: str, checks: list[BoundCheck]) -> Claim:
+    theorem, bound, _ = THEOREMS[policy]
+    nearest = max(checks, key=lambda check: check.share)
+    cell = nearest.cell
+    measured = (
+        f"at most {nearest.share:.0%} of it in {len(checks)} problems "
+        f"(S={cell.n_states}, K={cell.n_actions}, n={cell.horizon}, sigma={cell.noise:g})"
+    )
+    return Claim(
+        id=theorem.replace("Theorem ", "T").replace("Corollary ", "C"),
+        claim=f"{theorem}: the regret of {policy} is bounded",
+        predicted=f"regret + 2 s.e. < {bound}",
+        measured=measured,
+        holds=nearest.share < 1,
+    )
+
+
+# The regret bounds alone, for each problem of the grid.
+
+
+class TheoryExperiment:
+    """Measured regret as a share of each bound, on a grid of S, K, n, sigma."""
+
+    name = "theory"
+    help = "the paper's regret bounds (Theorems 1, 2, Corollaries 1, 2) on a grid of problems"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--runs", type=positive, default=RUNS, help=f"per problem (default {RUNS})"
+        )
+        most = max(HORIZONS)
+        parser.add_argument(
+            "--horizon", type=positive, default=most,
+            help=f"largest number of rounds of a problem (default {most})",
+        )  # fmt: skip
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        pass
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
+    ) -> Report:
+        started = time.perf_counter()
+        runs, horizon = arguments.runs, arguments.horizon
+        checks = check_bounds(arguments.seed, executor, progress, runs, horizon)
+        return Report(
+            experiment=self.name,
+            settings={"runs": runs, "horizon": horizon, "seed": arguments.seed},
+            seconds=time.perf_counter() - started,
+            policies=[_row(check) for check in checks],
+            claims=claims(checks),
+            tables=[_table(checks)],
+        )
+
+
+def _row(check: BoundCheck) -> dict[str, object]:
+    cell = check.cell
+    return {
+        "policy": check.policy,
+        "setting": f"S={cell.n_states},K={cell.n_actions},n={cell.horizon},sigma={cell.noise:g}",
+        "regret": check.regret.mean,
+        "regret_stderr": check.regret.stderr,
+        "bound": check.bound,
+    }
+
+
+def _table(checks: list[BoundCheck]) -> Table:
+    columns = ("theorem", "policy", "S", "K", "n", "sigma", "regret", "bound", "share")
+    rows = [
+        (
+            check.theorem,
+            check.policy,
+            *(str(v) for v in (check.cell.n_states, check.cell.n_actions, check.cell.horizon)),
+            f"{check.cell.noise:g}",
+            str(check.regret),
+            f"{check.bound:.0f}",
+            f"{check.share:.0%}",
+        )
+        for check in checks
+    ]
+    return Table("Regret against its bound", columns, rows)

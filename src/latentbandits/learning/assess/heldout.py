@@ -1,0 +1,195 @@
+"""Score a model by the rewards of users that it was not learned from.
+
+Each held-out user is a new session. The model gives the predictive density of every reward given
+the earlier ones (`beliefs.joint`); their product is the marginal likelihood of the sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latentbandits.beliefs import joint, states
+from latentbandits.beliefs.joint import JointBelief
+from latentbandits.learning.arms.lattice import Cells
+from latentbandits.learning.arms.predict import Edges, Predicted, predict
+from latentbandits.learning.linear import clicks
+from latentbandits.learning.logs.rows import Log
+from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.composed.transformed import TransformedRewards
+from latentbandits.models.linear.logistic import LogisticLinear
+from latentbandits.models.protocol import Model
+from latentbandits.models.trees import map_leaves
+
+MOST_ROUNDS = 200
+"""The number of a user's first rewards that are scored; a cold start is over by then."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Scores of held-out rewards, one entry per reward."""
+
+    user: IntArray  # index of the held-out user
+    round: IntArray  # from 0
+    action: IntArray
+    reward: FloatArray
+    log_density: FloatArray  # of the reward, given the user's earlier ones
+    error: FloatArray  # reward less its predictive mean
+    uniform: FloatArray  # predictive distribution function at the reward: uniform if calibrated
+    log_cell: FloatArray | None = None  # log probability of the reward's cell (arms)
+
+    @property
+    def evidence(self) -> float:
+        """The mean log predictive density of a reward, in nats."""
+        return float(self.log_density.mean())
+
+    @property
+    def rmse(self) -> float:
+        return float(np.sqrt(np.mean(self.error**2)))
+
+    def by_user(self) -> FloatArray:
+        """Return the log marginal likelihood of every user's sequence, for users with rewards."""
+        return self.sums_by_user(self.log_density)
+
+    def sums_by_user(self, values: FloatArray) -> FloatArray:
+        """Sum `values` (one per scored reward) over the rewards of each user."""
+        users, index = np.unique(self.user, return_inverse=True)
+        sums: FloatArray = np.bincount(index, values, minlength=len(users)).astype(np.float64)
+        return sums
+
+    def coverage(self, level: float) -> float:
+        """Return the share of rewards inside their central `level` predictive interval."""
+        return float(np.mean(np.abs(self.uniform - 0.5) <= level / 2))
+
+
+def score(
+    model: Model, log: Log, features: FloatArray | None = None, *, cells: Cells | None = None
+) -> HeldOut:
+    """Score every reward of the users of `log`. `features` are those of every action.
+
+    Rewards of discrete families get a randomised `uniform` (Smith 1985): drawn between P(R < r)
+    and P(R <= r) with a fixed seed. With `cells`, a model of arms computes `log_cell` too.
+
+    >>> from latentbandits.learning.logs.rows import read_log
+    >>> log = read_log({"u": [1, 1, 2], "a": [0, 1, 0], "r": [0.9, 0.8, 0.1]}, "u", "a", "r")
+    >>> score(GaussianArms([[0.9, 0.9], [0.1, 0.1]], noise=0.1), log).error.round(2)
+    array([ 0.4, -0.1, -0.4])
+    """
+    inner = model.model if isinstance(model, TransformedRewards) else model
+    if isinstance(inner, (GaussianArms, ConjugateArms)):
+        return _score_arms(model, inner, log, cells)
+    if isinstance(model, LogisticLinear) and features is not None:
+        return _score_clicks(model, log, features)
+    return _score_rounds(model, log, features)
+
+
+def _score_clicks(model: LogisticLinear, log: Log, features: FloatArray) -> HeldOut:
+    """Score clicks round by round, with Gaussian beliefs (`linear/clicks.py`)."""
+    d = model.weights.shape[1]
+    offsets = features[:, d] if model.offset else np.zeros(len(features))
+    lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
+    order = np.argsort(-lengths, kind="stable")
+    belief = clicks.prior(model, log.n_users)
+    rng = np.random.default_rng(0)
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for t in range(int(lengths.max())):
+        n = int((lengths > t).sum())
+        belief = belief.first(n)
+        event = log.starts[order[:n]] + t
+        reward, played = log.rewards[event], log.actions[event]
+        x, offset = features[played, :d], offsets[played]
+        weights = states.probabilities(belief.log_weights)
+        chance = (weights * clicks.click_probability(belief, x, offset)).sum(axis=1)
+        belief = clicks.condition(belief, x, offset, reward)
+        log_density = np.log(np.where(reward == 1, chance, 1 - chance))
+        uniform = np.where(reward == 1, 1 - chance * rng.random(n), (1 - chance) * rng.random(n))
+        error = reward - chance
+        parts.append((order[:n], np.full(n, t), played, reward, log_density, error, uniform))
+    return HeldOut(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _score_arms(
+    model: Model, inner: GaussianArms | ConjugateArms, log: Log, cells: Cells | None
+) -> HeldOut:
+    rounds = np.arange(log.n_events) - log.starts[log.users]
+    judged = log.of_events(rounds < MOST_ROUNDS)
+    rewards = np.asarray(judged.rewards)
+    edges = None if cells is None else cells.edges(rewards)
+    if isinstance(model, TransformedRewards):
+        prediction = _predict_transformed(model, inner, judged, edges)
+    else:
+        prediction = predict(inner, judged, edges)
+    between = np.random.default_rng(0).random(len(rewards))
+    return HeldOut(
+        judged.users,
+        rounds[rounds < MOST_ROUNDS],
+        judged.actions,
+        rewards,
+        prediction.log_density,
+        rewards - prediction.mean,
+        prediction.below + between * (prediction.up_to - prediction.below),
+        prediction.log_cell,
+    )
+
+
+def _predict_transformed(
+    model: TransformedRewards,
+    inner: GaussianArms | ConjugateArms,
+    log: Log,
+    edges: Edges | None,
+) -> Predicted:
+    """Predict f(r), and return densities and means of r."""
+    rewards = np.asarray(log.rewards)
+    if edges is not None:
+        least = -1 + 1e-9 if model.transform == "log1p" else 0.0
+        edges = tuple(model.forward(np.maximum(edge, least)) for edge in edges)  # type: ignore[assignment]
+
+    def original(mean: FloatArray, variance: FloatArray, action: IntArray) -> FloatArray:
+        c = model.smearing if model.smearing.ndim == 0 else model.smearing[action][:, None]
+        return model.moments(mean, variance, c)[0]
+
+    prediction = predict(inner, replace(log, rewards=model.forward(rewards)), edges, original)
+    return prediction._replace(log_density=prediction.log_density + model.log_slope(rewards))
+
+
+def _score_rounds(model: Model, log: Log, features: FloatArray | None) -> HeldOut:
+    """Score any model round by round; `uniform` takes its predictive distribution as normal."""
+    from scipy.special import ndtr
+
+    inner = model.model if isinstance(model, TransformedRewards) else model
+    lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
+    order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
+    belief = joint.prior(model, log.n_users)
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for t in range(int(lengths.max())):
+        n = int((lengths > t).sum())
+        belief = _first(belief, n)
+        event = log.starts[order[:n]] + t
+        reward, played = log.rewards[event], log.actions[event]
+        context, action = None, played
+        if features is not None:
+            context, action = features[played][:, None], np.zeros(n, np.int64)
+        chosen = np.arange(n), slice(None), action
+        predicted = model.posterior_rewards(belief.parameters, context)[0][chosen]
+        mean, variance = inner.posterior_rewards(belief.parameters, context)
+        mean, deviation = mean[chosen], np.sqrt(variance[chosen] + inner.noise**2)
+        weights = states.probabilities(belief.log_weights)
+        before = states.log_total(belief.log_weights)
+        belief = joint.condition(model, belief, context, action, reward)
+        log_density = states.log_total(belief.log_weights) - before
+        error = reward - (weights * predicted).sum(axis=1)
+        seen = model.forward(reward) if isinstance(model, TransformedRewards) else reward
+        uniform = (weights * ndtr((seen[:, None] - mean) / deviation)).sum(axis=1)
+        parts.append((order[:n], np.full(n, t), played, reward, log_density, error, uniform))
+    return HeldOut(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _first(belief: JointBelief, n: int) -> JointBelief:
+    """Return the belief of the first `n` sessions."""
+    first: JointBelief = map_leaves(lambda leaf: leaf[:n], belief)
+    return first

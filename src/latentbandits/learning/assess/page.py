@@ -1,0 +1,179 @@
+"""Render the report as one self-contained HTML file with its figures embedded."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from latentbandits.learning.attributes.tables import side_tables
+from latentbandits.report.report import Estimate
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color: #222; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+img { width: 100%; } table { border-collapse: collapse; margin: 0.5rem 0; }
+th, td { text-align: left; padding: 0.2rem 0.9rem 0.2rem 0; vertical-align: top; }
+th { border-bottom: 1px solid #999; font-weight: 600; }
+.states { display: grid; grid-template-columns: repeat(auto-fill, minmax(24rem, 1fr)); gap: 1rem; }
+.state { border: 1px solid #ddd; border-radius: 6px; padding: 0.2rem 1rem 0.8rem; }
+.verdict { border-left: 6px solid #8c8c8c; background: #f6f6f6; padding: 0.6rem 1rem;
+  font-size: 1.15rem; }
+.verdict.helps { border-color: #009e73; } .verdict.harms { border-color: #d55e00; }
+.warnings { border-left: 6px solid #d55e00; padding: 0.1rem 1rem; background: #fdf3ec; }
+.recommended td { font-weight: 600; } .note { color: #555; }
+""".strip()
+
+_LISTS = (
+    ("best", "Pays most"),
+    ("worst", "Pays least"),
+    ("more_than_others", "More than in other states"),
+    ("less_than_others", "Less than in other states"),
+)
+
+
+def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | None = None) -> str:
+    """Return the page: the verdict and its figure first, then the model's details."""
+    log, held_out, settings = report["log"], report["held_out"], report["settings"]
+    rank = "" if settings["rank"] is None else f", rank {settings['rank']}"
+    summary = (
+        f"A model of {report['family']} rewards (kind {settings['kind']}) with "
+        f"{plural(settings['states'], 'state')}{rank}, learned from {log['rewards']:,} rewards of "
+        f"{plural(log['users'], 'user')} for {plural(log['actions'], 'action')}."
+    )
+    repeated = f"{log['repeated_pairs']:,} rewards repeat a pair of user and action"
+    if log["repeated_pairs"]:
+        repeated += f"; {log['repeated_pairs_are']}"
+    repeated += f". {log['repeated_rows']:,} rows repeat another row exactly."
+    judged = (
+        f"On {plural(held_out['users'], 'held-out user')}, a reward was predicted to "
+        f"{held_out['rmse']:.3g} (the action's mean over all users: "
+        f"{held_out['rmse_of_action_means']:.3g})."
+    )
+    parts = [
+        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(summary)}</title>",
+        f"<style>{_STYLE}</style><h1>Is this model worth using?</h1>",
+        _verdict(report["judgement"], verdict_png),
+        _warnings(report["warnings"]),
+        "<h1>What the log taught</h1>",
+        f"<p>{escape(summary)} {escape(repeated)} {escape(judged)}</p>",
+        _image(figure_png, "figures of the fit"),
+        "<h2>The states</h2><div class='states'>",
+        *(_state(state) for state in report["states"]),
+        "</div><h2>Calibration on held-out users</h2>",
+        _table(("interval", "held"), ((f"{row['level']:.0%}", f"{row['covered']:.1%}")
+               for row in held_out["coverage"])),
+        "<h2>What it was chosen from</h2>",
+        _table(("rank", "states", "evidence", "error", ""), map(_candidate, report["selection"])),
+        "<h2>How wrong it may be</h2>",
+        _uncertainty(report["uncertainty"]),
+        *(f"<h2>{escape(t.title)}</h2>" + _table(t.columns, t.rows) for t in side_tables(report)),
+        "</html>",
+    ]  # fmt: skip
+    return "\n".join(parts) + "\n"
+
+
+def plural(count: int, noun: str) -> str:
+    """Format a count with its noun.
+
+    >>> plural(1, "state"), plural(2_000, "user")
+    ('1 state', '2,000 users')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _image(png: bytes, title: str) -> str:
+    return f"<img alt='{title}' src='data:image/png;base64,{base64.b64encode(png).decode()}'>"
+
+
+def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
+    """Return the verdict's sentence, its figure and the table of replay, as HTML."""
+    kind = judged["verdict"].split()[0]
+    parts = [f"<p class='verdict {kind}'>{escape(judged['sentence'])}</p>"]
+    if png is not None:
+        parts.append(_image(png, "reward by round of each policy, and differences"))
+    if not judged["replay"]:
+        return "".join(parts)
+    horizons = sorted({row["rounds"] for row in judged["replay"]})
+    policies = list(dict.fromkeys(row["policy"] for row in judged["replay"]))
+    by_policy = {(row["policy"], row["rounds"]): row for row in judged["replay"]}
+    simulated = {row["policy"]: row for row in judged["simulated"]}
+    head = ["policy", *(f"rounds 1-{h}" for h in horizons),
+            *(f"over popularity, 1-{h}" for h in horizons), "simulated regret"]  # fmt: skip
+    rows = []
+    for policy in policies:
+        cells = [policy]
+        cells += [_error(by_policy[policy, h], "reward", "stderr") for h in horizons]
+        lead = ("over_popularity", "over_popularity_stderr")
+        cells += ["" if policy == "popularity" else _error(by_policy[policy, h], *lead, "+")
+                  for h in horizons]  # fmt: skip
+        cells.append(_error(simulated[policy], "regret", "stderr") if policy in simulated else "")
+        chosen = " class='recommended'" if policy == judged["recommended_policy"] else ""
+        rows.append(f"<tr{chosen}>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
+    titles = "".join(f"<th>{escape(title)}</th>" for title in head)
+    parts.append(f"<table><tr>{titles}</tr>{''.join(rows)}</table>")
+    users = ", ".join(f"{by_policy[policies[0], h]['users']:,} with {h} rounds" for h in horizons)
+    parts.append(
+        f"<p class='note'>Held-out users on their real rewards ({users}): every round offers "
+        f"{judged['offered']} of the user's own rows that were not shown yet. Differences are "
+        "paired by user; ± is one standard error. The last column is the regret over "
+        f"{judged['simulated_rounds']} rounds with users drawn from the model: the least among the "
+        f"policies that replay does not veto is recommended. {escape(judged['caveat'])}</p>"
+    )
+    if judged["value_of_state"] is not None:
+        parts.append(
+            f"<p>Knowing a user's state would be worth {judged['value_of_state']:.3g} a round over "
+            "the best action on average, by the model.</p>"
+        )
+    return "".join(parts)
+
+
+def _error(row: Mapping[str, Any], mean: str, stderr: str, sign: str = "") -> str:
+    return f"{Estimate(row[mean], row[stderr]):{sign}}"
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    if not warnings:
+        return ""
+    items = "".join(f"<li>{escape(warning)}</li>" for warning in warnings)
+    return f"<h2>Warnings</h2><ul class='warnings'>{items}</ul>"
+
+
+def _state(state: Mapping[str, Any]) -> str:
+    lists = []
+    for key, title in _LISTS:
+        if not state[key]:  # no action pays more (or less) than in other states
+            continue
+        rows = ((a["name"], f"{a['reward']:.3g}", f"{a['lift']:+.2g}") for a in state[key])
+        lists.append(_table((title, "reward", "lift"), rows))
+    title = f"State {state['state'] + 1}: {state['share']:.1%} of users"
+    mean = f"Mean reward {state['mean_reward']:.3g}"
+    return f"<div class='state'><h3>{title}</h3><p>{mean}</p>{''.join(lists)}</div>"
+
+
+def _candidate(row: Mapping[str, Any]) -> Sequence[str]:
+    rank = "" if row["rank"] is None else str(row["rank"])
+    if row["evidence"] is None:
+        return rank, str(row["states"]), "", "", row["reason"]
+    mark = "chosen" if row["chosen"] else ""
+    return rank, str(row["states"]), f"{row['evidence']:.4f}", f"{row['rmse']:.4f}", mark
+
+
+def _uncertainty(uncertainty: Mapping[str, Any]) -> str:
+    keys = ("prior_all", "prior_known_well", "bootstrap_all", "bootstrap_known_well")
+    rows = (
+        (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in keys))
+        for row in uncertainty["epsilon"]
+    )
+    columns = ("delta", "epsilon: prior, all actions", "frequent actions",
+               "epsilon: bootstrap, all actions", "frequent actions")  # fmt: skip
+    return f"<p>Noise of a reward: {uncertainty['noise']:.4f}.</p>" + _table(columns, rows)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"

@@ -1,0 +1,319 @@
+"""Play policies on the real rewards of users who were held out.
+
+A round offers some of the user's own rows that were not shown before; the policy picks one and
+receives its logged reward. A user plays a third of their rows at most: if all rows were used,
+every policy would earn the same in total. The logging policy chose the rows, so replay evaluates
+the order in which a policy shows them, not actions that the user was never shown.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from latentbandits.learning.backends.backend import AnyLog, summary_of
+from latentbandits.learning.logs.rows import Log
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.report.report import Estimate, Progress, Silent
+
+OFFERED = 10
+"""Number of rows that a round offers."""
+
+MOST_ROUNDS = 50
+SHARE = 3
+"""A user with n rows plays n / SHARE rounds, at most `MOST_ROUNDS`."""
+
+HORIZONS = (10, 20, 50)
+"""Rewards are reported as means over rounds 1..H for these H."""
+
+FEWEST_USERS = 30
+"""Number of users with at least H rounds that horizon H needs to be reported."""
+
+_CHUNK = 256  # users that are played together
+
+
+class Player(Protocol):
+    """A policy under replay: it sees the offered actions, not which of them was logged."""
+
+    def start(self, n_users: int, rng: np.random.Generator) -> None:
+        """Begin with `n_users` new users, without any rewards."""
+
+    def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
+        """Return a slot `(n,)` for `actions` (n, m); only slots marked in `offered` may be used."""
+
+    def learn(self, reward: FloatArray) -> None:
+        """Receive the rewards `(n,)` of the slots that were chosen last."""
+
+
+@runtime_checkable
+class KnowsUsers(Protocol):
+    """A player that uses attributes of the users."""
+
+    def meet(self, users: IntArray) -> None:
+        """Receive, before `start`, the indices of the users that come next."""
+
+
+@dataclass(eq=False)
+class ScorePlayer:
+    """A player that picks the offered action of the largest fixed score; ties at random."""
+
+    scores: FloatArray  # (n_actions,)
+
+    def start(self, n_users: int, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
+        scores = np.where(offered, self.scores[actions], -np.inf)
+        ties = scores == scores.max(axis=1, keepdims=True)
+        slot: IntArray = np.where(ties, self._rng.random(scores.shape), -1.0).argmax(axis=1)
+        return slot
+
+    def learn(self, reward: FloatArray) -> None: ...
+
+
+@dataclass(eq=False)
+class PolicyPlayer:
+    """A policy of the library. `features` are those of every action; None for a model of arms."""
+
+    policy: AnyPolicy
+    n_actions: int
+    features: FloatArray | None = None
+
+    def start(self, n_users: int, rng: np.random.Generator) -> None:
+        self._belief: Any = self.policy.init(n_users)
+        self._rng = rng
+
+    def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
+        if self.features is not None:
+            self._context: FloatArray | None = self.features[actions]
+            eligible = None if offered.all() else offered
+        else:
+            self._context = None
+            eligible = np.zeros((len(actions), self.n_actions), np.bool_)
+            rows = np.broadcast_to(np.arange(len(actions))[:, None], actions.shape)
+            eligible[rows[offered], actions[offered]] = True
+        self._decision = self.policy.decide(
+            self._belief, self._context, self._rng, eligible=eligible, propensity=False
+        )
+        chosen = self._decision.action
+        if self.features is not None:
+            return chosen
+        slot: IntArray = ((actions == chosen[:, None]) & offered).argmax(axis=1)
+        return slot
+
+    def learn(self, reward: FloatArray) -> None:
+        self._belief = self.policy.update(self._belief, self._context, self._decision, reward)
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """The rewards of every policy, user by user and round by round."""
+
+    rounds: IntArray  # (n_users,): how many each user played
+    rewards: dict[str, FloatArray]  # (n_users, most_rounds) each; NaN beyond a user's rounds
+
+    @cached_property
+    def horizons(self) -> tuple[int, ...]:
+        """The horizons that enough users reach; if there is none, the longest one they reach."""
+        enough = min(FEWEST_USERS, len(self.rounds))
+        horizons = tuple(h for h in HORIZONS if np.count_nonzero(self.rounds >= h) >= enough)
+        return horizons or (int(np.sort(self.rounds)[::-1][enough - 1]),)
+
+    def n_users(self, horizon: int) -> int:
+        return int(np.count_nonzero(self.rounds >= horizon))
+
+    def by_user(self, policy: str, horizon: int) -> FloatArray:
+        """Return the mean reward over rounds 1..horizon of every user with that many rounds."""
+        long = self.rounds >= horizon
+        means: FloatArray = self.rewards[policy][long, :horizon].mean(axis=1)
+        return means
+
+    def reward(self, policy: str, horizon: int) -> Estimate:
+        return Estimate.from_values(self.by_user(policy, horizon))
+
+    def difference(self, policy: str, other: str, horizon: int) -> Estimate:
+        """Return the mean reward of `policy` less that of `other`, paired by user."""
+        return Estimate.from_values(self.by_user(policy, horizon) - self.by_user(other, horizon))
+
+    def curve(self, policy: str) -> tuple[FloatArray, FloatArray]:
+        """Return each round's mean reward and standard error, over users of the longest horizon."""
+        horizon = self.horizons[-1]
+        rewards = self.rewards[policy][self.rounds >= horizon, :horizon]
+        stderr = rewards.std(axis=0, ddof=1) / np.sqrt(len(rewards))
+        return rewards.mean(axis=0), stderr
+
+    def rows(self, over: str) -> list[dict[str, Any]]:
+        """Return a row per policy and horizon, with the paired difference from policy `over`."""
+        rows = []
+        for policy in self.rewards:
+            for horizon in self.horizons:
+                reward, lead = self.reward(policy, horizon), self.difference(policy, over, horizon)
+                rows.append(
+                    {
+                        "policy": policy,
+                        "rounds": horizon,
+                        "users": self.n_users(horizon),
+                        "reward": reward.mean,
+                        "stderr": reward.stderr,
+                        f"over_{over}": lead.mean,
+                        f"over_{over}_stderr": lead.stderr,
+                    }
+                )
+        return rows
+
+
+def playable_rounds(log: Log, most_rounds: int = MOST_ROUNDS) -> IntArray:
+    """Return how many rounds each user of `log` can play.
+
+    It is a third of the user's rows, `most_rounds` at most.
+
+    >>> from latentbandits.learning.logs.rows import read_log
+    >>> table = {"u": [1] * 7 + [2] * 2, "a": list("xyxyxyxxy"), "r": [0] * 9}
+    >>> playable_rounds(read_log(table, "u", "a", "r"))
+    array([2, 0])
+    """
+    rounds: IntArray = np.minimum(np.diff(log.starts) // SHARE, most_rounds)
+    return rounds
+
+
+def replay(
+    players: Mapping[str, Player],
+    log: Log,
+    *,
+    offered: int = OFFERED,
+    most_rounds: int = MOST_ROUNDS,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Replay:
+    """Play every policy on the users of `log` who have three rows or more.
+
+    Each user has a stream of offers that is the same for all policies: offers differ only where
+    the policies have shown different rows before. The results of a policy depend on its name and
+    on `seed`, not on the other policies.
+
+    Args:
+        players: policies by name.
+        log: users that no policy has learned from.
+        offered: rows that a round offers; fewer where a user has fewer left.
+        most_rounds: the longest session.
+        seed: of all randomness.
+        progress: called after each policy.
+    """
+    positive_count("offered", offered)
+    positive_count("most_rounds", most_rounds)
+    bar = Silent() if progress is None else progress
+    rounds = playable_rounds(log, most_rounds)
+    users = np.flatnonzero(rounds)
+    if len(users) == 0:
+        raise ValueError(f"no user has {SHARE} rows or more: there is nothing to replay")
+    users = users[np.argsort(-rounds[users], kind="stable")]  # chunks of about equally many rounds
+    chunks = [users[start : start + _CHUNK] for start in range(0, len(users), _CHUNK)]
+    rewards = {name: np.full((len(users), int(rounds.max())), np.nan) for name in players}
+    bar.start("replaying held-out users", len(players) * len(chunks))
+    for name, player in players.items():
+        for i, chunk in enumerate(chunks):
+            offers = _Offers(log, chunk, offered, np.random.default_rng([seed, i]))
+            stream = [seed, i, zlib.crc32(name.encode())]
+            if isinstance(player, KnowsUsers):
+                player.meet(chunk)
+            player.start(len(chunk), np.random.default_rng(stream))
+            earned = _play(player, offers, rounds[chunk], log)
+            rewards[name][i * _CHUNK : i * _CHUNK + len(chunk), : earned.shape[1]] = earned
+            bar.advance(1)
+    return Replay(rounds[users], rewards)
+
+
+def _play(player: Player, offers: _Offers, rounds: IntArray, log: Log) -> FloatArray:
+    """Return the rewards `(n, longest)` of a chunk of users; NaN once a user's rounds are over.
+
+    A user whose rounds are over is offered the last rows again until the chunk ends. Sessions are
+    independent, so this does not affect the other users.
+    """
+    earned = np.full((len(rounds), int(rounds.max())), np.nan)
+    everyone = np.arange(len(rounds))
+    for t in range(earned.shape[1]):
+        under_way = rounds > t
+        event = offers.draw(under_way)
+        slot = player.choose(log.actions[event], offers.mask)
+        reward = log.rewards[event[everyone, slot]]
+        player.learn(reward)
+        offers.remove(slot, under_way)
+        earned[under_way, t] = reward[under_way]
+    return earned
+
+
+class _Offers:
+    """The rows of each user that were not shown yet: the first `left` entries of `rows`."""
+
+    def __init__(self, log: Log, users: IntArray, offered: int, rng: np.random.Generator) -> None:
+        self._left = np.diff(log.starts)[users]
+        places = np.arange(int(self._left.max()))
+        # Entries beyond a user's rows are padding; they are never drawn.
+        self._rows = log.starts[users][:, None] + np.minimum(places, self._left[:, None] - 1)
+        self._slots = min(offered, self._rows.shape[1])
+        self._rng = rng
+        self._users = np.arange(len(users))
+        self.mask: BoolArray = np.ones((len(users), self._slots), np.bool_)
+
+    def draw(self, under_way: BoolArray) -> IntArray:
+        """Move a uniform sample without replacement to the front and return it, `(n, slots)`.
+
+        This is a partial Fisher-Yates shuffle, with the same random numbers for every policy.
+        """
+        uniform = self._rng.random((self._slots, len(self._users)))
+        for place in range(self._slots):
+            span = self._left - place
+            active = under_way & (span > 1)
+            other = place + np.where(active, (uniform[place] * span).astype(np.int64), 0)
+            mine = self._rows[:, place].copy()
+            self._rows[:, place] = self._rows[self._users, other]
+            self._rows[self._users, other] = mine
+        fresh = np.arange(self._slots) < self._left[:, None]
+        self.mask = np.where(under_way[:, None], fresh, self.mask)
+        events: IntArray = self._rows[:, : self._slots]
+        return events
+
+    def remove(self, slot: IntArray, under_way: BoolArray) -> None:
+        """Remove the rows that were shown: the last remaining row replaces each."""
+        last = self._left - 1
+        rows, users = self._rows, self._users
+        rows[users[under_way], slot[under_way]] = rows[users[under_way], last[under_way]]
+        self._left = np.where(under_way, last, self._left)
+
+
+def action_averages(log: AnyLog) -> FloatArray:
+    """Return the average reward of every action, shrunk towards the average of all.
+
+    (sum + k m) / (count + k), m the mean of all rewards and k = within-action variance over
+    between-action variance (method of moments): an action with few rewards counts as average.
+
+    >>> from latentbandits.learning.logs.rows import read_log
+    >>> log = read_log({"u": [1, 1, 2, 2], "a": list("xyxy"), "r": [1, 0, 1, 0]}, "u", "a", "r")
+    >>> action_averages(log)
+    array([1., 0.])
+    """
+    summary = summary_of(log)
+    beyond = np.zeros(log.n_actions - len(summary.action_counts))
+    counts: FloatArray = np.append(summary.action_counts.astype(np.float64), beyond)
+    sums: FloatArray = np.append(summary.action_sums, beyond)
+    squares: FloatArray = np.append(summary.action_squares, beyond)
+    overall = summary.rewards.mean
+    means = np.divide(sums, counts, out=np.full(log.n_actions, overall), where=counts > 0)
+    spare = max(summary.n_events - int(np.count_nonzero(counts)), 1)
+    within = float(np.maximum(squares - sums * means, 0.0).sum()) / spare
+    # E sum n_a (mean_a - overall)^2 = (A - 1) within + (N - sum n_a^2 / N) between
+    n = float(summary.n_events)
+    scatter = float(counts @ (means - overall) ** 2)
+    surplus = scatter - (np.count_nonzero(counts) - 1) * within
+    between = surplus / (n - float(counts @ counts) / n)
+    if between <= 0:
+        return np.full(log.n_actions, overall)
+    k = within / between
+    averages: FloatArray = (sums + k * overall) / (counts + k)
+    return averages

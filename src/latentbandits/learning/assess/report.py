@@ -1,0 +1,236 @@
+"""The report of a fit as plain data, for report.json, the page and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from latentbandits.learning.arms.fitted import FittedArms
+from latentbandits.learning.assess.heldout import HeldOut
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.logs.interactions import Interactions
+from latentbandits.learning.logs.rows import DUPLICATES, Duplicates, Log
+from latentbandits.learning.logs.summary import LogSummary
+from latentbandits.learning.selection import Candidate
+from latentbandits.learning.uncertainty import DELTAS, Disagreement, prior_errors
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+BINS = 20
+CLEAR = 2.0
+"""Standard errors beyond which a model predicts worse than the action's mean."""
+
+FEWEST_COVERED = 0.8
+"""Share of rewards that 95% intervals must hold for a model to be acted on."""
+
+SHOWN = 5
+"""Number of best and of worst actions that are listed for a state."""
+
+_KNOWN_WELL = 0.8  # share of all rewards that the frequent actions hold
+_FEW = 50  # this many actions count as frequent in any case
+
+
+def of_log(log: LogSummary, duplicates: Duplicates) -> dict[str, Any]:
+    return {
+        "users": log.n_users,
+        "actions": len(log.action_counts),
+        "rewards": log.n_events,
+        "rewards_per_user": {"least": int(log.lengths[0]), "median": log.median_length,
+                             "most": int(log.lengths[-1])},
+        "reward_mean": log.rewards.mean,
+        "reward_sd": log.rewards.deviation,
+        "reward_least": log.rewards.least,
+        "reward_most": log.rewards.most,
+        "repeated_pairs": log.n_duplicates,
+        "repeated_pairs_are": DUPLICATES[duplicates],
+        "repeated_rows": log.n_repeated_rows,
+    }  # fmt: skip
+
+
+def of_unrewarded(read: Interactions | None) -> dict[str, Any]:
+    """Return how many decisions had no reward, and whether they were dropped or filled."""
+    if read is None or not (read.n_unrewarded or read.n_replaced):
+        return {}
+    return {
+        "unrewarded": read.n_unrewarded,
+        "unrewarded_reward": read.filled_with,
+        "replaced_rows": read.n_replaced,
+    }
+
+
+def of_selection(rows: Sequence[Candidate], chosen: Candidate) -> list[dict[str, Any]]:
+    return [row.row(row is chosen) for row in rows]
+
+
+def of_held_out(scores: HeldOut, kept: LogSummary, held_out: Log) -> dict[str, Any]:
+    """Return held-out errors, those of the action's mean for comparison, and calibration."""
+    counts = kept.action_counts
+    baseline = np.sqrt(np.mean(_errors_of_action_means(scores, kept) ** 2))
+    histogram = np.histogram(scores.uniform, BINS, (0.0, 1.0))[0] / len(scores.uniform)
+    return {
+        "users": len(np.unique(scores.user)),
+        "rewards": len(scores.error),
+        "rewards_of_unknown_actions": int((counts[held_out.actions] == 0).sum()),
+        "evidence": scores.evidence,
+        "rmse": scores.rmse,
+        "rmse_of_action_means": float(baseline),
+        "rmse_by_round": _by_round(scores),
+        "coverage": [{"level": level, "covered": scores.coverage(level)} for level in LEVELS],
+        "uniform_histogram": histogram.tolist(),
+    }
+
+
+def doubts(scores: HeldOut, kept: LogSummary) -> tuple[str, ...]:
+    """Return the reasons not to act on a model's predictions of held-out rewards; usually none.
+
+    Its squared error exceeds that of the action's mean by more than two standard errors of the
+    difference (over users), or its 95% intervals hold under 80% of the rewards. The latter is not
+    asked of clicks, which have no interval of 95%.
+    """
+    reasons = []
+    excess = scores.sums_by_user(scores.error**2 - _errors_of_action_means(scores, kept) ** 2)
+    rows = scores.sums_by_user(np.ones(len(scores.error)))
+    mean = excess.sum() / rows.sum()  # of a reward; its error is that of a ratio of sums
+    stderr = np.sqrt(np.sum((excess - mean * rows) ** 2)) / rows.sum()
+    if len(rows) > 1 and mean > CLEAR * stderr:
+        reasons.append(
+            "the model predicts held-out rewards clearly worse than the action's mean does"
+        )
+    covered = scores.coverage(LEVELS[-1])
+    clicks = not kept.rewards.outside["bernoulli"].n
+    if not clicks and covered < FEWEST_COVERED:
+        reasons.append(
+            f"the model's {LEVELS[-1]:.0%} intervals hold only {covered:.1%} of held-out rewards"
+        )
+    return tuple(reasons)
+
+
+def _errors_of_action_means(scores: HeldOut, kept: LogSummary) -> FloatArray:
+    means = (kept.action_sums + kept.rewards.mean) / (kept.action_counts + 1)
+    errors: FloatArray = scores.reward - means[scores.action]
+    return errors
+
+
+def of_states(learned: Learned, catalogue: Catalogue) -> list[dict[str, Any]]:
+    """Return each state's share, and its best and worst actions, absolute and relative to others.
+
+    Only frequent actions are listed: means of actions with few rewards are too noisy.
+    """
+    rewards = learned.rewards()
+    among = np.flatnonzero(known_well(learned.counts))
+    average = learned.model.state_prior @ rewards
+    described = []
+    for s, row in enumerate(rewards):
+        by_reward = among[np.argsort(-row[among], kind="stable")]
+        lift = row - average
+        by_lift = among[np.argsort(-lift[among], kind="stable")]
+        more, less = by_lift[lift[by_lift] > 0], by_lift[::-1][lift[by_lift[::-1]] < 0]
+        described.append(
+            {
+                "state": s,
+                "share": float(learned.model.state_prior[s]),
+                "mean_reward": float(np.average(row, weights=learned.counts)),
+                "best": _actions(by_reward[:SHOWN], row, lift, catalogue),
+                "worst": _actions(by_reward[::-1][:SHOWN], row, lift, catalogue),
+                "more_than_others": _actions(more[:SHOWN], row, lift, catalogue),
+                "less_than_others": _actions(less[:SHOWN], row, lift, catalogue),
+            }
+        )
+    return described
+
+
+def of_uncertainty(
+    learned: Learned, disagreement: Disagreement | None, n_fits: int, seed: int
+) -> dict[str, Any]:
+    """Return the noise, and epsilon for each delta, by bootstrap and by the model's own prior.
+
+    Both are stated over all actions, and over those that hold most of the rewards.
+    """
+    well = known_well(learned.counts)
+    seen = learned.counts > 0
+    errors = {name: prior_errors(learned, mask, seed=seed) for name, mask in
+              (("all", seen), ("known_well", well))}  # fmt: skip
+    table = []
+    for delta in DELTAS:
+        row: dict[str, Any] = {"delta": delta}
+        for name, mask in (("all", seen), ("known_well", well)):
+            row[f"bootstrap_{name}"] = (
+                None if disagreement is None else disagreement.epsilon(delta, mask)
+            )
+            row[f"prior_{name}"] = float(np.quantile(errors[name], 1 - delta, method="higher"))
+        table.append(row)
+    return {
+        "noise": learned.model.noise,
+        "bootstrap_fits": n_fits,
+        "epsilon": table,
+        "typical_error": None if disagreement is None else disagreement.typical(learned.counts),
+        "share_error": None
+        if disagreement is None
+        else float(np.sqrt(np.mean(disagreement.shares**2))),
+        "actions_known": int(seen.sum()),
+        "actions_known_well": int(well.sum()),
+        "covariance_shrinkage": None if learned.shrinkage is None else learned.shrinkage.tolist(),
+        **_parts(learned),
+    }
+
+
+def _parts(learned: Learned) -> dict[str, Any]:
+    """Return both parts of the prior of arms: estimation error and variation within a state.
+
+    These are typical standard deviations, and the rewards that the variation is worth (None: no
+    variation).
+    """
+    fitted = learned.fitted.fitted if isinstance(learned.fitted, Learned) else learned.fitted
+    if not isinstance(fitted, FittedArms):
+        return {"estimation": None, "within": None, "within_strength": None}
+    weights = np.broadcast_to(learned.counts, fitted.estimation.shape)
+    return {
+        "estimation": float(np.sqrt(np.average(fitted.estimation, weights=weights))),
+        "within": float(np.sqrt(np.average(fitted.within, weights=weights))),
+        "within_strength": fitted.strength if np.isfinite(fitted.strength) else None,
+    }
+
+
+def known_well(counts: IntArray) -> BoolArray:
+    """Mark the most frequent actions: the first 50, and as many as hold 4/5 of the rewards.
+
+    >>> known_well(np.array([9] * 50 + [0, 900, 1]))[-3:]
+    array([False,  True, False])
+    """
+    order = np.argsort(-counts, kind="stable")
+    before = np.cumsum(counts[order]) - counts[order]
+    chosen = np.zeros(len(counts), np.bool_)
+    chosen[order[before < _KNOWN_WELL * counts.sum()]] = True
+    chosen[order[:_FEW]] = True
+    well: BoolArray = chosen & (counts > 0)
+    return well
+
+
+def _by_round(scores: HeldOut) -> list[dict[str, float]]:
+    """Return the error by round, which falls as the model learns about the user."""
+    edges = [0, 1, 2, 5, 10, 20, 50, 100, 200]
+    rows = []
+    for start, end in pairwise(edges):
+        inside = (scores.round >= start) & (scores.round < end)
+        if inside.any():
+            rmse = float(np.sqrt(np.mean(scores.error[inside] ** 2)))
+            rows.append({"from": start + 1, "to": end, "rmse": rmse})
+    return rows
+
+
+def _actions(
+    chosen: IntArray, rewards: Any, lift: Any, catalogue: Catalogue
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "action": catalogue.ids[a],
+            "name": catalogue.names[a],
+            "reward": float(rewards[a]),
+            "lift": float(lift[a]),
+        }
+        for a in chosen
+    ]

@@ -1,0 +1,560 @@
+"""Decide from held-out users' rewards whether the model is worth using, and with which policy.
+
+Replay (`replay.py`) has real rewards but is noisy: it separates bad policies from good, but not two
+good ones. Simulation from the model has little noise, but assumes that the model is right. So the
+policy that is tried is the best under simulation among those that are not more than two paired
+standard errors below the best in replay. Of policies that are almost as good as that, the one with
+the largest reward in the first rounds is taken: users may leave early, and the model may be wrong
+about later gains. A policy that loses reward to exploration in its first rounds is left out if
+there is another one.
+
+Popularity is recommended instead where the verdict is "harms", or where the model does not predict
+held-out rewards well enough to be acted on (`report.doubts`).
+
+Replay plays the model that was learned without the held-out users. Simulation plays the model of
+all users, which is the one that is written. The two models differ little, but a policy that
+explores little can do well on one of them and badly on the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from latentbandits.environments.from_model import UsersOfModel
+from latentbandits.learning import user_hash
+from latentbandits.learning.assess import replay as replays
+from latentbandits.learning.assess.one_state import one_state_model
+from latentbandits.learning.assess.replay import (
+    Player,
+    PolicyPlayer,
+    Replay,
+    ScorePlayer,
+    playable_rounds,
+)
+from latentbandits.learning.attributes.tables import rows_as_actions
+from latentbandits.learning.backends.backend import AnyLog, summary_of
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.logs.rows import Log
+from latentbandits.models.checks import IntArray
+from latentbandits.models.composed.particle_model import ParticleModel
+from latentbandits.policies.latent.bayes_ucb import mmGreedy
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.registry import Inputs, build
+from latentbandits.report.report import Estimate, Progress, Silent
+from latentbandits.simulation.simulate import simulate
+from latentbandits.simulation.tune import Candidate, least_exploring, tune
+
+Verdict = Literal["helps", "harms", "no difference", "cannot tell"]
+
+UNIFORM = "uniform"
+POPULARITY = "popularity"
+FOLD_IN = "fold-in"
+
+CANDIDATES = {
+    "arms": (
+        "mmGreedy", "mIDS", "mmBayesUCB(quantile=0.6)", "mmBayesUCB(quantile=0.7)",
+        "mmBayesUCB(quantile=0.9)", "mmTS", "mTS", "mUCB",
+    ),
+    "context": (
+        "mmGreedy", "mmBayesUCB(quantile=0.7)", "mmBayesUCB(quantile=0.9)", "mmTS", "mTS",
+    ),
+    "particles": ("mmGreedy", "mTS"),
+}  # fmt: skip
+"""Policies on the model that are played; one of them is recommended. mmIDS is left out: its
+decisions cost twenty times as much as those of mIDS, and mmBayesUCB earns as much."""
+
+UNJUDGED = "mmGreedy"
+"""The policy that is recommended if nothing could be replayed or simulated."""
+
+EFFORT = 0.4
+"""Number of users to play, as a share of those of a full `tune`."""
+
+SIMULATED_ROUNDS = 100
+"""Rounds that users drawn from the model play, to rank the policies that replay does not veto."""
+
+ALIKE = 0.06
+"""Relative excess over the least simulated regret that a policy with better first rounds may
+have."""
+
+FIRST_ROUNDS, MOST_LOST = 10, 0.04
+"""A policy that under simulation loses a larger share of popularity's reward in the first rounds
+is not recommended if there is another one. The tolerated true loss is 8%, and simulated losses
+are too small: on click problems, true losses were up to 4 points above simulated ones of 6%."""
+
+_FIRST_USERS = 1_000  # simulated users for the loss in the first rounds
+
+MOST_USERS = 2_000
+MOST_USERS_OF_PARTICLES = 200
+"""Largest numbers of users that are played. Beliefs of a particle model are slow, so fewer users
+play, and simulation is left out for it."""
+
+CLEAR = 2.0
+"""Paired standard errors beyond which a difference counts."""
+
+LEVEL = 0.95
+"""Level of the interval that the verdict depends on."""
+
+TOLERATED, LEAST_TOLERATED = 0.1, 0.01
+"""A loss that makes no difference: this share of popularity's lead over uniform choices, and at
+least this share of a reward's standard deviation."""
+
+CAVEAT = (
+    "The held-out rows were chosen by whoever produced the log: replay says how well a policy "
+    "orders what users were shown, not what it would earn on actions that nobody was shown."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """Users drawn from the model; empty where nothing was simulated."""
+
+    regret: Mapping[str, Estimate]  # over SIMULATED_ROUNDS
+    behind: Mapping[str, Estimate]  # regret less the least one, paired by user
+    lost: Mapping[str, float]  # loss in the first rounds, as a share of popularity's reward
+
+
+NOT_SIMULATED = Simulated({}, {}, {})
+
+
+class Lead(NamedTuple):
+    """The reward of a policy less that of popularity, and what it says about the model."""
+
+    estimate: Estimate
+    low: float  # ends of the 95% interval
+    high: float
+    tolerated: float  # a loss that makes no difference
+    n_users: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """Say what the interval proves; below 30 users it proves nothing.
+
+        >>> Lead(Estimate(0.01, 0.01), -0.01, 0.03, tolerated=0.02, n_users=500).verdict
+        'no difference'
+        """
+        if self.n_users < replays.FEWEST_USERS:
+            return "cannot tell"
+        if self.low > 0:
+            return "helps"
+        if self.high < 0:
+            return "harms"
+        return "no difference" if self.low > -self.tolerated else "cannot tell"
+
+    @property
+    def users_needed(self) -> int:
+        """The number of users at which this mean would be decided, if errors fall with its root.
+
+        The verdict is then "no difference" or "harms", whichever comes first.
+
+        >>> Lead(Estimate(0.0, 0.1), -0.2, 0.2, tolerated=0.1, n_users=50).users_needed
+        200
+        """
+        mean = self.estimate.mean
+        half_width = max(self.high - mean, 0.0)
+        decided_by = max(mean + self.tolerated, -mean)
+        least = replays.FEWEST_USERS
+        if half_width == 0 or decided_by <= 0:
+            return least
+        return max(least, math.ceil(self.n_users * (half_width / decided_by) ** 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """The outcome of replay and simulation; `report()` is its form in report.json."""
+
+    replay: Replay
+    candidates: tuple[str, ...]  # policies on the model that can be recommended
+    simulated: Simulated
+    value_of_state: float  # gain per round of knowing the state over the best average action
+    reward_sd: float = 0.0  # of a reward of the log
+    doubts: tuple[str, ...] = ()  # why predictions of the model are not to be acted on
+
+    @property
+    def horizon(self) -> int:
+        return self.replay.horizons[-1]
+
+    @property
+    def best(self) -> str:
+        """The candidate, or popularity, with the largest reward in replay."""
+        return self._largest((*self.candidates, POPULARITY))
+
+    @property
+    def admitted(self) -> tuple[str, ...]:
+        """The candidates that replay does not veto: not clearly below the best."""
+        best = self.best
+        return tuple(
+            name
+            for name in self.candidates
+            if not _clearly_below(self.replay.difference(name, best, self.horizon))
+        )
+
+    @property
+    def preferred(self) -> str:
+        """The policy with the least regret under simulation among those that replay admits.
+
+        Policies whose first rounds are clearly below popularity, in replay or under simulation,
+        are left out if others remain. Of those whose regret is within `ALIKE` of the least, those
+        with the smallest loss in their first rounds are left, rounded to a percent of popularity's
+        reward; of these, `tune`'s rule takes the best, or one that explores less.
+        """
+        if not self.admitted:
+            return POPULARITY
+        steady = [name for name in self.admitted if not self._falls_short(name)] or self.admitted
+        cheap = [name for name in steady if self.simulated.lost.get(name, 0.0) <= MOST_LOST]
+        return self._best_of(cheap or steady)
+
+    @property
+    def recommended(self) -> str:
+        """The preferred policy if the model has proven itself, else popularity."""
+        return POPULARITY if self.why_popularity else self.preferred
+
+    @property
+    def why_popularity(self) -> str:
+        """The reason why popularity is recommended; empty if a policy on the model is."""
+        if self.verdict == "harms" or self.preferred == POPULARITY:
+            return "the model's policies earn less than the best average action in replay"
+        if self.doubts:
+            return self.doubts[0]
+        return ""
+
+    def _falls_short(self, name: str) -> bool:
+        """Return whether the policy is clearly below popularity in replay at some horizon."""
+        return any(
+            _clearly_below(self.replay.difference(name, POPULARITY, h))
+            for h in self.replay.horizons
+        )
+
+    def _largest(self, names: Sequence[str]) -> str:
+        return max(names, key=lambda name: self.replay.reward(name, self.horizon).mean)
+
+    def _best_of(self, names: Sequence[str]) -> str:
+        behind, lost = self.simulated.behind, self.simulated.lost
+        known = [name for name in names if name in behind]
+        if not known:
+            return self._largest(names)
+        first = min(known, key=lambda name: behind[name].mean)
+        most = behind[first].mean + ALIKE * self.simulated.regret[first].mean
+        close = [name for name in known if behind[name].mean <= most]
+        percent = {name: round(lost.get(name, 0.0), 2) for name in close}
+        calm = [name for name in close if percent[name] == min(percent.values())]
+        return least_exploring({name: self.simulated.regret[name].mean for name in calm})
+
+    @property
+    def judged(self) -> str:
+        """The policy that the verdict is about: the preferred one, else the model's best."""
+        preferred = self.preferred
+        return self._largest(self.candidates) if preferred == POPULARITY else preferred
+
+    @cached_property
+    def lead(self) -> Lead:
+        """The lead of the judged policy over popularity, with its 95% interval (Student's t)."""
+        from scipy.special import stdtrit
+
+        n_users = self.replay.n_users(self.horizon)
+        estimate = self.replay.difference(self.judged, POPULARITY, self.horizon)
+        width = float(stdtrit(max(n_users - 1, 1), (1 + LEVEL) / 2)) * estimate.stderr
+        tolerated = LEAST_TOLERATED * self.reward_sd
+        if UNIFORM in self.replay.rewards:
+            level = self.replay.difference(POPULARITY, UNIFORM, self.horizon).mean
+            tolerated = max(tolerated, TOLERATED * level)
+        return Lead(estimate, estimate.mean - width, estimate.mean + width, tolerated, n_users)
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.lead.verdict
+
+    @property
+    def sentence(self) -> str:
+        """The verdict as a sentence."""
+        lead = self.lead
+        users = f"{lead.n_users:,} held-out user" + ("" if lead.n_users == 1 else "s")
+        compared = (
+            f"{self.judged} earns {lead.estimate:+} a round compared with showing the best average "
+            f"action (95% interval {lead.low:+.3g} to {lead.high:+.3g}; rounds 1-{self.horizon} of "
+            f"{users})"
+        )
+        use, why = f"Use {self.recommended}", self.why_popularity
+        advice = f"{use}: {why}." if why else f"{use}."
+        if self.verdict == "helps":
+            return f"The model helps: {compared}. {advice}"
+        if self.verdict == "harms":
+            return f"The model harms: {compared}. Use {self.recommended}, or learn from more data."
+        if self.verdict == "no difference":
+            return (
+                f"No difference: {compared}; a loss of {lead.tolerated:.3g} would not matter. "
+                f"{advice}"
+            )
+        return (
+            f"Cannot tell whether the model helps: {compared}; about {lead.users_needed:,} such "
+            f"users would be needed. {advice}"
+        )
+
+    def report(self) -> dict[str, Any]:
+        """Return the judgement as plain data for report.json."""
+        curves = []
+        for name in self.replay.rewards:
+            mean, stderr = self.replay.curve(name)
+            curves.append({"policy": name, "reward": mean.tolist(), "stderr": stderr.tolist()})
+        simulated = [
+            {
+                "policy": name,
+                "regret": regret.mean,
+                "stderr": regret.stderr,
+                "lost_first": self.simulated.lost.get(name),
+            }
+            for name, regret in self.simulated.regret.items()
+        ]
+        return {
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "recommended_policy": self.recommended,
+            "why_popularity": self.why_popularity or None,
+            "judged_policy": self.judged,
+            "lead": {
+                "mean": self.lead.estimate.mean,
+                "low": self.lead.low,
+                "high": self.lead.high,
+                "tolerated": self.lead.tolerated,
+                "users": self.lead.n_users,
+                "users_needed": self.lead.users_needed,
+            },
+            "admitted": list(self.admitted),
+            "horizon": self.horizon,
+            "replay": self.replay.rows(POPULARITY),
+            "curves": curves,
+            "simulated": simulated,
+            "simulated_rounds": SIMULATED_ROUNDS,
+            "value_of_state": self.value_of_state,
+            "offered": replays.OFFERED,
+            "caveat": CAVEAT,
+        }
+
+
+def unjudged(
+    learned: Learned,
+    *,
+    doubts: Sequence[str] = (),
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Return the report for the case that nothing could be replayed.
+
+    The recommended policy is the winner of `tune` on users drawn from the model, if the features of
+    its actions are known; popularity if there are `doubts` about the model's predictions.
+    """
+    model, recommended = learned.model, UNJUDGED
+    policies = model_policies(Inputs(model, horizon=SIMULATED_ROUNDS, items=learned.features))
+    known = learned.features is not None or not model.n_features
+    if doubts:
+        recommended = POPULARITY
+    elif known and policies and not isinstance(model, ParticleModel):
+        recommended = tune(
+            model, SIMULATED_ROUNDS, learned.features, list(policies), seed=seed,
+            offered=replays.OFFERED, effort=EFFORT, progress=progress,
+        ).winner  # fmt: skip
+    return {
+        "verdict": "cannot tell",
+        "sentence": (
+            "Cannot tell whether the model helps: fewer than two held-out users have three rows, "
+            f"so that nothing could be replayed; {replays.FEWEST_USERS} such users would be needed "
+            "among the held-out ones. "
+            + (f"Use {recommended}: {doubts[0]}." if doubts else f"Use {recommended}.")
+        ),
+        "recommended_policy": recommended,
+        "why_popularity": doubts[0] if doubts else None,
+        "judged_policy": None,
+        "lead": None,
+        "admitted": [],
+        "horizon": 0,
+        "replay": [],
+        "curves": [],
+        "simulated": [],
+        "simulated_rounds": SIMULATED_ROUNDS,
+        "value_of_state": None,
+        "offered": replays.OFFERED,
+        "caveat": CAVEAT,
+    }
+
+
+def judge_policies(
+    learned: Learned,
+    kept: AnyLog,
+    held_out: Log,
+    *,
+    written: Learned | None = None,
+    doubts: Sequence[str] = (),
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Judgement | None:
+    """Replay the policies of the registry that can act on the model, and the baselines.
+
+    Args:
+        learned: the model learned from the users of `kept` alone.
+        kept: the users that the model and the baselines are learned from.
+        held_out: the users that are played.
+        written: the model of all users, from which users are simulated; None: `learned`.
+        doubts: reasons not to act on the model's predictions (`report.doubts`).
+        seed: of all randomness.
+        progress: called after each policy.
+
+    Returns:
+        None if fewer than two users have three rows or more, so that differences have no error.
+    """
+    bar = Silent() if progress is None else progress
+    deciding = learned if written is None else written
+    log = held_out
+    if log.features is None:
+        log = held_out.of_events(learned.counts[held_out.actions] > 0)
+    if np.count_nonzero(playable_rounds(log)) < 2:
+        return None
+    particles = isinstance(learned.model, ParticleModel)
+    most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
+    if log.n_users > most:
+        log = log.of_users(user_hash.sample(log.keys, most, seed))
+    popular = replays.action_averages(kept)
+    if log.features is not None:  # each row has its own features
+        popular = popular[log.actions]
+        deciding, _ = rows_as_actions(deciding, log)
+        learned, log = rows_as_actions(learned, log)
+    summary = summary_of(kept).rewards
+    low, high = summary.least, summary.most
+
+    def inputs_of(some: Learned) -> Inputs:
+        span = (low, high) if low < high else None
+        rounds = replays.MOST_ROUNDS
+        return Inputs(some.model, reward_range=span, horizon=rounds, items=some.features)
+
+    inputs = inputs_of(learned)
+    on_model = model_policies(inputs)
+    players: dict[str, Player] = {
+        UNIFORM: ScorePlayer(np.zeros(log.n_actions)),
+        POPULARITY: ScorePlayer(popular),
+    }
+    alone = one_state_model(learned.model)
+    scratch = "TS" if learned.features is None else "LinTS"
+    others = {scratch: build(scratch, inputs)} | on_model
+    if alone is not None:
+        others = {FOLD_IN: mmGreedy(alone)} | others
+    players |= {
+        name: PolicyPlayer(policy, log.n_actions, learned.features)
+        for name, policy in others.items()
+    }
+    played = replays.replay(players, log, seed=seed, progress=bar)
+    value = value_of_state(learned, log, seed)
+    before = Judgement(
+        played, tuple(on_model), NOT_SIMULATED, value, summary.deviation, tuple(doubts)
+    )
+    admitted = {name: build(name, inputs_of(deciding)) for name in before.admitted}
+    return replace(before, simulated=_simulate(admitted, deciding, log, seed, bar))
+
+
+def _simulate(
+    policies: Mapping[str, AnyPolicy], learned: Learned, log: Log, seed: int, bar: Progress
+) -> Simulated:
+    """Play each policy over `SIMULATED_ROUNDS` with users drawn from the model (`tune`).
+
+    A policy that `tune` drops early has played fewer users, who may not be representative. So its
+    regret is the winner's, over all users, plus the difference over the users that both played.
+    A large catalogue offers sets of actions as replay does.
+    """
+    if len(policies) < 2 or isinstance(learned.model, ParticleModel):
+        return NOT_SIMULATED
+    contexts = None if learned.features is None else learned.features[offered_sets(log, seed)]
+    tuning = tune(
+        learned.model, SIMULATED_ROUNDS, contexts, list(policies), seed=seed, effort=EFFORT,
+        progress=bar,
+    )  # fmt: skip
+    behind = {row.policy: row.behind for row in tuning.table}
+    users = UsersOfModel(learned.model, contexts)
+    return Simulated(paired_regrets(tuning.table), behind, _lost_first(policies, users, seed))
+
+
+def _lost_first(
+    policies: Mapping[str, AnyPolicy], users: UsersOfModel, seed: int
+) -> dict[str, float]:
+    """Return each policy's loss in its first rounds, as a share of popularity's reward.
+
+    The result is empty if popularity earns nothing, because there is no share then.
+    """
+    popular = build(POPULARITY, Inputs(users.model))
+    played = simulate(
+        {**policies, POPULARITY: popular},
+        users,
+        n_runs=_FIRST_USERS,
+        horizon=FIRST_ROUNDS,
+        seed=seed,
+    )
+    level = played[POPULARITY].reward.mean
+    if level <= 0:
+        return {}
+    return {name: 1 - played[name].reward.mean / level for name in policies}
+
+
+def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:
+    """Return the winner's regret plus each candidate's paired difference from it.
+
+    The standard error takes the two parts as independent.
+
+    >>> won = Candidate("mIDS", Estimate(1.8, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
+    >>> out = Candidate("mmTS", Estimate(1.7, 0.11), Estimate(0.3, 0.08), users=160, stages=1)
+    >>> {name: round(regret.mean, 3) for name, regret in paired_regrets([won, out]).items()}
+    {'mIDS': 1.8, 'mmTS': 2.1}
+    """
+    best = table[0].regret
+    return {
+        row.policy: Estimate(
+            best.mean + row.behind.mean, float(np.hypot(best.stderr, row.behind.stderr))
+        )
+        for row in table
+    }
+
+
+def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
+    """Return the candidates that can be built on the model."""
+    policies: dict[str, AnyPolicy] = {}
+    kind = "arms" if inputs.n_actions is not None else "context"
+    if isinstance(inputs.model, ParticleModel):
+        kind = "particles"
+    for text in CANDIDATES[kind]:
+        try:
+            policies[text] = build(text, inputs)
+        except ValueError:
+            continue  # it needs a model of another kind
+    return policies
+
+
+def value_of_state(learned: Learned, log: Log, seed: int = 0) -> float:
+    """Return the gain per round of knowing the state: E max_a mu(s, a) - max_a E mu(s, a).
+
+    The maximum is over all actions of a model of arms; of a large catalogue it is over the actions
+    that a round of replay offers, averaged over users.
+    """
+    rewards, prior = learned.rewards(), np.exp(learned.model.log_state_prior[0])
+    if learned.features is None:
+        sets = np.flatnonzero(learned.counts > 0)[None]
+    else:
+        sets = offered_sets(log, seed)
+    offered = rewards[:, sets]  # (n_states, n_sets, n_offered)
+    knowing = prior @ offered.max(axis=2)
+    average = np.tensordot(prior, offered, axes=1).max(axis=1)
+    return float((knowing - average).mean())
+
+
+def offered_sets(log: Log, seed: int) -> IntArray:
+    """Return actions that a round of replay may offer, `(n_users, OFFERED)`: a set per user."""
+    rng = np.random.default_rng(seed)
+    lengths = np.diff(log.starts)
+    users = np.flatnonzero(lengths >= replays.SHARE)
+    place = (rng.random((len(users), replays.OFFERED)) * lengths[users][:, None]).astype(np.int64)
+    sets: IntArray = log.actions[log.starts[users][:, None] + place]
+    return sets
+
+
+def _clearly_below(difference: Estimate) -> bool:
+    return bool(difference.mean < -CLEAR * difference.stderr)

@@ -1,0 +1,124 @@
+"""The log evidence of each user's rewards in every state, under a learned model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from latentbandits.beliefs import joint
+from latentbandits.learning.arms.predict import log_density_by_state
+from latentbandits.learning.learners import Learned
+from latentbandits.learning.linear import clicks
+from latentbandits.learning.logs.rows import Log
+from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.composed.transformed import TransformedRewards
+from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.linear.logistic import LogisticLinear
+from latentbandits.models.linear.sums import UserSums, condition_on_sums
+from latentbandits.models.trees import map_leaves
+
+_BLOCK = 2**22  # numbers of the users' second moments that are held at once
+
+
+def state_evidence(learned: Learned, log: Log) -> FloatArray:
+    """Return log p(user's rewards | s) up to a constant per user, `(n_users, n_states)`.
+
+    The parameters are integrated over the model's prior: exactly for arms and for Gaussian
+    rewards of linear models, and by `linear/clicks.py` (Laplace) for clicks. Rewards of actions
+    that the model has not learned are left out.
+    """
+    known = learned.counts[log.actions] > 0
+    if log.features is None and not known.all():
+        log = log.of_events(known)
+    model: Any = learned.model
+    rewards = np.asarray(log.rewards)
+    if isinstance(model, TransformedRewards):
+        model, rewards = model.model, model.forward(rewards)
+    if isinstance(model, (GaussianArms, ConjugateArms)):
+        return _by_user(log, log_density_by_state(model, log, rewards))
+    features = row_features(learned, log)
+    if isinstance(model, LinearGaussian):
+        return _linear(model, log, features, rewards)
+    return _rounds(model, log, features, rewards)
+
+
+def row_features(learned: Learned, log: Log) -> FloatArray:
+    """Return the features of every event, `(n_events, n_features)`: its own, or its action's."""
+    if log.features is not None:
+        return log.features
+    assert learned.features is not None
+    rows: FloatArray = learned.features[log.actions]
+    return rows
+
+
+def _by_user(log: Log, values: FloatArray) -> FloatArray:
+    """Sum `values` (n_events, n_states) over the events of each user."""
+    sums = np.zeros((log.n_users, values.shape[1]))
+    full = np.diff(log.starts) > 0
+    if len(values):
+        sums[full] = np.add.reduceat(values, log.starts[:-1][full])
+    return sums
+
+
+def user_sums(log: Log, features: FloatArray, rewards: FloatArray, users: slice) -> UserSums:
+    """Return the sums of x x', x r, r^2 and 1 over the events of some users."""
+    begin, end = log.starts[users.start], log.starts[users.stop]
+    x, r, who = features[begin:end], rewards[begin:end], log.users[begin:end] - users.start
+    n, d = users.stop - users.start, features.shape[1]
+    gram, products = np.zeros((n, d, d)), np.zeros((n, d))
+    starts = log.starts[users.start : users.stop] - begin
+    full = np.diff(log.starts)[users] > 0
+    if len(x):
+        outer = np.einsum("ei,ej->eij", x, x)
+        gram[full] = np.add.reduceat(outer, starts[full])
+        products[full] = np.add.reduceat(x * r[:, None], starts[full])
+    counts = np.bincount(who, minlength=n).astype(np.float64)
+    squares = np.bincount(who, r**2, minlength=n).astype(np.float64)
+    return UserSums(gram, products, squares, counts)
+
+
+def user_blocks(log: Log, d: int) -> list[slice]:
+    """Return slices of users whose events fit into memory as outer products."""
+    blocks, start = [], 0
+    while start < log.n_users:
+        room = max(_BLOCK // d**2, 1)
+        stop = int(np.searchsorted(log.starts, log.starts[start] + room, side="right")) - 1
+        stop = min(max(stop, start + 1), start + room, log.n_users)
+        blocks.append(slice(start, stop))
+        start = stop
+    return blocks
+
+
+def _linear(
+    model: LinearGaussian, log: Log, features: FloatArray, rewards: FloatArray
+) -> FloatArray:
+    evidence = np.zeros((log.n_users, model.n_states))
+    for block in user_blocks(log, model.n_features):
+        evidence[block] = condition_on_sums(model, user_sums(log, features, rewards, block))[0]
+    return evidence
+
+
+def _rounds(model: Any, log: Log, features: FloatArray, rewards: FloatArray) -> FloatArray:
+    """Return the evidence of any other model: final log weights of states less their prior."""
+    lengths = np.diff(log.starts)
+    order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
+    is_clicks = isinstance(model, LogisticLinear)
+    belief: Any = (clicks if is_clicks else joint).prior(model, log.n_users)
+    evidence = np.zeros((log.n_users, model.n_states))
+    d = model.weights.shape[1] if is_clicks else features.shape[1]
+    for t in range(int(lengths.max(initial=0))):
+        n = int((lengths > t).sum())
+        belief = map_leaves(lambda leaf, n=n: leaf[:n], belief)
+        event = log.starts[order[:n]] + t
+        x, reward = features[event], rewards[event]
+        if is_clicks:
+            offset = x[:, d] if model.offset else np.zeros(n)
+            belief = clicks.condition(belief, x[:, :d], offset, reward)
+        else:
+            nobody = np.zeros(n, np.int64)
+            belief = joint.condition(model, belief, x[:, None], nobody, reward)
+        evidence[order[:n]] = belief.log_weights - model.log_state_prior
+    return evidence

@@ -1,0 +1,302 @@
+"""Learn the paper's contextual model: a mixture of Bayesian regressions with users as groups.
+
+User u has a state s and weights theta_u ~ N(w_s, C_s). The reward of a row with features x is
+x' theta_u plus noise, or a click with log-odds x' theta_u. EM (Dempster et al. 1977) maximises the
+evidence of users:
+
+    E: l[u, s] = log p(the user's rewards | s), with N(m[u, s], V[u, s]) the posterior of theta_u
+       r[u, s] = pi_s exp(l[u, s]) / sum
+    M: w_s = mean of m, C_s = mean of V + (m - w_s)(m - w_s)', both weighted by r;
+       noise^2 = mean over rows of (r - x'm)^2 + x'V x, weighted by r
+
+Gaussian rewards have the exact marginal likelihood (`models/linear/sums.py`). For clicks, posterior
+and evidence come from `linear/clicks.py` (Laplace, round by round). C_s has a prior worth one user
+of variance `floor`, and pi a Dirichlet prior worth one user in all. The penalised evidence of
+Gaussian rewards never falls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from latentbandits.learning.attributes.evidence import user_blocks, user_sums
+from latentbandits.learning.backends.backend import Engine
+from latentbandits.learning.kmeans import lloyd
+from latentbandits.learning.linear import clicks
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.population_mixture import far_apart
+from latentbandits.learning.user_hash import Keys, bootstrap_weights
+from latentbandits.models.checks import FloatArray
+from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.linear.logistic import LogisticLinear
+from latentbandits.models.linear.sums import UserSums, condition_on_sums
+from latentbandits.models.trees import map_leaves
+
+_TOLERANCE = 1e-4  # nats per user: EM ends when a pass gains less
+_MAX_PASSES = 300
+_BURN_IN = 8  # passes of every start; only the best is continued
+_STARTS = 4
+_STEPS = 10  # of k-means for each start
+_SAMPLE = 2_000  # users for the starts
+
+
+class Mixture(NamedTuple):
+    """The parameters of S regressions."""
+
+    weights: FloatArray  # (n_states, d)
+    covariances: FloatArray  # (n_states, d, d)
+    shares: FloatArray  # (n_states,)
+    noise: float  # 1 for clicks, where it is unused
+
+    def model(self, is_clicks: bool, n_particles: int = 256) -> LinearGaussian | LogisticLinear:
+        if is_clicks:
+            return LogisticLinear(
+                self.weights, self.covariances, n_particles, state_prior=self.shares
+            )
+        return LinearGaussian(self.weights, self.noise, self.covariances, self.shares)
+
+
+class Sums(NamedTuple):
+    """Sums over users, weighted by their responsibilities; sums of partitions add."""
+
+    shares: FloatArray  # (n_states,)
+    means: FloatArray  # (n_states, d): of m
+    squares: FloatArray  # (n_states, d, d): of V + m m'
+    residual: FloatArray  # (1,): of (r - x'm)^2 + x'V x, over rows
+    n_rows: FloatArray  # (1,)
+    log_evidence: FloatArray  # (1,)
+
+
+class Posterior(NamedTuple):
+    """P(theta | s, rewards) of users, and the log evidence of each state."""
+
+    log_evidence: FloatArray  # (n, n_states)
+    mean: FloatArray  # (n, n_states, d)
+    covariance: FloatArray  # (n, n_states, d, d)
+
+
+class Users(NamedTuple):
+    """The users of a partition, prepared once for all passes."""
+
+    rows: Any  # UserSums; the log for clicks
+    keys: Keys
+
+
+@dataclass(frozen=True, eq=False)
+class PrepareSums:
+    """Preparation of a partition: the sums of each user, or the rows for clicks."""
+
+    is_clicks: bool
+
+    def __call__(self, log: Log) -> Users:
+        return Users(self._rows(log), log.keys)
+
+    def _rows(self, log: Log) -> Any:
+        assert log.features is not None
+        if self.is_clicks:
+            return log
+        d = log.features.shape[1]
+        blocks = [
+            user_sums(log, log.features, np.asarray(log.rewards), block)
+            for block in user_blocks(log, d)
+        ]
+        return UserSums(*(np.concatenate(field) for field in zip(*blocks, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionMixture:
+    """One pass of EM: `summarise` is the E step of a partition, `step` the M step."""
+
+    prepare: PrepareSums
+    floor: float  # prior variance of a weight within a state, worth one user
+
+    def summarise(self, partition: Users, mixture: Mixture) -> Sums:
+        return self.weighed(partition, mixture, np.ones(len(partition.keys)))
+
+    def weighed(self, partition: Users, mixture: Mixture, weights: FloatArray) -> Sums:
+        """Return the sums with user u counted `weights[u]` times."""
+        rows = partition.rows
+        conditional = posterior(rows, mixture, self.prepare.is_clicks)
+        scores = conditional.log_evidence + np.log(mixture.shares)
+        top = scores.max(axis=1, keepdims=True)
+        taken = np.exp(scores - top)
+        total = taken.sum(axis=1, keepdims=True)
+        taken *= weights[:, None] / total
+        outer = (
+            np.einsum("nsi,nsj->nsij", conditional.mean, conditional.mean) + conditional.covariance
+        )
+        residual, n_rows = np.zeros(1), np.zeros(1)
+        if isinstance(rows, UserSums):
+            fit = np.einsum("nsij,nij->ns", outer, rows.gram)
+            fit -= 2 * np.einsum("nsi,ni->ns", conditional.mean, rows.products)
+            fit += rows.squares[:, None]
+            residual = np.array([(taken * fit).sum()])
+            n_rows = np.array([weights @ rows.counts])
+        return Sums(
+            taken.sum(axis=0),
+            np.einsum("ns,nsi->si", taken, conditional.mean),
+            np.einsum("ns,nsij->sij", taken, outer),
+            residual,
+            n_rows,
+            np.array([weights @ (top + np.log(total))[:, 0]]),
+        )
+
+    def step(self, sums: Sums, mixture: Mixture) -> Mixture:
+        size = np.maximum(sums.shares, 1e-9)
+        n_states, d = sums.means.shape
+        weights = sums.means / size[:, None]
+        spread = sums.squares - size[:, None, None] * np.einsum("si,sj->sij", weights, weights)
+        spread += self.floor * np.eye(d)
+        covariances = spread / (size + 1)[:, None, None]
+        portion = sums.shares + 1 / n_states
+        noise = mixture.noise
+        if sums.n_rows[0] > 0:
+            noise = float(np.sqrt(max(sums.residual[0] / sums.n_rows[0], 1e-12)))
+        symmetric = (covariances + covariances.swapaxes(1, 2)) / 2
+        return Mixture(weights, symmetric, portion / portion.sum(), noise)
+
+    def objective(self, sums: Sums, mixture: Mixture) -> float:
+        """Return the evidence of all users plus the log priors of covariances and shares."""
+        _, log_det = np.linalg.slogdet(mixture.covariances)
+        inverse = np.linalg.inv(mixture.covariances)
+        penalty = self.floor * np.trace(inverse, axis1=1, axis2=2) + log_det
+        shares = np.log(mixture.shares).sum() / len(mixture.shares)
+        return float(sums.log_evidence[0] - penalty.sum() / 2 + shares)
+
+
+Replicated: TypeAlias = "tuple[tuple[int, Mixture], ...]"
+"""Indices of bootstrap replicates, and the mixture of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstraps:
+    """One pass of EM for several Poisson bootstraps of the users."""
+
+    learner: RegressionMixture
+    n_replicates: int
+    seed: int
+
+    @property
+    def prepare(self) -> PrepareSums:
+        return self.learner.prepare
+
+    def summarise(self, partition: Users, mixtures: Replicated) -> dict[int, Sums]:
+        weights = bootstrap_weights(partition.keys, self.n_replicates, self.seed)
+        return {
+            i: self.learner.weighed(partition, mixture, weights[:, i]) for i, mixture in mixtures
+        }
+
+
+def fit_bootstraps(
+    learner: RegressionMixture, log: Engine, start: Mixture, n_fits: int, seed: int
+) -> list[Mixture]:
+    """Fit `n_fits` Poisson bootstraps of the users from `start`, all in the same passes."""
+    boots = Bootstraps(learner, n_fits, seed)
+    mixtures = dict.fromkeys(range(n_fits), start)
+    before = dict.fromkeys(range(n_fits), -np.inf)
+    moving = list(range(n_fits))
+    for _ in range(_MAX_PASSES):
+        if not moving:
+            break
+        sums = log.fold(boots, tuple((i, mixtures[i]) for i in moving))
+        still = []
+        for i in moving:
+            now = learner.objective(sums[i], mixtures[i])
+            if now - before[i] >= _TOLERANCE * float(sums[i].shares.sum()):
+                mixtures[i], before[i] = learner.step(sums[i], mixtures[i]), now
+                still.append(i)
+        moving = still
+    return list(mixtures.values())
+
+
+def posterior(partition: Any, mixture: Mixture, is_clicks: bool) -> Posterior:
+    """Return the posterior of every user of a partition in every state."""
+    if not is_clicks:
+        model = LinearGaussian(mixture.weights, mixture.noise, mixture.covariances)
+        evidence, conditional = condition_on_sums(model, partition)
+        return Posterior(evidence, conditional.mean, conditional.covariance)
+    log: Log = partition
+    model_ = LogisticLinear(mixture.weights, mixture.covariances)
+    d = mixture.weights.shape[1]
+    lengths = np.diff(log.starts)
+    order = np.argsort(-lengths, kind="stable")
+    whole = clicks.prior(model_, log.n_users)
+    state: Any = whole
+    ends = [np.array(part) for part in whole]
+    assert log.features is not None
+    for t in range(int(lengths.max(initial=0))):
+        n = int((lengths > t).sum())
+        state = map_leaves(lambda leaf, n=n: leaf[:n], state)
+        event = log.starts[order[:n]] + t
+        x = log.features[event][:, :d]
+        state = clicks.condition(state, x, np.zeros(n), log.rewards[event])
+        for end, part in zip(ends, state, strict=True):
+            end[order[:n]] = part
+    log_weights, mean, factor = ends
+    log_weights = log_weights - model_.log_state_prior
+    return Posterior(log_weights, mean, factor @ factor.swapaxes(-1, -2))
+
+
+def climb(
+    learner: RegressionMixture, log: Engine, start: Mixture, most: int = _MAX_PASSES
+) -> tuple[Mixture, float]:
+    """Repeat passes until the gain is below `_TOLERANCE` nats per user; return the last mixture."""
+    mixture, before = start, -np.inf
+    for _ in range(most):
+        sums = log.fold(learner, mixture)
+        now = learner.objective(sums, mixture)
+        if now - before < _TOLERANCE * float(sums.shares.sum()):
+            break
+        mixture, before = learner.step(sums, mixture), now
+    return mixture, now
+
+
+def regressions(scale: float, is_clicks: bool) -> RegressionMixture:
+    """Return the learner for rewards with the standard deviation `scale` (1 for clicks)."""
+    return RegressionMixture(PrepareSums(is_clicks), floor=0.01 * scale**2)
+
+
+def fit_mixture(
+    log: Engine, n_states: int, n_features: int, scale: float, is_clicks: bool, seed: int
+) -> tuple[Mixture, float]:
+    """Return the best mixture of several starts, and its penalised evidence.
+
+    `scale` is the standard deviation of rewards (1 for clicks); weights of standardised features
+    have the same order of magnitude.
+    """
+    learner = regressions(scale, is_clicks)
+    d = n_features
+    noise = 1.0 if is_clicks else max(scale, 1e-6)
+    alone = Mixture(np.zeros((1, d)), scale**2 * np.eye(d)[None], np.ones(1), noise)
+    alone, evidence = climb(learner, log, alone)
+    if n_states == 1:
+        return alone, evidence
+    sample = log.sample(_SAMPLE, seed)
+    points = posterior(learner.prepare(sample).rows, alone, is_clicks).mean[:, 0]
+    rng = np.random.default_rng(seed)
+    fits = []
+    for _ in range(_STARTS):
+        start = _grouped(points, n_states, alone, rng)
+        fits.append(climb(learner, log, start, _BURN_IN))
+    best = max(fits, key=lambda one: one[1])[0]
+    best, evidence = climb(learner, log, best)
+    order = np.argsort(-best.shares, kind="stable")
+    return Mixture(
+        best.weights[order], best.covariances[order], best.shares[order], best.noise
+    ), evidence
+
+
+def _grouped(
+    points: FloatArray, n_states: int, alone: Mixture, rng: np.random.Generator
+) -> Mixture:
+    """Return a start: clusters of users by k-means on their whitened weights."""
+    root = np.linalg.cholesky(alone.covariances[0] + 1e-9 * np.eye(points.shape[1]))
+    scaled: FloatArray = np.linalg.solve(root, points.T).T.astype(np.float64)
+    centres = far_apart(scaled, n_states, rng, 1.0)
+    centres, group = lloyd(scaled, centres, _STEPS)
+    shares = (np.bincount(group, minlength=n_states) + 1.0) / (len(points) + n_states)
+    covariances = np.repeat(alone.covariances / 2, n_states, axis=0)
+    return Mixture(centres @ root.T, covariances, shares, alone.noise)

@@ -1,0 +1,246 @@
+"""The engine interface: a log in buckets of users, and folds over it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from latentbandits.learning import user_hash
+from latentbandits.learning.logs.rows import Log, join_logs
+from latentbandits.learning.logs.summary import LogSummariser, LogSummary
+from latentbandits.learning.user_hash import HOLD_OUT, SAMPLE, Keys
+from latentbandits.models.checks import IntArray
+
+# The protocol of a learner for an engine, and the addition of the sums of buckets.
+#
+# A learner is two pure functions. `summarise(partition, parameters)` sums over the users of one
+# partition; `step(sums, parameters)` makes the next parameters from the total. All rows of a user
+# are in one bucket (`user_hash`), and buckets are added in a fixed binary tree over their numbers.
+# An engine may therefore add any aligned block of buckets on any machine, and the total is bitwise
+# identical.
+
+Parameters = TypeVar("Parameters")
+Sums = TypeVar("Sums")
+_Contra = TypeVar("_Contra", contravariant=True)
+_Sums = TypeVar("_Sums", covariant=True)
+
+
+class Summariser(Protocol[_Contra, _Sums]):
+    """The part of a learner that engines run.
+
+    A summariser with an attribute `prepare` is given `prepare(partition)` instead of the partition.
+    `prepare` must not depend on the parameters. An engine may then reuse its result in the next
+    pass, as long as the object `prepare` itself exists.
+    """
+
+    def summarise(self, partition: Any, parameters: _Contra, /) -> _Sums:
+        """Sum over the users of `partition`; return a tree (tuples, dicts) of arrays that add."""
+
+
+class FoldLearner(Protocol[Parameters, Sums]):
+    """A learner whose passes call `summarise` on each partition and `step` once."""
+
+    def summarise(self, partition: Log, parameters: Parameters, /) -> Sums:
+        """Sum over the users of `partition`."""
+
+    def step(self, sums: Sums, parameters: Parameters, /) -> Parameters:
+        """Make the next parameters from the sums of all users."""
+
+
+Change = Callable[[Log], Log]
+"""A change of the rows of one partition, such as transformed rewards or removed users."""
+
+
+def add(one: Any, other: Any) -> Any:
+    """Return the sum of two trees of the same structure; None is the empty sum.
+
+    >>> add((1, {"a": 2}), (10, {"a": 20}))
+    (11, {'a': 22})
+    """
+    if one is None or other is None:
+        return one if other is None else other
+    if isinstance(one, tuple) and type(one).__add__ is not tuple.__add__:
+        return one + other  # a named tuple that defines its own addition
+    if isinstance(one, tuple):
+        branches = [add(a, b) for a, b in zip(one, other, strict=True)]
+        return type(one)(*branches) if hasattr(one, "_fields") else tuple(branches)
+    if isinstance(one, dict):
+        return {name: add(one[name], other[name]) for name in one}
+    return one + other
+
+
+def tree_sum(parts: Iterator[tuple[int, Sums]], n: int) -> Sums | None:
+    """Add numbered sums, given in ascending order, with numbers below the power of two `n`.
+
+    The tree is fixed: 0 + 1, 2 + 3, then (0 + 1) + (2 + 3), ...; numbers may be missing.
+
+    >>> tree_sum(iter([(0, 1.0), (2, 2.0), (3, 3.0)]), 4)
+    6.0
+    """
+    ahead = [next(parts, None)]
+
+    def between(low: int, high: int) -> Any:
+        if ahead[0] is None or ahead[0][0] >= high:
+            return None
+        if high - low == 1:
+            _, sums = cast("tuple[int, Any]", ahead[0])
+            ahead[0] = next(parts, None)
+            return sums
+        middle = (low + high) // 2
+        return add(between(low, middle), between(middle, high))
+
+    return cast("Sums | None", between(0, n))
+
+
+def prepared(summariser: Any, partition: Log) -> Any:
+    """Return the argument of `summarise`: the partition, or the result of `prepare` on it."""
+    prepare = getattr(summariser, "prepare", None)
+    return partition if prepare is None else prepare(partition)
+
+
+class Engine(ABC):
+    """A log over whose users learners are folded; `changes` are applied to every partition."""
+
+    name: ClassVar[str]
+    action_ids: tuple[str, ...]
+    n_buckets: int
+
+    @abstractmethod
+    def fold(self, summariser: Summariser[Parameters, Sums], parameters: Parameters) -> Sums:
+        """Return the sums of `summariser` over all nonempty buckets."""
+
+    @abstractmethod
+    def mapped(self, change: Change) -> Engine:
+        """Return the same log with `change` applied to every partition."""
+
+    @property
+    def n_actions(self) -> int:
+        return len(self.action_ids)
+
+    @cached_property
+    def summary(self) -> LogSummary:
+        """The sizes of the log, and its rewards by action."""
+        return self.fold(LogSummariser(), None)
+
+    @property
+    def n_users(self) -> int:
+        return self.summary.n_users
+
+    @property
+    def n_events(self) -> int:
+        return self.summary.n_events
+
+    @property
+    def action_counts(self) -> IntArray:
+        """The number of rewards of every action, `(n_actions,)`."""
+        return self.summary.action_counts
+
+    def chosen_keys(self, size: int, seed: int) -> Keys:
+        """Return the keys of `size` users sampled by hash, ascending; all if there are fewer."""
+        return self.fold(Smallest(size, seed, SAMPLE), None).keys()
+
+    def users(self, keys: Keys) -> Log:
+        """Load the users with these keys, in the order of their keys."""
+        taken = self.fold(Take(np.sort(keys)), None)
+        return taken.log(self.action_ids)
+
+    def sample(self, size: int, seed: int) -> Log:
+        """Load `size` users sampled by hash; all if there are fewer."""
+        return self.users(self.chosen_keys(size, seed))
+
+    def split(self, n_held_out: int, seed: int) -> tuple[Engine, Log]:
+        """Return the log without `n_held_out` users sampled by hash, and the log of those users."""
+        keys = self.fold(Smallest(n_held_out, seed, HOLD_OUT), None).keys()
+        return self.mapped(Without(keys)), self.users(keys)
+
+
+AnyLog: TypeAlias = Log | Engine
+"""A log in memory, or on an engine."""
+
+
+def summary_of(log: AnyLog) -> LogSummary:
+    """Return the sizes of a log, and its rewards by action."""
+    return log.summary if isinstance(log, Engine) else LogSummariser().summarise(log, None)
+
+
+@dataclass(frozen=True, eq=False)
+class Without:
+    """A change that removes the users with the given keys."""
+
+    keys: Keys
+
+    def __call__(self, log: Log) -> Log:
+        out = np.isin(log.keys, self.keys)
+        return log.of_users(np.flatnonzero(~out)) if out.any() else log
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A change that merges several rewards of one user for one action (`Log.merged`)."""
+
+    duplicates: Any
+
+    def __call__(self, log: Log) -> Log:
+        return log.merged(self.duplicates)
+
+
+@dataclass(frozen=True, eq=False)
+class _Least:
+    """The smallest hashes seen so far, with the users' keys."""
+
+    size: int
+    hashes: Keys
+    users: Keys
+
+    def __add__(self, other: _Least) -> _Least:
+        hashes = np.concatenate([self.hashes, other.hashes])
+        order = np.argsort(hashes, kind="stable")[: self.size]
+        return _Least(self.size, hashes[order], np.concatenate([self.users, other.users])[order])
+
+    def keys(self) -> Keys:
+        return np.sort(self.users)
+
+
+@dataclass(frozen=True)
+class Smallest:
+    """A summariser that finds the users with the smallest hashes for a seed and a purpose."""
+
+    size: int
+    seed: int
+    purpose: int
+
+    def summarise(self, partition: Log, parameters: None) -> _Least:
+        nobody = np.zeros(0, np.uint64)
+        hashes = user_hash.mix(partition.keys, self.seed, self.purpose)
+        return _Least(self.size, nobody, nobody) + _Least(self.size, hashes, partition.keys)
+
+
+@dataclass(frozen=True, eq=False)
+class _UserLogs:
+    """Logs of some users of each bucket."""
+
+    parts: tuple[Log, ...]
+
+    def __add__(self, other: _UserLogs) -> _UserLogs:
+        return _UserLogs(self.parts + other.parts)
+
+    def log(self, action_ids: tuple[str, ...]) -> Log:
+        """Join the parts into one log, with users sorted by key."""
+        return join_logs(self.parts, action_ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Take:
+    """A summariser that loads the rows of the users with the given keys, which are ascending."""
+
+    keys: Keys
+
+    def summarise(self, partition: Log, parameters: None) -> _UserLogs:
+        chosen = np.flatnonzero(np.isin(partition.keys, self.keys))
+        # The catalogue is known to the engine, so it is not sent with every bucket.
+        return _UserLogs((replace(partition.of_users(chosen), action_ids=()),))

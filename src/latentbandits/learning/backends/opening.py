@@ -1,0 +1,190 @@
+"""The choice of the engine for a log, and the opening of the log on it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.backends.out_of_core import OutOfCoreEngine
+from latentbandits.learning.backends.partition_files import (
+    LogColumns,
+    Partitions,
+    open_partitions,
+    row_count,
+    write_partitions,
+)
+from latentbandits.learning.backends.scratch import scratch_folder, size_of
+from latentbandits.learning.logs.formats import LogError, TextFormat
+from latentbandits.learning.logs.interactions import (
+    DECISION,
+    Interactions,
+    OnEngine,
+    find_columns,
+    read_interactions,
+)
+from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.logs.tables import files_of
+from latentbandits.report.report import Progress
+
+EngineName = Literal["memory", "out_of_core", "spark"]
+
+BYTES_IN_MEMORY = 250
+"""Bytes of memory per row of a log while it is read and learned from."""
+
+_SHARE = 0.5  # fraction of the available memory that a log in memory may use
+
+
+def is_spark(log: Any) -> bool:
+    """Return whether a log is a DataFrame of Spark, without importing Spark."""
+    kind = type(log)
+    return kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame"
+
+
+def choose_engine(log: Any, requested: EngineName | Literal["auto"], partitions: Any) -> EngineName:
+    """Return the `requested` engine; "auto" chooses by the size of the log's files.
+
+    Files that would take more than half of the available memory are learned out of core.
+    """
+    if requested not in ("auto", *get_args(EngineName)):
+        names = ", ".join(("auto", *get_args(EngineName)))
+        raise LogError(f"engine must be one of {names}; got {requested!r}")
+    if is_spark(log):
+        if requested not in ("auto", "spark"):
+            raise LogError(
+                f"a DataFrame of Spark is learned on Spark; engine {requested} reads files"
+            )
+        return "spark"
+    if requested != "auto":
+        if requested != "memory" and not _are_paths(log):
+            raise LogError(
+                f"the engine {requested} reads files: give their paths, a folder or a glob; got a "
+                f"{type(log).__name__}"
+            )
+        return requested
+    if partitions is not None:
+        return "out_of_core"
+    if not _are_paths(log):
+        return "memory"
+    expected = BYTES_IN_MEMORY * sum(row_count(path) for path in files_of(log))
+    return "out_of_core" if expected > _SHARE * available_memory() else "memory"
+
+
+@contextmanager
+def opened(
+    log: Any,
+    *,
+    engine: EngineName | Literal["auto"],
+    user: str | None,
+    action: str | None,
+    reward: str | None,
+    order: str | None,
+    unrewarded: float | None,
+    text_format: TextFormat,
+    scratch: str | os.PathLike[str] | None,
+    partitions: str | os.PathLike[str] | None,
+    master: str | None,
+    more: Sequence[str],
+    progress: Progress,
+) -> Iterator[OnEngine]:
+    """Yield the log on its engine; scratch files are removed afterwards."""
+    chosen = choose_engine(log, engine, partitions)
+    if chosen != "out_of_core" and partitions is not None:
+        raise LogError(f"partitions are for the engine out_of_core, not for {chosen}")
+    if chosen != "spark" and master is not None:
+        raise LogError(f"master is for the engine spark, not for {chosen}: add --engine spark")
+    if chosen == "memory":
+        progress.start("reading the log", 1)
+        if more and isinstance(log, Log):
+            raise LogError(
+                f"{', '.join(more)}: features are columns of a table; give `fit` the table itself, "
+                "not a Log"
+            )
+        read = Interactions(log) if isinstance(log, Log) else read_interactions(
+            log,
+            user=user,
+            action=action,
+            reward=reward,
+            order=order,
+            text_format=text_format,
+            unrewarded=unrewarded,
+            more=more,
+        )  # fmt: skip
+        held = replace(read.log, beside=read.more) if more else read.log
+        yield OnEngine(MemoryEngine(held), read)
+        return
+    if unrewarded is not None:
+        raise LogError(
+            f"unrewarded needs the engine memory, not {chosen}: fill in missing rewards before"
+        )
+    if chosen == "spark":
+        from latentbandits.learning.backends.spark import on_spark
+
+        with on_spark(log, user, action, reward, order, master, progress, more) as opened_log:
+            yield OnEngine(opened_log)
+        return
+    names, has_decisions = find_columns(log, user, action, reward, text_format)
+    if has_decisions:
+        raise LogError(
+            f"the log has a column {DECISION}: exports of the service are read in memory, because "
+            "a later row of a decision replaces an earlier one. Write the rows that count to "
+            f"Parquet without {DECISION}, or use the engine memory"
+        )
+    columns = LogColumns(*names, order, text_format, tuple(more))
+    needed = columns.bytes_of_a_row * sum(row_count(path) for path in files_of(log))
+    if partitions is None:
+        with scratch_folder(scratch, needed) as folder:
+            made = write_partitions(log, columns, folder, progress)
+            yield OnEngine(OutOfCoreEngine(made, progress=progress), disk=size_of(folder))
+        return
+    folder = Path(partitions)
+    if folder.exists() and not folder.is_dir():
+        raise LogError(f"--partitions must be a folder, to keep partitions in; {folder} is a file")
+    kept = open_partitions(folder, log, columns) if folder.exists() else None
+    if kept is None:
+        kept = _made_partitions(folder, needed, log, columns, progress)
+    yield OnEngine(OutOfCoreEngine(kept, progress=progress), disk=size_of(folder))
+
+
+def _made_partitions(
+    folder: Path, needed: int, log: Any, columns: LogColumns, progress: Progress
+) -> Partitions:
+    """Make partitions in `folder`; a folder that was made for them is removed if that fails."""
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with scratch_folder(folder, needed) as making:
+            made = write_partitions(log, columns, making, progress)
+            for path in sorted(making.iterdir(), key=lambda path: path.suffix == ".json"):
+                path.replace(folder / path.name)  # the manifest comes last
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+    return made.in_folder(folder)
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that the machine and its container leave to this process."""
+    try:
+        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        match = None
+    free = 1024 * int(match[1]) if match else 2**32
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+    except (OSError, ValueError):
+        return free
+    return min(free, max(limit - used, 0))
+
+
+def _are_paths(log: Any) -> bool:
+    parts = log if isinstance(log, (list, tuple)) else [log]
+    return bool(parts) and all(isinstance(part, (str, os.PathLike)) for part in parts)

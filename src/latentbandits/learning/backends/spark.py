@@ -1,0 +1,400 @@
+"""The log on Spark: buckets of users on the executors, only sums and item vectors on the driver.
+
+The rows are encoded and shuffled once, so that each bucket of users is one row of a cached
+DataFrame: its number and its columns as Arrow data. A pass runs `summarise` on the executors
+(`mapInArrow`), adds the buckets of each block there, and collects one row of sums for each block.
+Blocks are aligned powers of two, so the sums equal those of the other engines bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import quote
+
+import polars as pl
+
+from latentbandits.learning import user_hash
+from latentbandits.learning.backends.backend import (
+    Change,
+    Engine,
+    Parameters,
+    Summariser,
+    Sums,
+    prepared,
+    tree_sum,
+)
+from latentbandits.learning.backends.partition_files import MORE
+from latentbandits.learning.backends.spark_rows import (
+    Batches,
+    batches_of,
+    bucket_log,
+    collecting,
+    encoding,
+)
+from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.rows import check_several, sort_ids
+from latentbandits.learning.logs.tables import check_columns, files_of
+from latentbandits.report.report import Progress
+
+ROWS_OF_A_BLOCK = 2_000_000
+"""The approximate number of log rows per task of a pass."""
+
+_SETTINGS = {
+    "spark.app.name": "latentbandits",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "32",
+}
+
+
+class SparkEngine(Engine):
+    """A log on Spark, with folds that run on the executors that hold the cached buckets."""
+
+    name: ClassVar[str] = "spark"
+
+    def __init__(
+        self,
+        blocks: Any,
+        action_ids: tuple[str, ...],
+        n_buckets: int,
+        n_blocks: int,
+        changes: tuple[Change, ...] = (),
+    ) -> None:
+        self.action_ids = action_ids
+        self.n_buckets = n_buckets
+        self._blocks, self._n_blocks, self._changes = blocks, n_blocks, changes
+
+    def fold(self, summariser: Summariser[Parameters, Sums], parameters: Parameters) -> Sums:
+        from pyspark.serializers import CPickleSerializer
+
+        work = _summing(
+            summariser, parameters, self._changes, self.action_ids, self.n_buckets // self._n_blocks
+        )
+        rows = _mapped(self._blocks, work, "block int, sums binary").collect()
+        read: Any = CPickleSerializer()
+        blocks = sorted((row["block"], bytes(row["sums"])) for row in rows)
+        parts = ((block, read.loads(data)) for block, data in blocks)
+        sums: Sums | None = tree_sum(parts, self._n_blocks)
+        assert sums is not None
+        return sums
+
+    def mapped(self, change: Change) -> SparkEngine:
+        return SparkEngine(
+            self._blocks,
+            self.action_ids,
+            self.n_buckets,
+            self._n_blocks,
+            (*self._changes, change),
+        )
+
+
+@contextmanager
+def on_spark(
+    log: Any,
+    user: str | None,
+    action: str | None,
+    reward: str | None,
+    order: str | None,
+    master: str | None,
+    progress: Progress,
+    more: Sequence[str] = (),
+) -> Iterator[SparkEngine]:
+    """Yield the engine for a Spark DataFrame, or for Parquet files that Spark reads."""
+    with _session(log, master) as session:
+        progress.start("shuffling the log on Spark", 3)
+        frame, columns = _frame(session, log, user, action, reward, order, tuple(more))
+        engine = _loaded(session, frame, columns, progress)
+        try:
+            yield engine
+        finally:
+            engine._blocks.unpersist()
+
+
+_MASTERS = (
+    r"local|local\[(\*|[1-9]\d*)(, *\d+)?\]|local-cluster\[\d+, *\d+, *\d+\]|yarn|k8s://.+"
+    r"|spark://([^:/,]+|\[[^/,]+\]):\d{1,5}(,([^:/,]+|\[[^/,]+\]):\d{1,5})*"
+)
+
+
+def check_spark() -> None:
+    """Raise LogError with installation advice if Spark cannot be started."""
+    try:
+        import pyspark  # noqa: F401
+    except ModuleNotFoundError:
+        raise LogError(
+            "the engine spark needs PySpark: pip install 'latentbandits[spark]'"
+        ) from None
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java") if home is None else shutil.which(os.path.join(home, "bin", "java"))
+    if java is None:
+        where = "there is none on PATH" if home is None else f"JAVA_HOME, {home}, holds none"
+        raise LogError(
+            f"the engine spark needs Java 17 or later, and {where}: install a JRE (Debian and "
+            "Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+        )
+
+
+def check_master(master: str) -> None:
+    """Raise LogError if `master` is no address of Spark, or if nothing listens there.
+
+    Spark itself prints Java stack traces for the former, and tries for minutes for the latter.
+    """
+    if re.fullmatch(_MASTERS, master) is None:
+        raise LogError(
+            f"master is no address of Spark, got {master!r}: local, local[2], local[*], "
+            "spark://HOST:PORT, yarn or k8s://URL"
+        )
+    if not master.startswith("spark://"):
+        return
+    addresses = [address.rpartition(":") for address in master.removeprefix("spark://").split(",")]
+    for host, _, port in addresses:
+        with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), 5):
+            return
+    raise LogError(f"no Spark master answers at {master}: start it, or mend the address")
+
+
+class _Columns(NamedTuple):
+    """The original names of the frame's columns, for error messages."""
+
+    user: str
+    action: str
+    reward: str
+    order: str | None
+    more: tuple[str, ...]  # further columns, stored unchanged
+
+
+@contextmanager
+def _session(log: Any, master: str | None) -> Iterator[Any]:
+    """Yield the DataFrame's session, the active one, or a new one that is stopped at the end."""
+    from latentbandits.learning.backends.opening import is_spark
+
+    # Workers must run the same interpreter as the driver.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_spark(log):
+        if master is not None:
+            raise LogError("a DataFrame of Spark has its master already: leave master out")
+        yield log.sparkSession
+        return
+    check_spark()
+    if master is not None:
+        check_master(master)
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    builder = SparkSession.builder.master(master or "local[*]")
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    try:
+        with warnings.catch_warnings():  # about a pandas version that is not used
+            warnings.simplefilter("ignore", FutureWarning)
+            session = builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        lines = str(error).strip().splitlines()
+        raise LogError(
+            f"Spark could not be started on {master or 'local[*]'}: {lines[0]}"
+        ) from None
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _frame(
+    session: Any, log: Any, user: str | None, action: str | None, reward: str | None,
+    order: str | None, more: tuple[str, ...],
+) -> tuple[Any, _Columns]:  # fmt: skip
+    """Return columns user, action, reward, order, file and row, and their original names."""
+    from pyspark.sql import functions as f
+
+    from latentbandits.learning.backends.opening import is_spark
+    from latentbandits.learning.logs.interactions import name_columns
+
+    if is_spark(log):
+        frame, file, row = log, f.lit(0), f.monotonically_increasing_id()
+    else:
+        paths = files_of(log)
+        wrong = next((path for path in paths if path.suffix != ".parquet"), None)
+        if wrong is not None:
+            raise LogError(
+                f"the engine spark reads Parquet files or a DataFrame; {wrong} is none. Write it "
+                "as Parquet (polars.read_csv(...).write_parquet(...)), or use --engine out_of_core"
+            )
+        numbers = {quote(str(path.resolve())): i for i, path in enumerate(paths)}
+        frame = session.read.parquet(*(str(path.resolve()) for path in paths))
+        number = f.create_map(*(f.lit(part) for pair in numbers.items() for part in pair))
+        # Files are sorted by name, as on the other engines.
+        name = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
+        file, row = number[name], f.col("_metadata.row_index")
+    names = _Columns(*name_columns(frame.columns, user, action, reward), order, more)
+    wanted = [name for name in (*names[:4], *more) if name is not None]
+    check_columns(wanted, frame.columns, "the log")
+    kinds = dict(frame.dtypes)
+    texts = [_text(frame, name, kinds[name]) for name in (names.user, names.action)]
+    ordered = f.lit(0) if order is None else f.col(order)
+    return (
+        frame.select(
+            texts[0].alias("user"),
+            texts[1].alias("action"),
+            f.expr(f"try_cast(`{names.reward}` as double)").alias("reward"),
+            ordered.alias("order"),
+            file.alias("file"),
+            row.alias("row"),
+            *(f.col(f"`{name}`").alias(MORE + name) for name in more),
+        ),
+        names,
+    )
+
+
+def _text(frame: Any, name: str, kind: str) -> Any:
+    """Return ids as text; whole floats become the integers they were before missing values."""
+    from pyspark.sql import functions as f
+
+    column = f.col(name)
+    if kind in ("float", "double"):
+        fractions = frame.filter(column != f.floor(column)).limit(1).count()
+        if not fractions:
+            column = column.cast("bigint")
+    return column.cast("string")
+
+
+def _loaded(session: Any, frame: Any, columns: _Columns, progress: Progress) -> SparkEngine:
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
+
+    bad = {
+        columns.user: f.col("user").isNull(),
+        columns.action: f.col("action").isNull(),
+        columns.reward: f.col("reward").isNull()
+        | f.isnan("reward")
+        | (f.abs("reward") == f.lit(float("inf"))),
+    }
+    if columns.order is not None:
+        bad[columns.order] = f.col("order").isNull()
+    counts = frame.agg(
+        f.count(f.lit(1)).alias("rows"),
+        f.countDistinct("user").alias("users"),
+        *(f.sum(mask.cast("bigint")).alias(f"bad {i}") for i, mask in enumerate(bad.values())),
+    ).first()
+    if not counts["rows"]:
+        raise LogError("the log has no rows")
+    for i, name in enumerate(bad):
+        if counts[f"bad {i}"]:
+            what = "is not a finite number" if name == columns.reward else "has no value"
+            raise LogError(
+                f"{name} {what} in {counts[f'bad {i}']:,} of {counts['rows']:,} rows: mend or drop "
+                "those rows"
+            )
+    progress.advance(1)
+    met = [row[0] for row in frame.select("action").distinct().collect()]
+    action_ids = tuple(sort_ids(pl.Series(met, dtype=pl.String)))
+    check_several("action", action_ids, columns.action)
+    n_users = counts["users"]
+    check_several("user", (frame.first()["user"],) if n_users == 1 else ("", ""), columns.user)
+    n_buckets = user_hash.bucket_count(n_users)
+    wanted = max(1, counts["rows"] // ROWS_OF_A_BLOCK, session.sparkContext.defaultParallelism)
+    n_blocks = min(n_buckets, 1 << (wanted - 1).bit_length())
+    progress.advance(1)
+    encoded = _mapped(
+        frame,
+        encoding(action_ids, n_buckets, n_blocks, _salts(session, n_blocks), columns.more),
+        "salt bigint, bucket int, key bigint, user string, action int, reward double, "
+        f"order {_kind(frame, 'order')}, file int, row bigint"
+        + "".join(f", `{MORE}{name}` {_kind(frame, MORE + name)}" for name in columns.more),
+    )
+    shuffled = encoded.repartition(n_blocks, "salt").sortWithinPartitions(
+        "bucket", "key", "user", "order", "file", "row"
+    )
+    blocks = _mapped(shuffled, collecting, "bucket int, data binary")
+    blocks = blocks.persist(StorageLevel.MEMORY_AND_DISK)
+    blocks.count()
+    progress.advance(1)
+    return SparkEngine(blocks, action_ids, n_buckets, n_blocks)
+
+
+def _kind(frame: Any, name: str) -> str:
+    return str(frame.schema[name].dataType.simpleString())
+
+
+def _mapped(frame: Any, work: Callable[[Batches], Batches], schema: str) -> Any:
+    """Return `frame.mapInArrow` without its warning about a pandas that is not used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return frame.mapInArrow(work, schema)
+
+
+def _salts(session: Any, n: int) -> list[int]:
+    """Return, for each of `n` partitions, a number that Spark's hash assigns to it."""
+    from pyspark.sql import functions as f
+
+    salts: dict[int, int] = {}
+    tried = session.range(0, 40 * n).select("id", f.pmod(f.hash("id"), f.lit(n)).alias("place"))
+    for row in tried.collect():
+        salts.setdefault(row["place"], row["id"])
+    return [salts[place] for place in range(n)]
+
+
+def _summing(
+    summariser: Any,
+    parameters: Any,
+    changes: tuple[Change, ...],
+    action_ids: tuple[str, ...],
+    buckets_of_a_block: int,
+) -> Callable[[Batches], Batches]:
+    """Return the function that sums the buckets of a block, on the executors."""
+
+    def buckets(batches: Batches) -> Iterator[tuple[int, Any]]:
+        for batch in batches:
+            for number, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                log = bucket_log(data, action_ids)
+                for change in changes:
+                    log = change(log)
+                if log.n_users:
+                    yield number, summariser.summarise(prepared(summariser, log), parameters)
+
+    def work(batches: Batches) -> Batches:
+        from pyspark.serializers import CPickleSerializer
+
+        numbered = buckets(batches)
+        first = next(numbered, None)
+        while first is not None:
+            block = first[0] // buckets_of_a_block
+            of_block, rest = _of_block(first, numbered, block, buckets_of_a_block)
+            sums = tree_sum(of_block, buckets_of_a_block)
+            write: Any = CPickleSerializer()
+            data = write.dumps(sums)
+            yield from batches_of(
+                pl.DataFrame({"block": pl.Series([block], dtype=pl.Int32), "sums": [data]})
+            )
+            first = rest[0] if rest else None
+
+    return work
+
+
+def _of_block(
+    first: tuple[int, Any], numbered: Iterator[tuple[int, Any]], block: int, size: int
+) -> tuple[Iterator[tuple[int, Any]], list[tuple[int, Any]]]:
+    """Return the buckets of one block, numbered from 0, and a list for the first one beyond it."""
+    rest: list[tuple[int, Any]] = []
+
+    def buckets() -> Iterator[tuple[int, Any]]:
+        yield first[0] - block * size, first[1]
+        for number, sums in numbered:
+            if number // size != block:
+                rest.append((number, sums))
+                return
+            yield number - block * size, sums
+
+    return buckets(), rest

@@ -1,0 +1,387 @@
+"""A log of interactions: users, actions and rewards as typed, frozen arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from latentbandits.learning import user_hash
+from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
+from latentbandits.learning.logs.tables import Table, TableSource, as_text, read_table
+from latentbandits.learning.user_hash import Keys
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+
+# The distinct values of an array, found by sorting.
+
+Values = TypeVar("Values", FloatArray, IntArray)
+
+
+def distinct(values: Values) -> Values:
+    """Return the distinct values in ascending order; none may be NaN.
+
+    `numpy.unique` looks each value up in a hash table, which takes ten times as long.
+
+    >>> distinct(np.array([3.0, 1.0, 3.0]))
+    array([1., 3.])
+    """
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
+
+
+Duplicates = Literal["keep", "mean", "last", "drop"]
+"""Rules for several rewards of one user for one action."""
+
+DUPLICATES: dict[Duplicates, str] = {
+    "keep": "each is kept as a reward of its own",
+    "drop": "each is kept as a reward of its own, but for rows that repeat another exactly",
+    "mean": "their mean stands for them, in the place of the first",
+    "last": "the last one stands for them",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """Interactions sorted by user, and for each user in the order they happened.
+
+    Args:
+        users: `(n_events,)`, indices into `user_ids`, ascending.
+        actions: `(n_events,)`, indices into `action_ids`.
+        rewards: `(n_events,)`.
+        user_ids: ids of the users.
+        action_ids: ids of the actions.
+        repeats: `(n_events,)`: rows that repeat an earlier one exactly.
+        known_keys: `(n_users,)`: hashes of the ids, where they are known.
+        features: `(n_events, n_features)`, of each row.
+        attributes: `(n_users, n_attributes)`, of each user.
+        beside: further columns, unencoded, one row for each event.
+
+    >>> log = read_log({"u": ["b", "a", "b"], "a": [7, 7, 9], "r": [1, 0, 0]}, "u", "a", "r")
+    >>> log.users, log.actions, log.rewards
+    (array([0, 1, 1]), array([0, 0, 1]), array([0., 1., 0.]))
+    >>> log.user_ids, log.action_ids
+    (('a', 'b'), ('7', '9'))
+    """
+
+    users: IntArray  # (n_events,), into user_ids; ascending
+    actions: IntArray  # (n_events,), into action_ids
+    rewards: FloatArray  # (n_events,)
+    user_ids: tuple[str, ...]
+    action_ids: tuple[str, ...]
+    repeats: BoolArray | None = None  # (n_events,): rows that repeat an earlier one exactly
+    known_keys: Keys | None = None  # (n_users,): hashes of the ids, where they are known
+    features: FloatArray | None = None  # (n_events, n_features): of each row
+    attributes: FloatArray | None = None  # (n_users, n_attributes): of each user
+    beside: pl.DataFrame | None = None  # one row for each event: further columns, unencoded
+
+    def __post_init__(self) -> None:
+        for array in (self.users, self.actions, self.rewards):
+            array.flags.writeable = False
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_ids)
+
+    @property
+    def n_actions(self) -> int:
+        return len(self.action_ids)
+
+    @property
+    def n_events(self) -> int:
+        return len(self.users)
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The hash of every user's id, `(n_users,)` (`user_hash`)."""
+        return user_hash.user_keys(self.user_ids) if self.known_keys is None else self.known_keys
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """The index of each user's first event, and the end of the last: `(n_users + 1,)`."""
+        return np.searchsorted(self.users, np.arange(self.n_users + 1))
+
+    @cached_property
+    def n_duplicates(self) -> int:
+        """Events beyond the first of their (user, action) pair."""
+        return self.n_events - len(distinct(self._pairs))
+
+    @property
+    def n_repeated_rows(self) -> int:
+        """Rows of the table that repeat an earlier row in all columns that were read."""
+        return 0 if self.repeats is None else int(np.count_nonzero(self.repeats))
+
+    @property
+    def _pairs(self) -> IntArray:
+        pairs: IntArray = self.users * self.n_actions + self.actions
+        return pairs
+
+    def merged(self, duplicates: Duplicates) -> Log:
+        """Return the log with several rewards of a (user, action) pair merged into one.
+
+        "keep" returns the log unchanged, and "drop" removes rows that repeat an earlier one.
+        >>> log = read_log({"u": [1, 1, 1, 2], "a": list("xyxy"), "r": [1, 5, 2, 0]}, "u", "a", "r")
+        >>> log.merged("mean").rewards, log.merged("last").rewards
+        (array([1.5, 5. , 0. ]), array([5., 2., 0.]))
+        """
+        if check_duplicates(duplicates) == "keep" or self.n_duplicates == 0:
+            return self
+        if duplicates == "drop":
+            return self if self.repeats is None else self.of_events(~self.repeats)
+        _, first, which, counts = np.unique(
+            self._pairs, return_index=True, return_inverse=True, return_counts=True
+        )
+        if duplicates == "last":
+            place = np.zeros_like(first)
+            np.maximum.at(place, which, np.arange(self.n_events))
+            rewards = self.rewards[place]
+        else:
+            place, rewards = first, np.bincount(which, self.rewards) / counts
+        order = np.argsort(place)
+        place = place[order]
+        return Log(
+            self.users[place],
+            self.actions[place],
+            rewards[order],
+            self.user_ids,
+            self.action_ids,
+            known_keys=self.known_keys,
+            features=_taken(self.features, place),
+            attributes=self.attributes,
+            beside=None if self.beside is None else self.beside[place],
+        )
+
+    def of_users(self, chosen: IntArray) -> Log:
+        """Return the log of `chosen` users, in that order; a repeated user counts as two."""
+        starts, lengths = self.starts[chosen], np.diff(self.starts)[chosen]
+        ends = np.cumsum(lengths)
+        total = int(ends[-1]) if len(ends) else 0
+        events = np.arange(total) - np.repeat(ends - lengths - starts, lengths)
+        return Log(
+            np.repeat(np.arange(len(chosen)), lengths),
+            self.actions[events],
+            self.rewards[events],
+            tuple(self.user_ids[u] for u in chosen),
+            self.action_ids,
+            None if self.repeats is None else self.repeats[events],
+            self.keys[chosen],
+            features=_taken(self.features, events),
+            attributes=_taken(self.attributes, chosen),
+            beside=None if self.beside is None else self.beside[events],
+        )
+
+    def of_events(self, chosen: NDArray[np.bool_]) -> Log:
+        """Return the log of the events marked in `chosen`; users and actions stay the same."""
+        return Log(
+            self.users[chosen],
+            self.actions[chosen],
+            self.rewards[chosen],
+            self.user_ids,
+            self.action_ids,
+            None if self.repeats is None else self.repeats[chosen],
+            self.known_keys,
+            features=_taken(self.features, chosen),
+            attributes=self.attributes,
+            beside=None if self.beside is None else self.beside.filter(chosen),
+        )
+
+    def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
+        """Return the log of kept users and that of a random `share` of users held out."""
+        n_held_out = min(max(round(share * self.n_users), 1), self.n_users - 1)
+        shuffled = rng.permutation(self.n_users)
+        held_out, kept = np.sort(shuffled[:n_held_out]), np.sort(shuffled[n_held_out:])
+        return self.of_users(kept), self.of_users(held_out)
+
+
+def check_duplicates(duplicates: Duplicates) -> Duplicates:
+    """Return `duplicates`; LogError if it is not a known rule for several rewards of a pair."""
+    if duplicates not in get_args(Duplicates):
+        raise LogError(
+            f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}"
+        )
+    return duplicates
+
+
+def join_logs(parts: Sequence[Log], action_ids: tuple[str, ...]) -> Log:
+    """Return logs of different users as one, users by ascending key."""
+    firsts = np.cumsum([0, *(part.n_users for part in parts)])
+    repeats = None
+    if any(part.repeats is not None for part in parts):
+        none = [np.zeros(p.n_events, np.bool_) if p.repeats is None else p.repeats for p in parts]
+        repeats = np.concatenate(none)
+    users = [part.users + first for part, first in zip(parts, firsts, strict=False)]
+    joined = Log(
+        np.concatenate([np.zeros(0, np.int64), *users]),
+        np.concatenate([np.zeros(0, np.int64), *(part.actions for part in parts)]),
+        np.concatenate([np.zeros(0), *(part.rewards for part in parts)]),
+        tuple(user for part in parts for user in part.user_ids),
+        action_ids,
+        repeats,
+        np.concatenate([np.zeros(0, np.uint64), *(part.keys for part in parts)]),
+        _joined([part.features for part in parts]),
+        _joined([part.attributes for part in parts]),
+        _stacked([part.beside for part in parts]),
+    )
+    return joined.of_users(np.argsort(joined.keys, kind="stable"))
+
+
+def read_log(
+    source: TableSource,
+    user: str,
+    action: str,
+    reward: str,
+    *,
+    order: str | None = None,
+    text_format: TextFormat = DETECTED,
+) -> Log:
+    """Read a table of interactions; LogError if it is not valid.
+
+    Args:
+        source: a file, folder, glob or list of these, or a frame (`read_table`).
+        user: column of user ids.
+        action: column of action ids.
+        reward: column of rewards; booleans are 1 and 0.
+        order: column that orders a user's events; None: the order of the rows.
+        text_format: separator, encoding and columns of delimited text; detected by default.
+    """
+    return read_log_with(source, user, action, reward, (), order=order, text_format=text_format)[0]
+
+
+def read_log_with(
+    source: TableSource,
+    user: str,
+    action: str,
+    reward: str,
+    more: Sequence[str],
+    *,
+    order: str | None = None,
+    text_format: TextFormat = DETECTED,
+) -> tuple[Log, pl.DataFrame]:
+    """Return the log as `read_log` does, and the columns `more` with one row for each event."""
+    columns = [user, action, reward] + ([order] if order is not None else [])
+    if len(set(columns)) < len(columns):
+        raise LogError(f"user, action, reward and order are different columns; got {columns}")
+    wanted = list(dict.fromkeys([*columns, *more]))
+    table = read_table(source, wanted, text=(user, action, reward), text_format=text_format)
+    rewards = checked_rewards(table, reward)
+    users, user_ids = _encode(table, user)
+    actions, action_ids = _encode(table, action)
+    check_several("user", user_ids, user)
+    check_several("action", action_ids, action)
+    frame = pl.DataFrame({"user": users, "action": actions, "reward": rewards})
+    keys = ["user"]
+    if order is not None:
+        frame, keys = frame.with_columns(_times(table, order).alias("order")), ["user", "order"]
+    repeats = ~frame.select(pl.struct(pl.all()).is_first_distinct()).to_series()
+    frame = frame.with_columns(repeats.alias("repeat")).with_row_index("row")
+    frame = frame.sort(keys, maintain_order=True)
+    names = list(dict.fromkeys(more))
+    beside = table.frame.select(names)[frame["row"]] if names else pl.DataFrame()
+    log = Log(
+        frame["user"].to_numpy().astype(np.int64),
+        frame["action"].to_numpy().astype(np.int64),
+        frame["reward"].to_numpy().astype(np.float64),
+        user_ids,
+        action_ids,
+        frame["repeat"].to_numpy().astype(np.bool_) if repeats.any() else None,
+    )
+    return log, beside
+
+
+def _times(table: Table, order: str) -> pl.Series:
+    """Return the column that orders a user's rows; text that holds numbers is sorted as numbers."""
+    times = table.frame[order]
+    refuse(table, order, times.is_null(), "has no value")
+    if times.dtype != pl.String:
+        return times
+    numbers = times.str.strip_chars().cast(pl.Float64, strict=False)
+    if 2 * numbers.null_count() < len(numbers):
+        refuse(table, order, numbers.is_null(), "is not a number, as most are,")
+        return numbers
+    return times
+
+
+def read_names(
+    source: TableSource, action: str, name: str, text_format: TextFormat = DETECTED
+) -> dict[str, str]:
+    """Return names by action id, from a table with one row (or equal rows) for each action.
+
+    >>> read_names({"item": [1, 2], "title": ["one", "two"]}, "item", "title")
+    {'1': 'one', '2': 'two'}
+    """
+    table = read_table(source, [action, name], text=(action, name), text_format=text_format)
+    ids, names = as_text(table.frame[action]), table.frame[name].cast(pl.String)
+    return {i: n for i, n in zip(ids, names, strict=True) if i is not None and n is not None}
+
+
+def _joined(parts: Sequence[FloatArray | None]) -> FloatArray | None:
+    there = [part for part in parts if part is not None]
+    return np.concatenate(there) if there else None
+
+
+def _stacked(parts: Sequence[pl.DataFrame | None]) -> pl.DataFrame | None:
+    there = [part for part in parts if part is not None]
+    return pl.concat(there) if there else None
+
+
+def _taken(values: FloatArray | None, chosen: IntArray | BoolArray) -> FloatArray | None:
+    return None if values is None else values[chosen]
+
+
+def checked_rewards(table: Table, column: str) -> pl.Series:
+    """Return the rewards as numbers; LogError if one is not a number."""
+    values = table.frame[column]
+    if values.dtype == pl.String:
+        words = values.str.strip_chars().str.to_lowercase()
+        if words.is_in(["true", "false"]).all():
+            values = words == "true"
+    try:
+        numbers = values.cast(pl.Float64, strict=False)
+    except pl.exceptions.PolarsError:
+        raise LogError(f"{column} must hold numbers; it holds {values.dtype}") from None
+    refuse(table, column, numbers.is_null() | ~numbers.is_finite(), "is not a finite number")
+    return numbers
+
+
+def refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
+    """Raise LogError naming the first `bad` row of a column, if there is one."""
+    marked = bad.fill_null(True)
+    if marked.any():
+        row = int(marked.arg_max() or 0)
+        value = table.frame[column][row]
+        shown = "an empty field" if value is None else repr(value)
+        raise LogError(
+            f"{column} {what} in {marked.sum():,} of {len(marked):,} rows; the first is "
+            f"{table.where(row)}: {shown}. Mend or drop those rows"
+        )
+
+
+def check_several(noun: str, ids: tuple[str, ...], column: str) -> None:
+    """Raise LogError if there is only one user, or only one action."""
+    if len(ids) < 2:
+        raise LogError(
+            f"the log has one {noun} only ({ids[0]!r}): there is nothing to tell apart; is "
+            f"{column!r} the right column?"
+        )
+
+
+def sort_ids(ids: pl.Series) -> pl.Series:
+    """Return distinct ids in order: by number where all are whole numbers."""
+    numbers = ids.cast(pl.Int64, strict=False)
+    by_number = numbers.null_count() == 0 and (numbers.cast(pl.String) == ids).all()
+    return ids.gather(numbers.arg_sort()) if by_number else ids.sort()
+
+
+def _encode(table: Table, name: str) -> tuple[pl.Series, tuple[str, ...]]:
+    """Return each row's index into the ids, and the ids, sorted as by `sort_ids`."""
+    refuse(table, name, table.frame[name].is_null(), "has no value")
+    text = as_text(table.frame[name])
+    ids = sort_ids(text.unique())
+    codes = text.cast(pl.Enum(ids)).to_physical().cast(pl.Int64)
+    return codes, tuple(ids)

@@ -1,0 +1,176 @@
+"""The summary of one pass over a log: its sizes, the rewards of every action, their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from latentbandits.learning.arms.families import REWARDS, family_class
+from latentbandits.learning.arms.lattice import off_lattice
+from latentbandits.learning.logs.rows import Log, distinct
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.composed.transformed import Log1pRewards, SqrtRewards
+
+MOST_VALUES = 1_000
+"""Distinct rewards that are kept; if there are more, this many and the extremes."""
+
+_MASKS: Mapping[str, Callable[[FloatArray], BoolArray]] = {
+    **{name: family_class(name).outside for name in REWARDS},
+    "log1p": Log1pRewards.outside,
+    "sqrt": SqrtRewards.outside,
+}
+
+
+class Outside(NamedTuple):
+    """Rewards that a family or a transform cannot take."""
+
+    n: int = 0
+    value: float | None = None  # one of them
+    where: str = ""  # its user and action
+
+    def __add__(self, other: Outside) -> Outside:  # type: ignore[override]
+        first = other if self.value is None else self
+        return Outside(self.n + other.n, first.value, first.where)
+
+
+@dataclass(frozen=True, eq=False)
+class RewardSummary:
+    """A summary of the rewards of a log, of bounded size; summaries add."""
+
+    n: int
+    mean: float
+    squares: float  # the sum of squared distances from the mean
+    values: FloatArray  # the distinct rewards, ascending; at most about MOST_VALUES of them
+    off_lattice: FloatArray  # (len(STEPS),): the largest distance from each lattice, in steps
+    outside: Mapping[str, Outside]  # by family and transform
+
+    @classmethod
+    def from_rewards(cls, rewards: FloatArray, log: Log | None = None) -> RewardSummary:
+        """Summarise rewards; with `log`, messages can name user and action."""
+        values = distinct(rewards)
+        mean = float(rewards.mean())
+        squares = float(((rewards - mean) ** 2).sum())
+        outside = {name: _outside(mask, rewards, log) for name, mask in _MASKS.items()}
+        kept = _few(values, outside)
+        return cls(len(rewards), mean, squares, kept, off_lattice(values), outside)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation."""
+        return float(np.sqrt(self.squares / self.n))
+
+    @property
+    def least(self) -> float:
+        return float(self.values[0])
+
+    @property
+    def most(self) -> float:
+        return float(self.values[-1])
+
+    def __add__(self, other: RewardSummary) -> RewardSummary:
+        n = self.n + other.n
+        gap = other.mean - self.mean
+        squares = self.squares + other.squares + gap**2 * self.n * other.n / n
+        outside = {name: self.outside[name] + other.outside[name] for name in self.outside}
+        return RewardSummary(
+            n,
+            self.mean + gap * other.n / n,
+            squares,
+            _few(np.union1d(self.values, other.values), outside),
+            np.maximum(self.off_lattice, other.off_lattice),
+            outside,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LogSummary:
+    """Sizes of a log and its rewards by action; summaries of disjoint sets of users add."""
+
+    n_users: int
+    action_counts: IntArray  # (n_actions,)
+    action_sums: FloatArray  # (n_actions,)
+    action_squares: FloatArray  # (n_actions,): sums of squared rewards
+    lengths: IntArray  # (k,): distinct numbers of rewards of a user, ascending
+    users_of_length: IntArray  # (k,): number of users with that many rewards
+    n_duplicates: int
+    n_repeated_rows: int
+    rewards: RewardSummary
+
+    @property
+    def n_events(self) -> int:
+        return self.rewards.n
+
+    @property
+    def median_length(self) -> float:
+        """The median number of rewards of a user."""
+        ends = np.cumsum(self.users_of_length)
+        low, high = (self.n_users - 1) // 2, self.n_users // 2
+        middle = self.lengths[np.searchsorted(ends, [low, high], side="right")]
+        return float(middle.mean())
+
+    def __add__(self, other: LogSummary) -> LogSummary:
+        lengths = np.union1d(self.lengths, other.lengths)
+        users = np.zeros(len(lengths), np.int64)
+        for part in (self, other):
+            users[np.searchsorted(lengths, part.lengths)] += part.users_of_length
+        return LogSummary(
+            self.n_users + other.n_users,
+            self.action_counts + other.action_counts,
+            self.action_sums + other.action_sums,
+            self.action_squares + other.action_squares,
+            lengths,
+            users,
+            self.n_duplicates + other.n_duplicates,
+            self.n_repeated_rows + other.n_repeated_rows,
+            self.rewards + other.rewards,
+        )
+
+
+class LogSummariser:
+    """A pass over a log that computes its `LogSummary`."""
+
+    def summarise(self, partition: Log, parameters: None) -> LogSummary:
+        lengths, users = np.unique(np.diff(partition.starts), return_counts=True)
+        rewards = np.asarray(partition.rewards)
+
+        def by_action(values: FloatArray) -> FloatArray:
+            summed = np.bincount(partition.actions, values, minlength=partition.n_actions)
+            return summed.astype(np.float64)
+
+        return LogSummary(
+            partition.n_users,
+            np.bincount(partition.actions, minlength=partition.n_actions),
+            by_action(rewards),
+            by_action(rewards**2),
+            lengths,
+            users,
+            partition.n_duplicates,
+            partition.n_repeated_rows,
+            RewardSummary.from_rewards(rewards, partition),
+        )
+
+
+def _few(values: FloatArray, outside: Mapping[str, Outside]) -> FloatArray:
+    """Return about `MOST_VALUES` of the values at most: extremes, and one outside each family."""
+    if len(values) <= MOST_VALUES:
+        return values
+    wrong = [example.value for example in outside.values() if example.value is not None]
+    return np.union1d(np.append(values[: MOST_VALUES - 1], values[-1]), wrong)
+
+
+def _outside(
+    mask: Callable[[FloatArray], BoolArray], rewards: FloatArray, log: Log | None
+) -> Outside:
+    outside = mask(rewards)
+    count = int(np.count_nonzero(outside))
+    if count == 0:
+        return Outside()
+    event = int(outside.argmax())
+    where = ""
+    if log is not None:
+        user, action = log.user_ids[log.users[event]], log.action_ids[log.actions[event]]
+        where = f"{rewards[event]:g}, of user {user} for action {action}"
+    return Outside(count, float(rewards[event]), where)

@@ -1,0 +1,281 @@
+"""Thompson sampling: draw a state and parameters from the belief, play the best action there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.beliefs import states
+from latentbandits.beliefs.joint import JointBelief
+from latentbandits.beliefs.known import KnownBelief
+from latentbandits.models import checks
+from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.composed.wrapping import with_catch_all
+from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.protocol import Context, KnownModel, Model
+from latentbandits.policies import choice
+from latentbandits.policies.checked import Choice
+from latentbandits.policies.decision import (
+    ActionProbabilities,
+    Decision,
+    check_eligible,
+)
+from latentbandits.policies.latent.base import (
+    JointPolicy,
+    KnownPolicy,
+    PosteriorPolicy,
+    WeightedBeliefT,
+)
+
+
+class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
+    """Draw a state from its posterior, then mean rewards given the state, and play their best."""
+
+    row_wise: ClassVar[bool] = True
+    propensity_draws: int = 0
+
+    @abstractmethod
+    def _draw_rewards(
+        self, belief: WeightedBeliefT, context: Context, state: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """Draw the mean rewards given `state` (n_sessions,): `(n_sessions, n_actions)`."""
+
+    def _choose(
+        self,
+        belief: WeightedBeliefT,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        state = states.sample(belief.log_weights, rng)
+        rewards = self._draw_rewards(belief, context, state, rng)
+        action = choice.pick_best(rewards, eligible, rng)
+        if not propensity:
+            return Choice(action, state, None, "none")
+        probabilities = self._probabilities(belief, context, eligible, rng)
+        if probabilities.kind == "none":
+            return Choice(action, state, None, "none")
+        chance = choice.at(probabilities.values, action)
+        if probabilities.kind == "counted":  # the decision itself counts as a draw, so never zero
+            chance = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
+        return Choice(action, state, chance, probabilities.kind)
+
+    def _probabilities(
+        self,
+        belief: WeightedBeliefT,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        """Return sum_s P(s) 1{a is best in s}, ties split: exact if the parameters are known."""
+        mask = None if eligible is None else eligible[:, None, :]
+        best = choice.best(choice.restrict(self.model.expected_rewards(context), mask))
+        weights = states.probabilities(belief.log_weights)
+        return ActionProbabilities((weights[:, None, :] @ choice.shares(best))[:, 0], "exact")
+
+
+@dataclass(frozen=True, eq=False)
+class mTS(Thompson[KnownBelief], KnownPolicy):
+    """Thompson sampling with a known model (Algorithm 2): B ~ P(s), argmax_a mu_hat(a, x, B).
+
+    Args:
+        model: taken as true; its uncertainty is ignored.
+
+    >>> policy = mTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.1))
+    >>> belief, rng = policy.init(), np.random.default_rng(0)
+    >>> decision = policy.decide(belief, None, rng)
+    >>> belief = policy.update(belief, None, decision, [0.9])
+    >>> policy.state_probabilities(belief).round(3)
+    array([[1., 0.]])
+    """
+
+    model: KnownModel
+
+    def _draw_rewards(
+        self, belief: KnownBelief, context: Context, state: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        return self.model.expected_rewards(context, state)
+
+
+class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
+    """Thompson sampling on the joint belief over state and parameters."""
+
+    model: Model
+    propensity_draws: int
+
+    def _draw_rewards(
+        self, belief: JointBelief, context: Context, state: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        return self.model.sample_rewards(belief.parameters, context, state[:, None], rng)[:, 0]
+
+    def decide_counting(
+        self,
+        belief: JointBelief,
+        context: ArrayLike | None,
+        rng: np.random.Generator,
+        draws: int,
+        *,
+        eligible: ArrayLike | None = None,
+    ) -> Decision:
+        """Decide for every session, with a Monte Carlo estimate of the propensity.
+
+        The estimate is the fraction of `draws` + 1 decisions, this one included, that pick the
+        same action, so it is never zero. It is quicker than `decide` where that would integrate.
+        """
+        n = len(belief.log_weights)
+        features, n_actions = self._check_context(context, n)
+        mask = check_eligible(eligible, n, n_actions)
+        action, state = self.sample_actions(belief, features, mask, draws + 1, rng)
+        chance = (action == action[:, :1]).sum(axis=1) / (draws + 1)
+        return Decision(action[:, 0], state[:, 0], chance, "counted", self.name, mask)
+
+    def sample_actions(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        draws: int,
+        rng: np.random.Generator,
+    ) -> tuple[IntArray, IntArray]:
+        """Draw independent decisions from one belief, and their states: `(n_sessions, draws)` both.
+
+        `context` and `eligible` are taken as checked.
+        """
+        n = len(belief.log_weights)
+        wide = belief.log_weights.repeat(draws, axis=0)
+        state = states.sample(wide, rng).reshape(n, draws)
+        rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
+        mask = None if eligible is None else np.repeat(eligible, draws, axis=0)
+        action = choice.pick_best(rewards.reshape(n * draws, -1), mask, rng)
+        return action.reshape(n, draws), state
+
+    def _probabilities(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        if self.model.is_certain:
+            return super()._probabilities(belief, context, eligible, rng)
+        weights = states.probabilities(belief.log_weights)
+        given_state = self.model.probability_best(belief.parameters, context, eligible, weights)
+        if given_state is not None:
+            return ActionProbabilities((weights[:, None, :] @ given_state)[:, 0], "quadrature")
+        if self.propensity_draws < 1:
+            n_actions = self._check_context(context, len(weights))[1]
+            return ActionProbabilities(np.full((len(weights), n_actions), np.nan), "none")
+        return self.count_probabilities(belief, context, eligible, self.propensity_draws, rng)
+
+    def count_probabilities(
+        self,
+        belief: JointBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        draws: int,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        """Estimate P(a is best) as the fraction of `draws` posterior draws: unbiased."""
+        state = states.sample_many(belief.log_weights, draws, rng)
+        rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
+        restricted = choice.restrict(rewards, None if eligible is None else eligible[:, None, :])
+        return ActionProbabilities(choice.shares(choice.best(restricted)).mean(axis=1), "counted")
+
+
+_NOT_EXTENDED = "_without_the_catch_all_of_a_policy"
+
+
+@dataclass(frozen=True, eq=False)
+class mmTS(JointThompson):
+    """Thompson sampling with an uncertain model (Algorithm 3), exact: s, then theta_s given s.
+
+    Propensities are by quadrature where actions are independent given the state, else by
+    `propensity_draws` counted draws, or none if that is 0. With `catch_all` the model has one
+    more state, "none of these": see `with_catch_all`.
+
+    Args:
+        model: a model of latent states with uncertain parameters.
+        propensity_draws: posterior draws that are counted for a propensity where it has no
+            integral; 0: none.
+        catch_all: whether to add a state for sessions that no state explains.
+
+    >>> policy = mmTS(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1))
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity.round(2)
+    array([0.5])
+    """
+
+    model: Model
+    propensity_draws: int = 0
+    catch_all: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.count("propensity_draws", self.propensity_draws)
+        if not isinstance(self.catch_all, bool):
+            raise ValueError(f"catch_all must be True or False; got {self.catch_all!r}")
+        # dataclasses.replace passes the extended model, so start from the original one.
+        original: Model = getattr(self.model, _NOT_EXTENDED, self.model)
+        model = original
+        if self.catch_all:
+            model = with_catch_all(original)
+            object.__setattr__(model, _NOT_EXTENDED, original)
+        object.__setattr__(self, "model", model)
+
+
+@dataclass(frozen=True, eq=False)
+class TS(JointThompson):
+    """Gaussian Thompson sampling without a latent model: mmTS with one state.
+
+    Args:
+        n_actions: number of actions.
+        noise: standard deviation of a reward.
+        prior_mean: mean of the normal prior of each action's mean reward.
+        prior_spread: its standard deviation.
+        propensity_draws: not used: propensities are by quadrature.
+
+    >>> TS(n_actions=3, noise=0.5).init().log_weights
+    array([[0.]])
+    """
+
+    n_actions: int
+    noise: float = 1.0
+    prior_mean: float = 0.0
+    prior_spread: float = 1.0
+    propensity_draws: int = 0
+    model: Model = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        means = np.full((1, self.n_actions), float(self.prior_mean))
+        object.__setattr__(self, "model", GaussianArms(means, self.noise, self.prior_spread))
+
+
+@dataclass(frozen=True, eq=False)
+class LinTS(JointThompson):
+    """Linear Thompson sampling without a latent model: mmTS with one state, prior N(0, v^2 I).
+
+    Args:
+        n_features: number of features of an action.
+        noise: standard deviation of a reward.
+        prior_spread: v.
+        propensity_draws: posterior draws that are counted for a propensity; 0: none.
+
+    >>> LinTS(n_features=3, noise=0.5).init().parameters.mean.shape
+    (1, 1, 3)
+    """
+
+    n_features: int
+    noise: float = 1.0
+    prior_spread: float = 1.0
+    propensity_draws: int = 0
+    model: Model = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        covariance = np.eye(self.n_features)[None] * self.prior_spread**2
+        model = LinearGaussian(np.zeros((1, self.n_features)), self.noise, covariance)
+        object.__setattr__(self, "model", model)

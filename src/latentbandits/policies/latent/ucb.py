@@ -1,0 +1,156 @@
+"""Optimism over the states that are still consistent with the rewards (Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from latentbandits.beliefs import gaps
+from latentbandits.beliefs.gaps import GapBelief
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
+from latentbandits.models.protocol import Context, KnownModel, Model
+from latentbandits.policies import choice
+from latentbandits.policies.checked import Choice, LearnsFrom
+from latentbandits.policies.decision import ActionProbabilities, Decision, check_state
+from latentbandits.policies.latent.base import LatentPolicy
+
+
+class _ConsistentUCB(LatentPolicy[GapBelief], ABC):
+    """Play (B, A) = argmax over consistent s and all a of mu_hat(a, x, s)."""
+
+    learns_from: ClassVar[LearnsFrom] = "own"
+    horizon: int | None
+
+    @property
+    @abstractmethod
+    def _allowance(self) -> float:
+        """Epsilon: the shortfall below the model's mean that does not count against a state."""
+
+    def init(self, n_sessions: int = 1) -> GapBelief:
+        return gaps.prior(session_count(n_sessions, self.model.n_sessions), self.model.n_states)
+
+    def state_probabilities(self, belief: GapBelief) -> FloatArray:
+        """Return equal shares of the consistent states: this policy keeps a set, no posterior."""
+        return choice.shares(gaps.consistent(belief, self.model.noise, self.horizon))
+
+    def _optimal_pairs(
+        self, belief: GapBelief, context: Context, eligible: BoolArray | None
+    ) -> BoolArray:
+        """Mark the largest mu_hat over consistent states and eligible actions: `(n, S, K)`."""
+        consistent = gaps.consistent(belief, self.model.noise, self.horizon)[:, :, None]
+        allowed = consistent if eligible is None else consistent & eligible[:, None, :]
+        scores = np.where(allowed, self.model.expected_rewards(context), -np.inf)
+        return choice.best(scores.reshape(len(scores), -1)).reshape(scores.shape)
+
+    def _choose(
+        self,
+        belief: GapBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+        propensity: bool,
+    ) -> Choice:
+        pairs = self._optimal_pairs(belief, context, eligible)
+        flat = choice.pick(pairs.reshape(len(pairs), -1), rng)
+        state, action = np.divmod(flat, pairs.shape[2])
+        if not propensity:
+            return Choice(action, state, None, "none")
+        return Choice(action, state, choice.at(_action_shares(pairs), action), "exact")
+
+    def _learn(
+        self,
+        belief: GapBelief,
+        context: Context,
+        decision: Decision,
+        action: IntArray,
+        reward: FloatArray,
+    ) -> GapBelief:
+        state = check_state(decision, self.model.n_states)
+        expected = choice.at(self.model.expected_rewards(context, state), action)
+        return gaps.add(belief, state, expected - self._allowance - reward)
+
+    def _probabilities(
+        self,
+        belief: GapBelief,
+        context: Context,
+        eligible: BoolArray | None,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities:
+        pairs = self._optimal_pairs(belief, context, eligible)
+        return ActionProbabilities(_action_shares(pairs), "exact")
+
+
+def _action_shares(pairs: BoolArray) -> FloatArray:
+    """Return P(action) if one of the marked (state, action) pairs is picked uniformly."""
+    counts = pairs.sum(axis=1)
+    shares: FloatArray = counts / counts.sum(axis=1, keepdims=True)
+    return shares
+
+
+@dataclass(frozen=True, eq=False)
+class mUCB(_ConsistentUCB):
+    """UCB with a known model (Algorithm 1).
+
+    Args:
+        model: a model of latent states, taken as true.
+        horizon: number of rounds n; None: log t stands for log n.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> policy = mUCB(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5), horizon=500)
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).action
+    array([0])
+    """
+
+    model: KnownModel
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_horizon(self.horizon)
+
+    @property
+    def _allowance(self) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class mmUCB(_ConsistentUCB):
+    """mUCB for a model that may be wrong by up to `slack` (epsilon of Theorem 2).
+
+    Args:
+        model: with the uncertainty that `slack` is derived from.
+        slack: epsilon; None: the model's own spread.
+        horizon: number of rounds n; None: log t stands for log n.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> mmUCB(GaussianArms([[0.9, 0.1]], noise=0.5, spread=0.2)).epsilon
+    0.2
+    """
+
+    model: Model
+    slack: float | None = None
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_horizon(self.horizon)
+        if self.slack is not None and not (math.isfinite(self.slack) and self.slack >= 0):
+            raise ValueError(f"slack must be a finite number of at least zero; got {self.slack}")
+
+    @property
+    def epsilon(self) -> float:
+        return self.model.spread_bound if self.slack is None else self.slack
+
+    @property
+    def _allowance(self) -> float:
+        return self.epsilon
+
+
+def check_horizon(horizon: int | None) -> None:
+    """Raise ValueError unless `horizon` is a number of rounds, or None if it is unknown."""
+    if horizon is not None and (int(horizon) != horizon or horizon < 1):
+        raise ValueError(f"horizon must be a whole number of at least 1, or None; got {horizon!r}")
