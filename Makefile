@@ -24,8 +24,8 @@ $(VENV)/demo: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[experiments]'
 	@touch $@
 
-$(VENV)/ready: $(VENV)/demo
-	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+$(VENV)/ready: $(VENV)/demo related/pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --editable ./related --group dev
 	@touch $@
 
 $(VENV)/bench: $(VENV)/ready
@@ -35,7 +35,7 @@ $(VENV)/bench: $(VENV)/ready
 $(VENV)-docs/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-docs
 	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(VENV)-docs/bin/python -m pip install --quiet --editable '.[all]' --group docs
+	$(VENV)-docs/bin/python -m pip install --quiet --editable '.[all]' --editable ./related --group docs
 	@touch $@
 
 demo: $(VENV)/demo  ## the paper's synthetic experiment, about a minute

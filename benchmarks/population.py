@@ -19,15 +19,8 @@ from benchmarks.timing import Comparison, Contestant, race, report
 from latentbandits import LinearGaussian, LinUCB, mmTS
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
-from latentbandits.policies.shared import (
-    CLUB,
-    SCLUB,
-    DynUCB,
-    GroupedLinUCB,
-    HierTS,
-    ParticleMF,
-    Phased,
-)
+from latentbandits.policies.shared import GroupedLinUCB, HierTS, Phased
+from latentbandits_related import CLUB, SCLUB, DynUCB, ParticleMF
 
 D, K, NOISE, CLUSTERS = 10, 20, 0.3, 10
 FEW, MANY = 200, 20_000

@@ -1,1 +1,34 @@
-"""TODO."""
+"""Experiments beyond the paper; they are not installed: `python -m evidence NAME` in a clone.
+
+An experiment is one module with a class of the names of `latentbandits.experiments.Experiment`
+(name, help, options, check, run) and one line here.
+"""
+
+from evidence.auto import AutoExperiment
+from evidence.clicks import ClicksExperiment
+from evidence.drift import DriftExperiment
+from evidence.evaluation import EvaluationExperiment
+from evidence.families import FamiliesExperiment
+from evidence.loop import LoopExperiment
+from evidence.misspecification import MisspecificationExperiment
+from evidence.optimum import YardstickExperiment
+from evidence.recovery import RecoveryExperiment
+from evidence.side import SideExperiment
+from evidence.spectral import SpectralExperiment
+from latentbandits.experiments import Experiment
+
+__all__ = ["EXPERIMENTS"]
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    SpectralExperiment(),
+    DriftExperiment(),
+    MisspecificationExperiment(),
+    FamiliesExperiment(),
+    ClicksExperiment(),
+    RecoveryExperiment(),
+    SideExperiment(),
+    YardstickExperiment(),
+    AutoExperiment(),
+    EvaluationExperiment(),
+    LoopExperiment(),
+)

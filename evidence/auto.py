@@ -1,4 +1,4 @@
-"""The policy that `tune` chooses, compared with its candidates: `latentbandits reproduce auto`."""
+"""The policy that `tune` chooses, compared with its candidates: `python -m evidence auto`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _fresh(environment: Environment, horizon: int) -> Problem:
 
 
 def family(name: str, horizon: int, seed: int) -> Problem:
-    """Return the problem of one reward family of `reproduce families`."""
+    """Return the problem of one reward family of `python -m evidence families`."""
     from evidence.families import PROBLEMS
 
     environment = PROBLEMS[name]
@@ -189,7 +189,8 @@ def problems(data: str | None) -> Mapping[str, Callable[[int], Problem]]:
 #
 # A fifth of the users is set aside. `fit` learns from the others, and recommends a policy by its
 # own held-out users. That policy, `auto`, is then compared with popularity on the users that were
-# set aside (`learning/assess/replay.py`): both rank films that the user has rated, and receive the rating.
+# set aside (`learning/assess/replay.py`): both rank films that the user has rated, and receive the
+# rating.
 
 AUTO, POPULARITY = "auto", "popularity"
 BESIDE = ("mmGreedy", "mmTS")

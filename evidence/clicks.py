@@ -153,7 +153,7 @@ def _log(users: IntArray, actions: IntArray, clicks: FloatArray, n_actions: int)
     return Log(users, actions, clicks, *ids)
 
 
-# `reproduce clicks`: learn from a click log, play the recommended policy on new users.
+# `python -m evidence clicks`: learn from a click log, play the recommended policy on new users.
 
 POLICIES = ("mIDS", "mmIDS", "mmBayesUCB", "mmGreedy", "mmTS")
 """Policies on the learned model that the table shows next to the recommended one."""

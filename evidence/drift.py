@@ -1,4 +1,4 @@
-"""A latent state that switches (the paper's conclusion): `latentbandits reproduce drift`."""
+"""A latent state that switches (the paper's conclusion): `python -m evidence drift`."""
 
 from __future__ import annotations
 

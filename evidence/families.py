@@ -1,4 +1,4 @@
-"""Every reward family on its own problem: `latentbandits reproduce families`."""
+"""Every reward family on its own problem: `python -m evidence families`."""
 
 from __future__ import annotations
 

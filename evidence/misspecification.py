@@ -1,4 +1,4 @@
-"""The cost of a wrong model: `latentbandits reproduce misspecification`."""
+"""The cost of a wrong model: `python -m evidence misspecification`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies compared with the exact optimum: `latentbandits reproduce yardstick`."""
+"""Policies compared with the exact optimum: `python -m evidence yardstick`."""
 
 from __future__ import annotations
 

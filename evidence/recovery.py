@@ -96,7 +96,7 @@ def intervals(model: Any, seed: int) -> tuple[FloatArray, FloatArray]:
     return low, high
 
 
-# `reproduce recovery`: recovery of generated mixtures, and coverage of intervals.
+# `python -m evidence recovery`: recovery of generated mixtures, and coverage of intervals.
 
 FAMILIES = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
 STATES = (1, 2, 3, 5, 8)

@@ -168,7 +168,7 @@ def _earned(
     return total / ROUNDS
 
 
-# `reproduce side`: the learned share of the value of users' and items' attributes.
+# `python -m evidence side`: the learned share of the value of users' and items' attributes.
 
 SEEDS, USERS = 20, 4_000
 ROWS = (15, 4)

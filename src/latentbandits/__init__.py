@@ -14,20 +14,11 @@ from latentbandits.lazy import lazy_exports, public_names
 from latentbandits.models import GaussianArms as GaussianArms
 from latentbandits.models import LinearGaussian as LinearGaussian
 from latentbandits.policies import *  # noqa: F403
+from latentbandits.policies import SHARED as _SHARED
 from latentbandits.policies import __all__ as _policies
-from latentbandits.policies import related as _related
+from latentbandits.policies.registry import RELATED as _RELATED
 
 if TYPE_CHECKING:
-    from latentbandits_related.latent_order import LatentOrderTS as LatentOrderTS
-    from latentbandits_related.policy_reuse import PolicyReuse as PolicyReuse
-    from latentbandits_related.proball import ProBALL as ProBALL
-    from latentbandits_related.rank1 import Rank1Elim as Rank1Elim
-    from latentbandits_related.rank1 import Rank1ElimKL as Rank1ElimKL
-    from latentbandits_related.structured import TSC as TSC
-    from latentbandits_related.structured import UCBC as UCBC
-    from latentbandits_related.structured import UCBS as UCBS
-    from latentbandits_related.structured import SingleKUCB as SingleKUCB
-
     from latentbandits.environments import Population as Population
     from latentbandits.learning.subspace import learn_subspace as learn_subspace
     from latentbandits.models import ArtefactError as ArtefactError
@@ -35,17 +26,9 @@ if TYPE_CHECKING:
     from latentbandits.models import save as save
     from latentbandits.models.families import *  # noqa: F403
     from latentbandits.models.visit import Visit as Visit
-    from latentbandits.policies.shared import CLUB as CLUB
-    from latentbandits.policies.shared import COFIBA as COFIBA
-    from latentbandits.policies.shared import SCLUB as SCLUB
-    from latentbandits.policies.shared import AdaTS as AdaTS
-    from latentbandits.policies.shared import DynUCB as DynUCB
     from latentbandits.policies.shared import GroupedLinUCB as GroupedLinUCB
     from latentbandits.policies.shared import HierTS as HierTS
     from latentbandits.policies.shared import HierUCB as HierUCB
-    from latentbandits.policies.shared import MetaTS as MetaTS
-    from latentbandits.policies.shared import NMFBandit as NMFBandit
-    from latentbandits.policies.shared import ParticleMF as ParticleMF
     from latentbandits.policies.shared import PerUser as PerUser
     from latentbandits.policies.shared import Phased as Phased
     from latentbandits.simulation import simulate as simulate
@@ -63,7 +46,7 @@ _MODULES = {
     "Population": "latentbandits.environments",
     "Visit": "latentbandits.models.visit",
     "learn_subspace": "latentbandits.learning.subspace",
-    **_related.MODULES,
+    **_SHARED,
 }
 _lazy = lazy_exports(__name__, _MODULES, _FAMILIES)
 
@@ -71,6 +54,11 @@ _lazy = lazy_exports(__name__, _MODULES, _FAMILIES)
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         return sorted({*_policies, *_MODULES, *public_names(_FAMILIES)})
+    if name in _RELATED:
+        raise ImportError(
+            f"{name} is in the package latentbandits-related: install it, then "
+            f"`from latentbandits_related import {name}`"
+        )
     return _lazy(name)
 
 

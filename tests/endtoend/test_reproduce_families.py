@@ -1,10 +1,11 @@
-"""`reproduce drift`, `misspecification` and `families`, small; the example of the docs, run."""
+"""`python -m evidence drift`, `misspecification` and `families`, small; the example of the docs, run."""
 
 import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from evidence.__main__ import main as evidence_main
 
 from latentbandits.cli.main import main
 
@@ -24,7 +25,7 @@ def test_an_experiment_writes_its_figure_table_and_results(
 ):
     out = tmp_path / "out"
     options = ["--runs", "4", "--horizon", "12", "--jobs", "1", "--out", str(out)]
-    assert main(["reproduce", experiment, *words, *options]) == 0
+    assert evidence_main([experiment, *words, *options]) == 0
     results = json.loads((out / "results.json").read_text())
     assert results["experiment"] == experiment
     assert len({row["setting"] for row in results["policies"]}) == n_settings
@@ -35,7 +36,7 @@ def test_an_experiment_writes_its_figure_table_and_results(
 
 def test_a_policy_that_does_not_exist_is_named(tmp_path, capsys):
     out = tmp_path / "out"
-    assert main(["reproduce", "drift", "--policies", "Markov mST", "--out", str(out)]) != 0
+    assert evidence_main(["drift", "--policies", "Markov mST", "--out", str(out)]) != 0
     assert "did you mean 'Markov mTS'" in capsys.readouterr().err
     assert not out.exists() or list(out.iterdir()) == []
 

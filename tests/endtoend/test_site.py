@@ -10,11 +10,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from evidence import EXPERIMENTS
 from tools.site import links, navigation, omissions
 from tools.site.reference import command_line, docstrings
 from tools.site.stage import ROOT, relinked, stage
 
-from latentbandits.experiments import EXPERIMENTS
+from latentbandits.experiments import installed
 from latentbandits.serving.http import endpoints
 
 PAGES = [ROOT / "README.md", *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -102,7 +103,7 @@ def test_every_extra_is_in_the_page_about_installing():
 
 def test_every_experiment_is_listed():
     page = (ROOT / "docs" / "evidence" / "experiments.md").read_text()
-    for experiment in EXPERIMENTS:
+    for experiment in (*installed(), *EXPERIMENTS):
         assert f"| `{experiment.name}` |" in page, experiment.name
 
 

@@ -1,16 +1,15 @@
-"""`reproduce spectral`, small."""
+"""`python -m evidence spectral`, small."""
 
 import json
 
 import polars as pl
-
-from latentbandits.cli import main
+from evidence.__main__ import main
 
 
 def test_reproduce_spectral(tmp_path, capsys):
     out = tmp_path / "out"
     sizes = ["--sizes", "1000", "3000", "--logs", "2", "--jobs", "1"]
-    assert main(["reproduce", "spectral", *sizes, "--out", str(out)]) == 0
+    assert main(["spectral", *sizes, "--out", str(out)]) == 0
     results = json.loads((out / "results.json").read_text())
     assert {claim["id"] for claim in results["claims"]} == {
         "spectral-means", "spectral-shares", "spectral-em", "em-allowed"
@@ -24,6 +23,6 @@ def test_reproduce_spectral(tmp_path, capsys):
 
 
 def test_one_size_has_no_slope(tmp_path, capsys):
-    code = main(["reproduce", "spectral", "--sizes", "100", "100", "--out", str(tmp_path)])
+    code = main(["spectral", "--sizes", "100", "100", "--out", str(tmp_path)])
     assert code == 2
     assert "two different --sizes" in capsys.readouterr().err

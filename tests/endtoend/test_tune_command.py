@@ -1,9 +1,10 @@
-"""`latentbandits tune` and `reproduce auto`: their output, and bad input in one line."""
+"""`latentbandits tune` and `python -m evidence auto`: their output, and bad input in one line."""
 
 import json
 
 import numpy as np
 import pytest
+from evidence.__main__ import main as evidence_main
 
 from latentbandits import GaussianArms, LinearGaussian, save
 from latentbandits.cli.main import main
@@ -52,7 +53,7 @@ def test_a_linear_model_without_a_catalogue_is_refused(tmp_path, capsys):
 
 def test_reproduce_auto_on_one_family(tmp_path, capsys):
     out = tmp_path / "out"
-    words = ["reproduce", "auto", "--problems", "family GaussianArms", "--runs", "20"]
-    assert main([*words, "--effort", "0.1", "--jobs", "1", "--out", str(out)]) == 0
+    words = ["auto", "--problems", "family GaussianArms", "--runs", "20"]
+    assert evidence_main([*words, "--effort", "0.1", "--jobs", "1", "--out", str(out)]) == 0
     results = json.loads((out / "results.json").read_text())
     assert [claim["id"] for claim in results["claims"]] == ["A family GaussianArms"]

@@ -1,13 +1,14 @@
 """The click problem in short: states and rates are found, and mIDS gains without an early loss.
 
 Rates of 2,000 new users have standard errors of about 0.0004 over 100 rounds; the fit and the
-users are fixed by their seeds. `latentbandits reproduce clicks` has the full form.
+users are fixed by their seeds. `python -m evidence clicks` has the full form.
 """
 
 import json
 
 import numpy as np
 import pytest
+from evidence.__main__ import main
 from evidence.clicks import (
     WINDOWS,
     learn_and_play,
@@ -19,7 +20,6 @@ from evidence.clicks import (
 )
 
 from latentbandits import BernoulliArms, mIDS
-from latentbandits.cli import main
 from latentbandits.learning.arms.families import Bernoulli
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.fitting import split_users
@@ -73,7 +73,7 @@ def test_the_recommended_policy_of_another_problem():
 
 def test_reproduce_recovery(tmp_path, capsys):
     short = ["--seeds", "1", "--calibration-seeds", "2", "--families", "bernoulli", "--jobs", "1"]
-    assert main(["reproduce", "recovery", *short, "--out", str(tmp_path / "out")]) == 0
+    assert main(["recovery", *short, "--out", str(tmp_path / "out")]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert {claim["id"] for claim in results["claims"]} == {
         "states-bernoulli", "means-bernoulli", "rewards-bernoulli"

@@ -2,20 +2,13 @@
 
 import numpy as np
 import pytest
-from latentbandits_related.graph import CompleteGraph, SparseGraph
-from latentbandits_related.nmf import factorise
-from latentbandits_related.rank1 import bernoulli_divergence
 from scipy.special import ndtr
 from scipy.stats import lognorm, multivariate_normal
 
 from latentbandits import (
-    CLUB,
-    COFIBA,
     EXP4,
     TS,
-    TSC,
     UCB1,
-    UCBC,
     BernoulliArms,
     CategoricalArms,
     Decision,
@@ -28,11 +21,8 @@ from latentbandits import (
     LinearGaussian,
     Log1pRewards,
     LogisticLinear,
-    MetaTS,
-    ParticleMF,
     Particles,
     PerUser,
-    Rank1Elim,
     SqrtRewards,
     Visit,
 )
@@ -48,6 +38,10 @@ from latentbandits.policies import choice, registry
 from latentbandits.policies.registry import Inputs
 from latentbandits.policies.shared import chunks
 from latentbandits.serving.engine.row_generator import RowGenerator
+from latentbandits_related import CLUB, COFIBA, TSC, UCBC, MetaTS, ParticleMF, Rank1Elim
+from latentbandits_related.graph import CompleteGraph, SparseGraph
+from latentbandits_related.nmf import factorise
+from latentbandits_related.rank1 import bernoulli_divergence
 
 
 def test_moves_of_particles_have_the_scale_of_the_prior():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from latentbandits_related.policy_reuse import PolicyReuse
 
 from latentbandits import (
     BernoulliArms,
@@ -21,6 +20,7 @@ from latentbandits.beliefs import joint, planning
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.composed.known import Known
 from latentbandits.testing import check_policy
+from latentbandits_related.policy_reuse import PolicyReuse
 from tests.reference import planning as slow
 
 RNG = np.random.default_rng(4)

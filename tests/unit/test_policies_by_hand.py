@@ -2,15 +2,10 @@
 
 import numpy as np
 import pytest
-from latentbandits_related.graph import random_graph, sparse_probability
-from latentbandits_related.nmf import factorise
 from scipy.stats import beta, kstest, norm
 
 from latentbandits import (
     EXP4,
-    TSC,
-    UCBC,
-    AdaTS,
     BernoulliArms,
     Decision,
     Exploring,
@@ -20,12 +15,7 @@ from latentbandits import (
     LinearGaussianUnknownNoise,
     LinTS,
     Log1pRewards,
-    NMFBandit,
     Phased,
-    PolicyReuse,
-    ProBALL,
-    Rank1Elim,
-    Rank1ElimKL,
     SqrtRewards,
     Visit,
     mmTS,
@@ -42,6 +32,18 @@ from latentbandits.models.growing import add_vectors
 from latentbandits.models.numerics.dirichlet import unnormalised
 from latentbandits.policies.decision import LARGEST_REWARD, check_outcome
 from latentbandits.policies.registry import Inputs, build
+from latentbandits_related import (
+    TSC,
+    UCBC,
+    AdaTS,
+    NMFBandit,
+    PolicyReuse,
+    ProBALL,
+    Rank1Elim,
+    Rank1ElimKL,
+)
+from latentbandits_related.graph import random_graph, sparse_probability
+from latentbandits_related.nmf import factorise
 
 TWO = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)
 

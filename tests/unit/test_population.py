@@ -4,24 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
-from latentbandits_related.graph import CompleteGraph, random_graph
 
 from latentbandits import Decision, LinearGaussian, LinTS
 from latentbandits.models.visit import Visit
 from latentbandits.policies.registry import Inputs, build, entries
-from latentbandits.policies.shared import (
-    CLUB,
-    SCLUB,
-    AdaTS,
-    DynUCB,
-    GroupedLinUCB,
-    HierTS,
-    HierUCB,
-    MetaTS,
-    chunks,
-)
+from latentbandits.policies.shared import GroupedLinUCB, HierTS, HierUCB, chunks
 from latentbandits.serving.engine.propensities import make_policy
 from latentbandits.testing import check_policy
+from latentbandits_related import CLUB, SCLUB, AdaTS, DynUCB, MetaTS
+from latentbandits_related.graph import CompleteGraph, random_graph
 from tests.reference.population import (
     TextbookCLUB,
     TextbookDynUCB,

@@ -4,12 +4,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from latentbandits_related.graph import SparseGraph, components_after_cut, cut, no_cuts
 
 from latentbandits import (
-    COFIBA,
     EXP4,
-    SCLUB,
     UCB1,
     Decision,
     Discounted,
@@ -18,11 +15,8 @@ from latentbandits import (
     HierTS,
     LinearGaussian,
     LinTS,
-    NMFBandit,
-    ParticleMF,
     Phased,
     Popularity,
-    Rank1Elim,
     Visit,
     mmKG,
     mmTS,
@@ -32,6 +26,8 @@ from latentbandits.beliefs.encoding import BeliefError, decode, encode
 from latentbandits.learning.population_mixture import PopulationMixture
 from latentbandits.policies.choice import pick
 from latentbandits.policies.registry import Inputs, build, entries
+from latentbandits_related import COFIBA, SCLUB, NMFBandit, ParticleMF, Rank1Elim
+from latentbandits_related.graph import SparseGraph, components_after_cut, cut, no_cuts
 
 TWO = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5)
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from latentbandits_related.proball import ProBALL
 
 from latentbandits import LinUCB
 from latentbandits.learning.subspace import learn_subspace, subspace_distance
 from latentbandits.testing import check_policy
+from latentbandits_related.proball import ProBALL
 
 RNG = np.random.default_rng(31)
 BASIS = np.linalg.qr(RNG.normal(size=(4, 2)))[0]

@@ -18,12 +18,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from evidence import EXPERIMENTS
 from matplotlib.figure import Figure
 
 from latentbandits.cli.console import Progress
 from latentbandits.cli.console import executor as processes
-from latentbandits.cli.main import build_parser
-from latentbandits.experiments import EXPERIMENTS
+from latentbandits.cli.reproduce import add_experiments
+from latentbandits.experiments import Experiment, installed
 from tools.figures import card, dark, examples, kept
 
 FOLDER = Path(__file__).parents[2] / "docs" / "figures"
@@ -63,17 +64,23 @@ def figures(name: str, results: Path) -> Mapping[str, Figure]:
 
 def drawn(results: Mapping[str, Any]) -> Mapping[str, Figure]:
     """Draw the figures of an experiment from the content of its results.json."""
-    module = import_module(f"latentbandits.experiments.{results['experiment']}.figure")
+    module = import_module(type(_experiment(results["experiment"])).__module__)
     result: Mapping[str, Figure] = module.draw(results)
     return result
 
 
 def _run(name: str, options: str = "") -> Mapping[str, Figure]:
-    experiment = next(one for one in EXPERIMENTS if one.name == name)
-    requests = build_parser(["reproduce"]).parse_args(["reproduce", name, *shlex.split(options)])
+    experiment = _experiment(name)
+    parser = argparse.ArgumentParser(prog="python -m tools.figures")
+    add_experiments(parser, [experiment])
+    requests = parser.parse_args([name, *shlex.split(options)])
     experiment.check(requests)
     with processes(requests.jobs) as executor, Progress(name) as progress:
         return experiment.run(requests, executor, progress).figures
+
+
+def _experiment(name: str) -> Experiment:
+    return next(one for one in (*installed(), *EXPERIMENTS) if one.name == name)
 
 
 def save(figure: Figure, folder: Path, stem: str) -> None:

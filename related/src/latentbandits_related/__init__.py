@@ -1,1 +1,56 @@
-"""TODO."""
+"""The systems of the related work, as policies of latentbandits.
+
+>>> from latentbandits_related import CLUB
+>>> CLUB.__module__
+'latentbandits_related.club'
+"""
+
+from typing import TYPE_CHECKING
+
+from latentbandits.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from latentbandits_related.club import CLUB as CLUB
+    from latentbandits_related.cofiba import COFIBA as COFIBA
+    from latentbandits_related.dynucb import DynUCB as DynUCB
+    from latentbandits_related.latent_order import LatentOrderTS as LatentOrderTS
+    from latentbandits_related.meta import AdaTS as AdaTS
+    from latentbandits_related.meta import MetaTS as MetaTS
+    from latentbandits_related.nmf import NMFBandit as NMFBandit
+    from latentbandits_related.particle_mf import ParticleMF as ParticleMF
+    from latentbandits_related.policy_reuse import PolicyReuse as PolicyReuse
+    from latentbandits_related.proball import ProBALL as ProBALL
+    from latentbandits_related.rank1 import Rank1Elim as Rank1Elim
+    from latentbandits_related.rank1 import Rank1ElimKL as Rank1ElimKL
+    from latentbandits_related.sclub import SCLUB as SCLUB
+    from latentbandits_related.structured import TSC as TSC
+    from latentbandits_related.structured import UCBC as UCBC
+    from latentbandits_related.structured import UCBS as UCBS
+    from latentbandits_related.structured import SingleKUCB as SingleKUCB
+
+_MODULES = {
+    "AdaTS": "latentbandits_related.meta",
+    "CLUB": "latentbandits_related.club",
+    "COFIBA": "latentbandits_related.cofiba",
+    "DynUCB": "latentbandits_related.dynucb",
+    "LatentOrderTS": "latentbandits_related.latent_order",
+    "MetaTS": "latentbandits_related.meta",
+    "NMFBandit": "latentbandits_related.nmf",
+    "ParticleMF": "latentbandits_related.particle_mf",
+    "PolicyReuse": "latentbandits_related.policy_reuse",
+    "ProBALL": "latentbandits_related.proball",
+    "Rank1Elim": "latentbandits_related.rank1",
+    "Rank1ElimKL": "latentbandits_related.rank1",
+    "SCLUB": "latentbandits_related.sclub",
+    "SingleKUCB": "latentbandits_related.structured",
+    "TSC": "latentbandits_related.structured",
+    "UCBC": "latentbandits_related.structured",
+    "UCBS": "latentbandits_related.structured",
+}
+__all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
+__getattr__ = lazy_exports(__name__, _MODULES)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return list(__all__)

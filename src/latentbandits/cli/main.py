@@ -23,13 +23,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     names = tuple(words[:1]) if words and words[0] in COMMANDS else COMMANDS
     try:
-        arguments = build_parser(names).parse_args(words)
+        parser = build_parser(names)
+    except ModuleNotFoundError as error:
+        return _missing(error, words)
+    return run(parser, words)
+
+
+def run(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
+    """Parse the words, call the `run` that the command has set, and report an error in one line."""
+    try:
+        arguments = parser.parse_args(words)
         code: int = arguments.run(arguments)
         return code
     except ModuleNotFoundError as error:
-        command = words[0] if words else ""
-        extra = extras.COMMANDS.get(command, "learning")
-        return _fail(str(extras.missing(error, f"`latentbandits {command}`", extra)))
+        return _missing(error, words)
     except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -55,6 +62,12 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
             if len(wanted) == 1:
                 raise
     return parser
+
+
+def _missing(error: ModuleNotFoundError, words: Sequence[str]) -> int:
+    command = words[0] if words else ""
+    extra = extras.COMMANDS.get(command, "learning")
+    return _fail(str(extras.missing(error, f"`latentbandits {command}`", extra)))
 
 
 def _fail(message: str, code: int = 2) -> int:

@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
-from latentbandits.experiments import EXPERIMENTS, Experiment
+from latentbandits.experiments import MOVED, Experiment, installed
 from latentbandits.options import add_common
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `latentbandits reproduce` and its options."""
     parser = subparsers.add_parser("reproduce", help=__doc__.split(": ", 1)[1], description=__doc__)
-    experiments = parser.add_subparsers(required=True, metavar="EXPERIMENT")
-    for experiment in EXPERIMENTS:
-        _add_experiment(experiments, experiment)
+    experiments = add_experiments(parser, installed())
+    for name in MOVED:
+        moved = experiments.add_parser(name, add_help=False)
+        moved.add_argument("words", nargs=argparse.REMAINDER)
+        moved.set_defaults(run=_say_where, experiment=name)
 
 
-def _add_experiment(experiments: Any, experiment: Experiment) -> None:
-    sub = experiments.add_parser(experiment.name, help=experiment.help, description=experiment.help)
+def add_experiments(parser: argparse.ArgumentParser, experiments: Iterable[Experiment]) -> Any:
+    """Add one sub-command for each experiment; return the sub-parsers."""
+    subparsers = parser.add_subparsers(required=True, metavar="EXPERIMENT")
+    for experiment in experiments:
+        _add_experiment(subparsers, experiment)
+    return subparsers
+
+
+def _add_experiment(subparsers: Any, experiment: Experiment) -> None:
+    sub = subparsers.add_parser(experiment.name, help=experiment.help, description=experiment.help)
     experiment.add_options(sub)
     add_common(sub, out=f"out/{experiment.name}")
     sub.set_defaults(run=lambda arguments: _run(experiment, arguments))
+
+
+def _say_where(arguments: argparse.Namespace) -> int:
+    name = arguments.experiment
+    raise ValueError(
+        f"the experiment {name!r} is not part of the installed package: in a clone of the "
+        f"repository run `python -m evidence {name}`"
+    )
 
 
 def _run(experiment: Experiment, arguments: argparse.Namespace) -> int:

@@ -1,17 +1,10 @@
-"""The paper's figures and claims; each has a folder with settings, claims and expected values."""
+"""The paper's experiments: `latentbandits reproduce NAME`.
 
-from evidence.auto import AutoExperiment
-from evidence.clicks import ClicksExperiment
-from evidence.drift import DriftExperiment
-from evidence.evaluation import EvaluationExperiment
-from evidence.families import FamiliesExperiment
-from evidence.loop import LoopExperiment
-from evidence.misspecification import MisspecificationExperiment
-from evidence.optimum import YardstickExperiment
-from evidence.recovery import RecoveryExperiment
-from evidence.side import SideExperiment
-from evidence.spectral import SpectralExperiment
-from latentbandits_related.reproduce import RelatedExperiment
+Other installed packages join by the entry points of the group `latentbandits.experiments`.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import entry_points
 
 from latentbandits.experiments.errata import ErrataExperiment
 from latentbandits.experiments.experiment import Experiment
@@ -19,23 +12,26 @@ from latentbandits.experiments.movielens import MovieLensExperiment
 from latentbandits.experiments.synthetic import SyntheticExperiment
 from latentbandits.experiments.theory import TheoryExperiment
 
+__all__ = ["ENTRY_POINTS", "EXPERIMENTS", "MOVED", "Experiment", "installed"]
+
+ENTRY_POINTS = "latentbandits.experiments"
+
 EXPERIMENTS: tuple[Experiment, ...] = (
     SyntheticExperiment(),
     MovieLensExperiment(),
     ErrataExperiment(),
     TheoryExperiment(),
-    SpectralExperiment(),
-    DriftExperiment(),
-    MisspecificationExperiment(),
-    FamiliesExperiment(),
-    ClicksExperiment(),
-    RecoveryExperiment(),
-    SideExperiment(),
-    YardstickExperiment(),
-    RelatedExperiment(),
-    AutoExperiment(),
-    EvaluationExperiment(),
-    LoopExperiment(),
 )
 
-__all__ = ["EXPERIMENTS", "Experiment"]
+MOVED = (
+    "auto", "clicks", "drift", "evaluation", "families", "loop", "misspecification", "recovery",
+    "side", "spectral", "yardstick",
+)  # fmt: skip
+"""Experiments beyond the paper, which a clone of the repository runs: `python -m evidence NAME`."""
+
+
+def installed() -> Iterator[Experiment]:
+    """Yield the paper's experiments, then those of other installed packages."""
+    yield from EXPERIMENTS
+    for point in sorted(entry_points(group=ENTRY_POINTS)):
+        yield point.load()()

@@ -16,7 +16,6 @@ from latentbandits.options import add_simulation_options, choose, windows
 from latentbandits.report.report import Estimate, Progress, Report
 from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.plots import draw_curves, name_lines
-from latentbandits.simulation.results import Results
 from latentbandits.simulation.simulate import PolicyMaker, makers
 
 if TYPE_CHECKING:

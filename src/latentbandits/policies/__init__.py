@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from latentbandits.lazy import lazy_exports
-from latentbandits.policies import related as _related
 from latentbandits.policies.agent import Agent
 from latentbandits.policies.classic.experts import EXP4
 from latentbandits.policies.classic.popularity import Popularity, Uniform
@@ -19,27 +18,9 @@ from latentbandits.policies.wrappers.exploring import Exploring
 from latentbandits.policies.wrappers.forgetting import Discounted, SlidingWindow
 
 if TYPE_CHECKING:
-    from latentbandits_related.latent_order import LatentOrderTS as LatentOrderTS
-    from latentbandits_related.policy_reuse import PolicyReuse as PolicyReuse
-    from latentbandits_related.proball import ProBALL as ProBALL
-    from latentbandits_related.rank1 import Rank1Elim as Rank1Elim
-    from latentbandits_related.rank1 import Rank1ElimKL as Rank1ElimKL
-    from latentbandits_related.structured import TSC as TSC
-    from latentbandits_related.structured import UCBC as UCBC
-    from latentbandits_related.structured import UCBS as UCBS
-    from latentbandits_related.structured import SingleKUCB as SingleKUCB
-
-    from latentbandits.policies.shared import CLUB as CLUB
-    from latentbandits.policies.shared import COFIBA as COFIBA
-    from latentbandits.policies.shared import SCLUB as SCLUB
-    from latentbandits.policies.shared import AdaTS as AdaTS
-    from latentbandits.policies.shared import DynUCB as DynUCB
     from latentbandits.policies.shared import GroupedLinUCB as GroupedLinUCB
     from latentbandits.policies.shared import HierTS as HierTS
     from latentbandits.policies.shared import HierUCB as HierUCB
-    from latentbandits.policies.shared import MetaTS as MetaTS
-    from latentbandits.policies.shared import NMFBandit as NMFBandit
-    from latentbandits.policies.shared import ParticleMF as ParticleMF
     from latentbandits.policies.shared import PerUser as PerUser
     from latentbandits.policies.shared import Phased as Phased
 
@@ -73,4 +54,9 @@ __all__ = [
     "mmUCB",
 ]
 
-__getattr__ = lazy_exports(__name__, _related.MODULES)
+SHARED = dict.fromkeys(
+    ("GroupedLinUCB", "HierTS", "HierUCB", "PerUser", "Phased"), "latentbandits.policies.shared"
+)
+"""Policies that learn across users, and their module: it is imported when one is first used."""
+
+__getattr__ = lazy_exports(__name__, SHARED)

@@ -41,6 +41,13 @@ AUTO = "auto"
 
 Scope = Literal["session", "population"]
 
+RELATED = frozenset({
+    "AdaTS", "CLUB", "COFIBA", "DynUCB", "LatentOrderTS", "MetaTS", "NMFBandit", "ParticleMF",
+    "PolicyReuse", "ProBALL", "Rank1Elim", "Rank1ElimKL", "SCLUB", "SingleKUCB", "TSC", "UCBC",
+    "UCBS",
+})  # fmt: skip
+"""Policies of the package latentbandits-related, so that an error can say where they are."""
+
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
@@ -250,6 +257,11 @@ def find(name: str) -> Entry:
     """Return the policy of this name; ValueError suggests the nearest name."""
     if name not in _registered:
         _load_entry_points()
+        if name in RELATED and name not in _registered:
+            raise ValueError(
+                f"the policy {name} is in the package latentbandits-related, which is not "
+                "installed here"
+            )
         one_of("policy", name, _registered)
     return _registered[name]
 
@@ -318,10 +330,9 @@ def _load_entry_points() -> None:
 
 _HONG = "Hong et al. 2020"
 _THOMPSON = "latentbandits.policies.latent.thompson"
+_GRADIENT = "latentbandits.policies.latent.knowledge_gradient"
 _DERIVED = "latentbandits.policies.derived"
-_STRUCTURED = "latentbandits_related.structured"
-_POPULATION = "latentbandits.policies.shared"
-_RELATED = "latentbandits_related.builders"
+_SHARED = "latentbandits.policies.shared"
 
 for _entry in (
     Entry("mUCB", "latentbandits.policies.latent.ucb:mUCB", source=f"{_HONG}, Algorithm 1",
@@ -344,13 +355,13 @@ for _entry in (
     Entry("mmBayesUCB", "latentbandits.policies.latent.bayes_ucb:mmBayesUCB",
           source="Kaufmann et al. 2012",
           summary="largest quantile of the posterior mean reward, over states and parameters"),
-    Entry("mKG", "latentbandits.policies.latent.knowledge_gradient:mKG", source="Ryzhov et al. 2012",
+    Entry("mKG", f"{_GRADIENT}:mKG", source="Ryzhov et al. 2012",
           summary="knowledge gradient with the remaining horizon, the model taken as true",
           on_request=True),
-    Entry("mmKG", "latentbandits.policies.latent.knowledge_gradient:mmKG", source="Ryzhov et al. 2012",
+    Entry("mmKG", f"{_GRADIENT}:mmKG", source="Ryzhov et al. 2012",
           summary="knowledge gradient with the remaining horizon, an uncertain model",
           on_request=True),
-    Entry("mLookahead", "latentbandits.policies.latent.knowledge_gradient:build_lookahead",
+    Entry("mLookahead", f"{_GRADIENT}:build_lookahead",
           source="receding horizon",
           summary="optimal for a few more observations; small problems only", on_request=True),
     Entry("mmGreedy", "latentbandits.policies.latent.bayes_ucb:mmGreedy", source="baseline",
@@ -373,51 +384,13 @@ for _entry in (
           summary="the best action for users on average, the same for every user"),
     Entry("uniform", "latentbandits.policies.classic.popularity:Uniform", source="baseline",
           summary="every eligible action equally often"),
-    Entry("SingleKUCB", f"{_STRUCTURED}:SingleKUCB", source="after Maillard & Mannor 2014",
-          summary="optimism over the states that every action's average allows", on_request=True),
-    Entry("UCBS", f"{_STRUCTURED}:UCBS", source="Lattimore & Munos 2014",
-          summary="the largest mean reward over the states that are allowed", on_request=True),
-    Entry("UCBC", f"{_STRUCTURED}:UCBC", source="Gupta et al. 2021",
-          summary="UCB among the actions that are best in some allowed state", on_request=True),
-    Entry("TSC", f"{_STRUCTURED}:TSC", source="Gupta et al. 2021",
-          summary="Thompson sampling among the actions that are best in some allowed state",
-          on_request=True),
-    Entry("PolicyReuse", "latentbandits_related.policy_reuse:PolicyReuse",
-          source="Rosman, Hawasly & Ramamoorthy 2016",
-          summary="choose among the states' best actions by information or improvement",
-          on_request=True),
-    Entry("LatentOrderTS", "latentbandits_related.latent_order:LatentOrderTS",
-          source="after Carlsson, Mwai & Johansson 2026",
-          summary="Thompson sampling of the state by its order of actions only", on_request=True),
-    Entry("ProBALL", f"{_RELATED}:build_proball", source="after Kausik, Tan & Tewari 2025",
-          summary="LinUCB in the subspace of a prior that was learned offline", on_request=True),
-    Entry("Rank1Elim", f"{_RELATED}:build_rank1elim", source="Katariya et al. 2017a",
-          summary="eliminate rows and columns; actions are pairs of them", on_request=True),
-    Entry("Rank1ElimKL", f"{_RELATED}:build_rank1elimkl", source="Katariya et al. 2017b",
-          summary="Rank1Elim with bounds for clicks", on_request=True),
     Entry("Phased", "latentbandits.learning.population_mixture:build_phased", "population",
           "after Zhou & Brunskill 2016",
           "fit a mixture to all users at doublings; serve each by a policy on it"),
-    Entry("ParticleMF", f"{_POPULATION}:ParticleMF", "population", "Kawale et al. 2015",
-          "Thompson sampling of a matrix factorisation by particles, weights corrected"),
-    Entry("NMFBandit", f"{_POPULATION}:NMFBandit", "population", "after Sen et al. 2017",
-          "epsilon-greedy on a non-negative factorisation of users and items"),
-    Entry("COFIBA", f"{_POPULATION}:COFIBA", "population", "Li, Karatzoglou & Gentile 2016",
-          "LinUCB on clusters of users for every cluster of items"),
-    Entry("CLUB", f"{_POPULATION}:CLUB", "population", "Gentile, Li & Zappella 2014",
-          "LinUCB on clusters of users, found by cutting a graph"),
-    Entry("SCLUB", f"{_POPULATION}:SCLUB", "population", "Li, Chen, Li & Leung 2019",
-          "LinUCB on sets of users that split and merge"),
-    Entry("DynUCB", f"{_POPULATION}:DynUCB", "population", "Nguyen & Lauw 2014",
-          "LinUCB on k clusters of users, who move to the nearest"),
-    Entry("HierTS", f"{_POPULATION}:HierTS", "population", "Hong et al. 2022",
+    Entry("HierTS", f"{_SHARED}:HierTS", "population", "Hong et al. 2022",
           "Thompson sampling; users share an unknown mean, exactly"),
-    Entry("HierUCB", f"{_POPULATION}:HierUCB", "population", "after Hong et al. 2022",
+    Entry("HierUCB", f"{_SHARED}:HierUCB", "population", "after Hong et al. 2022",
           "posterior mean plus one deviation; users share an unknown mean"),
-    Entry("MetaTS", f"{_POPULATION}:MetaTS", "population", "Kveton et al. 2021",
-          "HierTS whose mean is drawn once for every user"),
-    Entry("AdaTS", f"{_POPULATION}:AdaTS", "population", "Basu et al. 2021",
-          "HierTS whose users keep the prior of their start"),
 ):  # fmt: skip
     register(_entry)
 _LIBRARY = frozenset(_registered)

@@ -16,7 +16,7 @@ from latentbandits.models.protocol import Context
 from latentbandits.policies import UCB1, choice
 from latentbandits.policies.checked import CheckedPolicy, Choice
 from latentbandits.policies.decision import ActionProbabilities, Decision
-from latentbandits.policies.shared import NMFBandit
+from latentbandits_related.nmf import NMFBandit
 
 _NEWTON_STEPS = 6
 

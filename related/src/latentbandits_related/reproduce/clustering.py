@@ -15,18 +15,12 @@ from latentbandits.policies import mmBayesUCB, mmTS
 from latentbandits.policies.checked import CheckedPolicy
 from latentbandits.policies.latent.thompson import LinTS
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.shared import (
-    CLUB,
-    COFIBA,
-    SCLUB,
-    DynUCB,
-    GroupedLinUCB,
-    HierTS,
-    HierUCB,
-    PerUser,
-    Phased,
-)
+from latentbandits.policies.shared import GroupedLinUCB, HierTS, HierUCB, PerUser, Phased
+from latentbandits_related.club import CLUB
+from latentbandits_related.cofiba import COFIBA
+from latentbandits_related.dynucb import DynUCB
 from latentbandits_related.reproduce.table import Column, Reference, RelatedTable, Row
+from latentbandits_related.sclub import SCLUB
 
 D, CLUSTERS, ITEMS, SHOWN, NOISE = 10, 10, 300, 20, 0.3
 SCALE = D**-0.5  # scale of a weight, so that |theta| = 1

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What a model is worth: held-out score, replay, verdict, report."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Logs to numbered rows: formats, columns, users, summaries."""

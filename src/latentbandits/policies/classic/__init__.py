@@ -1,1 +1,1 @@
-"""TODO."""
+"""Policies that know no latent states: UCB1, LinUCB, EXP4, popularity, uniform."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Policies on a model of latent states: the m- and mm-policies."""

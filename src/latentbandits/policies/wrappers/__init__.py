@@ -1,1 +1,1 @@
-"""TODO."""
+"""Policies around another policy: exploring, forgetting."""

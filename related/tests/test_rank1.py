@@ -4,15 +4,15 @@ import math
 
 import numpy as np
 import pytest
+
+from latentbandits import Decision
+from latentbandits.testing import check_policy
 from latentbandits_related.rank1 import (
     Rank1Elim,
     Rank1ElimKL,
     bernoulli_bounds,
     bernoulli_divergence,
 )
-
-from latentbandits import Decision
-from latentbandits.testing import check_policy
 
 
 @pytest.mark.parametrize("kind", [Rank1Elim, Rank1ElimKL])

@@ -2,6 +2,12 @@
 
 import numpy as np
 import pytest
+
+from latentbandits import BernoulliArms, LinearGaussian
+from latentbandits.learning.subspace import Subspace, subspace_distance
+from latentbandits.policies import Decision
+from latentbandits.policies.registry import Inputs, build
+from latentbandits.testing import check_policy
 from latentbandits_related.rank1 import bernoulli_bounds
 from latentbandits_related.reproduce.baselines import (
     KLUCB,
@@ -11,12 +17,6 @@ from latentbandits_related.reproduce.baselines import (
 )
 from latentbandits_related.reproduce.experiment import play_row
 from latentbandits_related.reproduce.table import KeptRows
-
-from latentbandits import BernoulliArms, LinearGaussian
-from latentbandits.learning.subspace import Subspace, subspace_distance
-from latentbandits.policies import Decision
-from latentbandits.policies.registry import Inputs, build
-from latentbandits.testing import check_policy
 
 
 def test_newton_finds_the_bound_that_bisection_finds():

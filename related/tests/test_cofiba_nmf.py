@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from latentbandits_related.nmf import complete_from_blocks, factorise
 
 from latentbandits import BernoulliArms, Decision, GaussianArms, LinearGaussian
 from latentbandits.learning.transitions import UserSequence, fit_transition, fit_transition_pairs
 from latentbandits.models.visit import Visit
-from latentbandits.policies.shared import COFIBA, NMFBandit
 from latentbandits.testing import check_policy
+from latentbandits_related import COFIBA, NMFBandit
+from latentbandits_related.nmf import complete_from_blocks, factorise
 from tests.reference.population import TextbookGrouped
 
 RNG = np.random.default_rng(41)

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from latentbandits_related.reproduce.claims import CLAIMS, AtMost, agreement, same_order
-from latentbandits_related.reproduce.experiment import TABLES, play_row
-from latentbandits_related.reproduce.table import Column, Reference, Row
 
 from latentbandits.cli.main import main
 from latentbandits.simulation import Results
+from latentbandits_related.reproduce.claims import CLAIMS, AtMost, agreement, same_order
+from latentbandits_related.reproduce.experiment import TABLES, play_row
+from latentbandits_related.reproduce.table import Column, Reference, Row
 
 
 def test_quick_writes_five_tables_and_figures(tmp_path, capsys):

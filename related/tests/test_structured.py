@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from latentbandits_related.latent_order import LatentOrderTS, order_distance
-from latentbandits_related.policy_reuse import PolicyReuse
-from latentbandits_related.structured import TSC, UCBC, UCBS, SingleKUCB
 from scipy.optimize import isotonic_regression
 
 from latentbandits import BernoulliArms, Decision, GaussianArms, LinearGaussian, mTS
 from latentbandits.beliefs.planning import look_ahead, posteriors
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.testing import check_policy
+from latentbandits_related.latent_order import LatentOrderTS, order_distance
+from latentbandits_related.policy_reuse import PolicyReuse
+from latentbandits_related.structured import TSC, UCBC, UCBS, SingleKUCB
 
 RNG = np.random.default_rng(21)
 ARMS = GaussianArms(RNG.random((3, 4)), 0.5, 0.2, [0.2, 0.3, 0.5])
