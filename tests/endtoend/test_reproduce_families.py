@@ -1,4 +1,4 @@
-"""`python -m evidence drift`, `misspecification` and `families`, small; the example of the docs, run."""
+"""Experiments `drift`, `misspecification` and `families`, small; the example of the docs, run."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The claims of `python -m evidence drift` can fail, and its policies remember as long as they say."""
+"""The claims of the experiment `drift` can fail; its policies remember as long as they say."""
 
 import pytest
 from evidence import drift as claims

@@ -12,7 +12,7 @@ Command = tuple[str, argparse.ArgumentParser]
 
 
 def commands(parser: argparse.ArgumentParser | None = None) -> Iterator[Command]:
-    """Yield every command that takes options, with its parser: `fit`, `python -m evidence drift`, ..."""
+    """Yield every command that takes options, with its parser: `fit`, `reproduce theory`, ..."""
     parser = build_parser() if parser is None else parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
