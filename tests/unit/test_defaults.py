@@ -6,6 +6,7 @@ import math
 import pytest
 
 import latentbandits
+import latentbandits_related
 from latentbandits.policies import registry
 
 PRIOR = {"noise": 1.0, "prior_spread": 1.0, "hyper_spread": 1.0}
@@ -69,7 +70,8 @@ def defaults(build):
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults(name):
-    assert defaults(getattr(latentbandits, name)) == DEFAULTS[name]
+    package = latentbandits_related if name in registry.RELATED else latentbandits
+    assert defaults(getattr(package, name)) == DEFAULTS[name]
 
 
 @pytest.mark.parametrize("name", OF_THE_REGISTRY)
@@ -78,8 +80,9 @@ def test_defaults_of_the_registry(name):
 
 
 def test_no_default_is_left_out():
-    public = {name: getattr(latentbandits, name) for name in latentbandits.__all__}
-    rooms = ("latentbandits.models", "latentbandits.policies")
+    packages = (latentbandits, latentbandits_related)
+    public = {name: getattr(package, name) for package in packages for name in package.__all__}
+    rooms = ("latentbandits.models", "latentbandits.policies", "latentbandits_related")
     with_defaults = {
         name
         for name, value in public.items()

@@ -213,16 +213,6 @@ def test_the_tables_of_policies_in_the_documentation_are_those_of_the_registry()
             assert line in page, f"docs/policies.md lacks the line:\n{line}"
 
 
-def test_the_table_of_policies_in_the_readme_is_that_of_the_registry():
-    page = (Path(__file__).parents[2] / "README.md").read_text()
-    _, _, after = page.partition("registry.as_markdown -->\n")
-    shown, _, _ = after.partition("\n<!-- end of policies -->")
-    assert shown == registry.as_markdown("session", options=False)
-    _, _, after = page.partition("printed by the same -->\n")
-    shown, _, _ = after.partition("\n<!-- end of population policies -->")
-    assert shown == registry.as_markdown("population", options=False)
-
-
 def test_the_policies_of_the_papers_experiment():
     """The registry gives what the paper's settings say: priors, scales and ranges."""
     made = {name: make(ARMS) for name, make in synthetic_policies(None, 500).items()}

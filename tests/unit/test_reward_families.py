@@ -104,8 +104,8 @@ def test_users_that_differ_within_a_state_are_noticed():
 
 @pytest.mark.parametrize("rewards", REWARDS)
 def test_intervals_of_new_users_and_of_means_hold(rewards):
-    """A short form of the experiment `recovery`. Means: 30 intervals of 90%, which share a log; fewer
-    than 21 held have a probability below 1e-3. Rewards: 4,000 held out ones, 90% +- 2%.
+    """A short form of the experiment `recovery`. Means: 30 intervals of 90%, which share a log;
+    fewer than 21 held have a probability below 1e-3. Rewards: 4,000 held out ones, 90% +- 2%.
     """
     truth = generate_family(rewards, 800, 25, 3, 10, separation=OVERLAPPING, seed=7)
     actual = fit(truth.log, rewards=rewards, states=3, bootstrap=0)

@@ -27,12 +27,12 @@ PACKAGES = ("models", "beliefs", "policies")
 SOURCE = "src/latentbandits"
 UNIT = (
     "any_model", "artefacts", "bayes_ucb", "beliefs", "by_hand", "catalogue", "check_model",
-    "cofiba_nmf", "decision_tables", "defaults", "defects", "draws", "drift", "exploring",
+    "decision_tables", "defaults", "defects", "draws", "drift", "exploring",
     "exports", "families", "growing", "laws", "many_actions", "model_numbers", "model_registry",
     "models", "models_by_hand", "moving_states", "new_models_conform", "newcomers",
-    "old_artefacts", "particle_mf", "phased", "planning", "policies", "policies_by_hand",
-    "population", "populations_by_hand", "quadrature", "rank1", "registry", "replacing",
-    "reward_range", "structured", "subspace", "together", "toys", "user_attributes",
+    "old_artefacts", "phased", "planning", "policies", "policies_by_hand",
+    "population", "populations_by_hand", "quadrature", "registry", "replacing",
+    "reward_range", "subspace", "together", "toys", "user_attributes",
     "users_of_model",
 )  # fmt: skip
 OF_DEFAULTS = "tests/unit/test_defaults.py"

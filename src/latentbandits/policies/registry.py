@@ -317,7 +317,7 @@ def _load_entry_points() -> None:
     _entry_points_loaded = True
     from importlib.metadata import entry_points
 
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in sorted(entry_points(group=ENTRY_POINTS)):
         try:
             loaded = point.load()
             entry = loaded if isinstance(loaded, Entry) else Entry(point.name, loaded)

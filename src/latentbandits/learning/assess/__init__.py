@@ -1,1 +1,1 @@
-"""What a model is worth: held-out score, replay, verdict, report."""
+"""Assess a learned model: held-out score, replay, verdict, report."""
