@@ -25,6 +25,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from latentbandits.beliefs.first_names import first_name
+
 _MAGIC = b"LBb1"
 _DIGEST_BYTES = 12
 _HEADER = struct.Struct(f"<4s{_DIGEST_BYTES}sII")  # magic, digest, checksum, number of leaves
@@ -139,62 +141,6 @@ def _sessions_of(policy: Any) -> int:
     return getattr(getattr(policy, "model", None), "n_sessions", None) or 1
 
 
-_POLICIES, _RELATED = "latentbandits.policies", "latentbandits_related"
-_FIRST_MODULES = {
-    **{
-        f"{_POLICIES}.latent.{new}": f"{_POLICIES}.{old}"
-        for new, old in (
-            ("base", "latent"),
-            ("bayes_ucb", "bayes_ucb"),
-            ("information", "information"),
-            ("knowledge_gradient", "knowledge_gradient"),
-            ("thompson", "thompson"),
-            ("ucb", "latent_ucb"),
-        )
-    },
-    **{
-        f"{_POLICIES}.classic.{name}": f"{_POLICIES}.{name}"
-        for name in ("experts", "popularity", "ucb")
-    },
-    **{
-        f"{_POLICIES}.wrappers.{name}": f"{_POLICIES}.{name}"
-        for name in ("exploring", "forgetting")
-    },
-    **{
-        f"{_POLICIES}.shared.{name}": f"{_POLICIES}.population.{name}"
-        for name in ("base", "chunks", "grouped", "hierarchical", "per_user", "phased")
-    },
-    **{
-        f"{_RELATED}.{name}": f"{_POLICIES}.population.{name}"
-        for name in ("club", "cofiba", "dynucb", "graph", "meta", "nmf", "particle_mf", "sclub")
-    },
-    **{
-        f"{_RELATED}.{name}": f"{_POLICIES}.{name}"
-        for name in ("latent_order", "policy_reuse", "proball", "rank1", "structured")
-    },
-}
-_FIRST_NAMES = {
-    f"{_POLICIES}.bayes_ucb.mmGreedy": f"{_POLICIES}.greedy.mmGreedy",
-    f"{_POLICIES}.knowledge_gradient.mLookahead": f"{_POLICIES}.lookahead.mLookahead",
-    f"{_POLICIES}.forgetting.FeatureSums": f"{_POLICIES}.ridge.FeatureSums",
-    f"{_POLICIES}.forgetting.RidgeUCB": f"{_POLICIES}.ridge.RidgeUCB",
-    "latentbandits.beliefs.planning.Lookahead": "latentbandits.beliefs.lookahead.Lookahead",
-    "latentbandits.models.attributes.columns.Encoder": "latentbandits.models.attributes.encoder.Encoder",
-    "latentbandits.models.support.Summary": "latentbandits.models.summary.Summary",
-}
-
-
-def _first_name(value: Any) -> str:
-    """Return the name under which a class or function was first released.
-
-    Snapshots hold digests of these names. A class that has moved keeps its first name here, so
-    that the snapshots of a store written by an earlier version still count.
-    """
-    module = _FIRST_MODULES.get(value.__module__, value.__module__)
-    name = f"{module}.{value.__qualname__}"
-    return _FIRST_NAMES.get(name, name)
-
-
 def _describe(digest: Any, value: Any, values: bool = True) -> None:
     """Feed a value to a digest: its types and names, and unless `values` is False its numbers."""
     if isinstance(value, np.ndarray):
@@ -204,10 +150,10 @@ def _describe(digest: Any, value: Any, values: bool = True) -> None:
     elif value is None or isinstance(value, (bool, int, float, str, bytes, np.generic)):
         digest.update(f"{type(value).__name__} {value if values else None!r};".encode())
     elif isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
-        digest.update(f"function {_first_name(value)};".encode())
+        digest.update(f"function {first_name(value)};".encode())
     else:
         kind = type(value)
-        digest.update(f"{_first_name(kind)}(".encode())
+        digest.update(f"{first_name(kind)}(".encode())
         for name, branch in _branches(value):
             digest.update(f"{name}=".encode())
             _describe(digest, branch, values)
