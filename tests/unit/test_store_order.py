@@ -216,7 +216,8 @@ def check_upgraded(store: Any, expected: dict[str, Any]) -> None:
             )  # fmt: skip
             assert view.group == old["arm"]
             assert view.started == old["started"]
-            assert view.state_probabilities == old["state_probabilities"]
+            # Written on another processor, whose exp may differ in the last bit.
+            assert view.state_probabilities == pytest.approx(old["state_probabilities"], rel=1e-14)
             for event, was in zip(view.history, old["history"], strict=True):
                 assert event.decision_id == was["decision_id"]
                 assert (event.time, event.reward_time) == (was["time"], was["reward_time"])

@@ -25,8 +25,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.beliefs.first_names import first_name
-
 _MAGIC = b"LBb1"
 _DIGEST_BYTES = 12
 _HEADER = struct.Struct(f"<4s{_DIGEST_BYTES}sII")  # magic, digest, checksum, number of leaves
@@ -141,6 +139,11 @@ def _sessions_of(policy: Any) -> int:
     return getattr(getattr(policy, "model", None), "n_sessions", None) or 1
 
 
+def _stable_name(kind: Any) -> str:
+    """Return package and name of a class or function, without its module, which may move."""
+    return f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
+
+
 def _describe(digest: Any, value: Any, values: bool = True) -> None:
     """Feed a value to a digest: its types and names, and unless `values` is False its numbers."""
     if isinstance(value, np.ndarray):
@@ -150,10 +153,10 @@ def _describe(digest: Any, value: Any, values: bool = True) -> None:
     elif value is None or isinstance(value, (bool, int, float, str, bytes, np.generic)):
         digest.update(f"{type(value).__name__} {value if values else None!r};".encode())
     elif isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
-        digest.update(f"function {first_name(value)};".encode())
+        digest.update(f"function {_stable_name(value)};".encode())
     else:
         kind = type(value)
-        digest.update(f"{first_name(kind)}(".encode())
+        digest.update(f"{_stable_name(kind)}(".encode())
         for name, branch in _branches(value):
             digest.update(f"{name}=".encode())
             _describe(digest, branch, values)
