@@ -16,7 +16,7 @@ def add_parser(subparsers: Any) -> None:
     experiments = add_experiments(parser, installed())
     for name in MOVED:
         moved = experiments.add_parser(name, add_help=False)
-        moved.add_argument("words", nargs=argparse.REMAINDER)
+        moved.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
         moved.set_defaults(run=_say_where, experiment=name)
 
 

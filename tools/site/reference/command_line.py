@@ -17,7 +17,8 @@ def commands(parser: argparse.ArgumentParser | None = None) -> Iterator[Command]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():
-                yield from commands(child)
+                if child.add_help:  # a name without help only says where it has moved to
+                    yield from commands(child)
             return
     yield parser.prog.removeprefix("latentbandits "), parser
 

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 import latentbandits
+import latentbandits_related
 from latentbandits.models import registry as models
 from latentbandits.policies import registry as policies
 from tools.site.reference.docstrings import entry, escaped, markdown, own_doc, signature
@@ -42,7 +43,8 @@ def policies_page() -> str:
 
 
 def _policy(one: policies.Entry) -> str:
-    made: Any = getattr(latentbandits, one.name, None) or one.builder
+    package = latentbandits_related if one.name in policies.RELATED else latentbandits
+    made: Any = getattr(package, one.name, None) or one.builder
     needs = ", ".join(f"`{need}`" for need in one.needs) or "nothing"
     options = ", ".join(f"`{option}`" for option in one.options) or "none"
     facts = [f"needs {needs}", f"options: {options}"]
