@@ -32,7 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
     """Parse the words, call the `run` that the command has set, and report an error in one line."""
     try:
-        arguments = parser.parse_args(words)
+        arguments, rest = parser.parse_known_args(words)
+        if rest and "moved" not in arguments:
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
         code: int = arguments.run(arguments)
         return code
     except ModuleNotFoundError as error:

@@ -16,8 +16,7 @@ def add_parser(subparsers: Any) -> None:
     experiments = add_experiments(parser, installed())
     for name in MOVED:
         moved = experiments.add_parser(name, add_help=False)
-        moved.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-        moved.set_defaults(run=_say_where, experiment=name)
+        moved.set_defaults(run=_say_where, moved=name)  # whatever options follow
 
 
 def add_experiments(parser: argparse.ArgumentParser, experiments: Iterable[Experiment]) -> Any:
@@ -36,7 +35,7 @@ def _add_experiment(subparsers: Any, experiment: Experiment) -> None:
 
 
 def _say_where(arguments: argparse.Namespace) -> int:
-    name = arguments.experiment
+    name = arguments.moved
     raise ValueError(
         f"the experiment {name!r} is not part of the installed package: in a clone of the "
         f"repository run `python -m evidence {name}`"
