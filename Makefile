@@ -41,16 +41,16 @@ $(VENV)-docs/ready: pyproject.toml
 demo: $(VENV)/demo  ## the paper's synthetic experiment, about a minute
 	$(BIN)/latentbandits reproduce synthetic --out out/synthetic
 
-test: $(VENV)/ready  ## format, lint, types, import contract, the site and all tests but the slow ones
+test: $(VENV)/ready  ## format, lint, types, import contract, and all tests but the slow ones
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) docs
-	$(PYTEST) --doctest-modules -m "not slow"
+	$(PYTEST) --doctest-modules -m "not slow" src related/src evidence
+	$(PYTEST) -m "not slow" --durations=25 tests related/tests
 
-test-all: test  ## and the slow tests
-	$(PYTEST) -m slow
+test-all: test docs  ## and the site, browsers, Spark, faults, kills, packages and slow statistics
+	$(PYTEST) -m slow --durations=40 tests related/tests
 
 docs: $$(DOCS)/ready  ## the documentation site, built strictly and without a network: out/site/index.html
 	$(DOCS)/bin/python -m tools.site --out out/site

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.processes.postgresql import find_binaries, postgresql
+
+ONLY_TEST_ALL = (
+    "browser",
+    "faults",
+    "packaging",
+    "endtoend/test_editors.py",
+    "endtoend/test_loop_kills.py",
+    "unit/test_spark_engine.py",
+)
+"""Tests that need a browser, Spark or an editor, kill servers, or install packages."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make test` leaves to `make test-all`."""
+    folders = [Path(__file__).parent / name for name in ONLY_TEST_ALL]
+    for item in items:
+        if any(folder == item.path or folder in item.path.parents for folder in folders):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
