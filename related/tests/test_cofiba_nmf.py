@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.reference.population import TextbookGrouped
 
 from latentbandits import BernoulliArms, Decision, GaussianArms, LinearGaussian
 from latentbandits.learning.transitions import UserSequence, fit_transition, fit_transition_pairs
@@ -9,7 +10,6 @@ from latentbandits.models.visit import Visit
 from latentbandits.testing import check_policy
 from latentbandits_related import COFIBA, NMFBandit
 from latentbandits_related.nmf import complete_from_blocks, factorise
-from tests.reference.population import TextbookGrouped
 
 RNG = np.random.default_rng(41)
 ITEMS = RNG.normal(size=(6, 3))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.reference.population import TextbookParticleMF
 
 from latentbandits import TS, UCB1, Decision, LinearGaussian, LinTS, LinUCB, mmTS
 from latentbandits.models.linear.sums import UserSums, condition_on_sums
@@ -9,7 +10,6 @@ from latentbandits.models.visit import Visit
 from latentbandits.policies.shared import PerUser
 from latentbandits.testing import check_policy
 from latentbandits_related import ParticleMF
-from tests.reference.population import TextbookParticleMF
 
 N, M = 4, 5
 
