@@ -133,7 +133,7 @@ class _NotRead(Exception):  # noqa: N818 - the client's doing, not a fault
 
 
 class _Request:
-    """What the app receives and sends for one request."""
+    """Messages that the app receives and sends for one request."""
 
     __slots__ = ("_limits", "_read_by", "_receive", "_send", "answering", "is_whole", "size")
 

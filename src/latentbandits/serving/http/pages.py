@@ -1,4 +1,4 @@
-"""What people read at the service: its web pages, the OpenAPI document, and a reference of it.
+"""The web pages of the service, the OpenAPI document, and a reference made of it.
 
 The pages are static files, which need nothing but this service and run nothing inline. The
 document is made from the types that check requests; the reference at /docs is made from it.

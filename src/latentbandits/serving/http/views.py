@@ -1,4 +1,4 @@
-"""What the engine knows, as answers of the service: sessions, models, catalogue, overview."""
+"""Answers of the service about sessions, models, the catalogue, and what is going on."""
 
 from __future__ import annotations
 
