@@ -373,8 +373,9 @@ def test_a_kept_log_misses_no_reward_between_two_pages(
 def test_a_reward_that_follows_its_row_in_one_read_counts(service: RunningService) -> None:
     """A service of an earlier version knows no `until`: rewards come after the rows they change."""
     with Client(service.url, timeout=10) as client:
+        before = client.log(limit=1).end  # other tests have written to this service
         decision = client.decide("follows").decision_id
-        page = client.log(limit=1000)
+        page = client.log(before, limit=1000)
         client.reward(decision, 0.5)
         rewards = client.log(page.next).rewards
     new = frame(page.decisions).filter(session="follows")

@@ -223,8 +223,8 @@ def test_exports_in_every_format_agree_and_forgotten_sessions_vanish(
 @pytest.mark.parametrize(
     ("since", "why"),
     [
-        ("zz", "must be the `next` of an earlier page"),
-        ("0000000000000001", "must be the `next` of an earlier page"),
+        ("zz", "must be a cursor of an earlier page or export, such as "),
+        ("0000000000000001", "must be a cursor of an earlier page or export, such as "),
         ("00000000-0000000000000001", "is of another store"),
     ],
 )
