@@ -368,6 +368,11 @@ def test_a_kept_log_misses_no_reward_between_two_pages(
         assert logged["reward"].to_list() == [0.75] * 12
         with pytest.raises(ServiceError, match="until must be"):
             client.log(until="yesterday")
+        end = client.log(limit=1).end
+        beyond = f"{end[:9]}{int(end[9:], 16) + 1:016x}"
+        with pytest.raises(ServiceError, match="beyond the end of this store") as refused:
+            client.log(beyond)
+        assert (refused.value.status, refused.value.code) == (422, "unknown_cursor")
 
 
 def test_a_reward_that_follows_its_row_in_one_read_counts(service: RunningService) -> None:

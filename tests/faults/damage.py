@@ -20,6 +20,7 @@ from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused, StoreError
 from latentbandits.serving.http.views import session_view
 from latentbandits.serving.stores import open_tables
+from latentbandits.serving.stores.protocol import STORE_ID
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.faults.load import arms
 from tests.faults.table import Result
@@ -139,7 +140,7 @@ def _answers(work: Path) -> list[Any] | None:
                 collected.append(msgspec.to_builtins(view))
             reader = store.log_reader()
             collected += [msgspec.to_builtins(event) for event in reader.read(0, 10_000)]
-            collected.append([reader.store_id(), engine.sessions._salt])
+            collected.append([reader.note(STORE_ID), engine.sessions._salt])
             reader.close()
             with engine.transaction():
                 collected.append(msgspec.to_builtins(engine.statistics))

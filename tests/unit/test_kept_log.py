@@ -147,6 +147,6 @@ def test_a_log_of_another_store_is_refused_and_kept(
     other = open_store(f"sqlite:{tmp_path / 'other.sqlite'}")
     Engine(other, EngineSettings(policy="mmTS"))
     other.close()
-    with pytest.raises(ValueError, match=r"holds the log of another store .* --work folder"):
+    with pytest.raises(ValueError, match=r"holds the log of another store, .* --work folder"):
         kept.update(StoreSource(f"sqlite:{tmp_path / 'other.sqlite'}"))
     same(kept.update(source).decisions, tmp_path)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import polars as pl
 
 from latentbandits.loop.sources import REWARD_COLUMNS, Source
+from latentbandits.serving.errors import UnknownCursor
 from latentbandits.serving.export import frame
 
 _PREFIX, _SUFFIX = "log-", ".parquet"
@@ -47,10 +48,11 @@ class KeptLog:
         try:
             changes = source.read(cursor)
         except Exception as error:
-            if cursor and "of another store" in str(error):
+            if getattr(error, "code", "") == UnknownCursor.code:
                 raise ValueError(
-                    f"{self._folder} holds the log of another store (cursor {cursor}): give this "
-                    "service a --work folder of its own, or the store that the log came from"
+                    f"{self._folder} holds the log of another store, or of this one before it was "
+                    f"restored from a backup (cursor {cursor}): remove that folder to read the "
+                    "log anew, or give another --work folder"
                 ) from None
             raise
         decisions = merged(kept, changes.decisions, changes.rewards)

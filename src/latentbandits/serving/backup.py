@@ -8,6 +8,7 @@ from pathlib import Path
 
 from latentbandits.serving.errors import Refused, StoreError
 from latentbandits.serving.stores.checksums import verified
+from latentbandits.serving.stores.protocol import SHARED, STORE_ID
 from latentbandits.serving.stores.sql import TABLES, SqlStore
 from latentbandits.serving.stores.tables import Tables, pages
 
@@ -53,7 +54,7 @@ def _copied(tables: Tables, store: SqlStore, progress: Callable[[str], None]) ->
     counts = {}
     try:
         store.begin()
-        if store.note("store_id") is not None:
+        if store.note(STORE_ID) is not None or store.note(SHARED) is not None:
             raise StoreError("the target is a store already: give an empty one")
         for name, columns in _LAYOUTS:
             progress(name)
@@ -65,7 +66,9 @@ def _copied(tables: Tables, store: SqlStore, progress: Callable[[str], None]) ->
                     verified(name, values)
                 store.insert(insert, values)
                 counts[name] += 1
-        store.continue_sequences()
+        end = tables.end()
+        store.continue_sequences(end)
+        store.leave_cursors(end)
         store.commit()
     except Refused as refusal:
         raise StoreError(refusal.message) from None

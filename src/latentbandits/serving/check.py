@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
 
 from latentbandits.beliefs.encoding import BeliefError, decode
 from latentbandits.models.artefacts.files import ArtefactError, load_files
-from latentbandits.serving.engine.actions import action_space
-from latentbandits.serving.engine.propensities import make_policy
+from latentbandits.serving.engine.groups import MAIN
+from latentbandits.serving.engine.open_session import first_belief
 from latentbandits.serving.engine.replay import replay
-from latentbandits.serving.engine.served_models import GroupPolicy, content_id
+from latentbandits.serving.engine.served_models import Library, ServedModel, content_id
 from latentbandits.serving.engine.totals import STATISTICS, decode_totals
-from latentbandits.serving.engine.visitors import users_of
-from latentbandits.serving.errors import Damaged, Invalid, StoreUnavailable
-from latentbandits.serving.records import ModelRow, SnapshotRow
+from latentbandits.serving.errors import Damaged, Invalid, NotFound, StoreUnavailable
+from latentbandits.serving.records import SnapshotRow
 from latentbandits.serving.stores.checksums import verified
+from latentbandits.serving.stores.protocol import Store
 from latentbandits.serving.stores.sql import TABLES, Row, SqlQueries
 from latentbandits.serving.stores.tables import Tables, pages
 
@@ -167,28 +167,30 @@ def _models(tables: Tables) -> Iterator[str]:
             yield f"model {model_id}: {error}"
 
 
-class _Policies:
-    """Policies of snapshots, built once for each model and text."""
+class _Libraries:
+    """The models that snapshots are beliefs of, as the engine serves them: one library for each
+    policy, whose text is in the snapshot.
+    """
 
-    def __init__(self, store: SqlQueries) -> None:
+    def __init__(self, store: _ReadOnly) -> None:
         self._store = store
-        self._made: dict[tuple[str, str], Any] = {}
+        self._libraries: dict[str, Library] = {}
 
-    def find(self, snapshot: SnapshotRow) -> Any:
-        """Return the policy that a snapshot is a belief of."""
-        place = (snapshot.model, snapshot.policy)
-        if place not in self._made:
-            row = self._store.model(snapshot.model)
-            if row is None:
-                raise Invalid(f"there is no model {snapshot.model}")
-            self._made[place] = self._make(row, snapshot.policy)
-        return self._made[place]
+    def served(self, snapshot: SnapshotRow) -> Iterator[ServedModel]:
+        """Yield the model of a snapshot, then with the actions that it lacked, the latest first.
 
-    def _make(self, row: ModelRow, text: str) -> Any:
-        files = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
-        model, catalogue = load_files(files, row.name)
-        items = None if catalogue is None else catalogue.features
-        return make_policy(text, model, items), action_space(model, catalogue)
+        A session that played an action of another model has a belief of the model grown by all
+        actions that there were when the snapshot was written.
+        """
+        library = self._libraries.get(snapshot.policy)
+        if library is None:
+            library = Library(cast(Store, self._store), {MAIN: snapshot.policy})
+            library.refresh()
+            self._libraries[snapshot.policy] = library
+        yield library.served(snapshot.model)
+        yield library.grown(snapshot.model)
+        for activation in reversed(library.activations):
+            yield library.grown(snapshot.model, before=activation.order)
 
 
 def _snapshots(
@@ -196,7 +198,7 @@ def _snapshots(
 ) -> Iterator[str]:
     """Replay the log of every snapshot and compare the beliefs."""
     store = _ReadOnly(tables)
-    policies = _Policies(store)
+    libraries = _Libraries(store)
     keys = [row[0] for row in pages(tables, "session", "snapshots", "session")]
     for number, key in enumerate(keys):
         if number % 100 == 0:
@@ -209,30 +211,34 @@ def _snapshots(
                 continue
             if session.revision != snapshot.revision or session.model != snapshot.model:
                 continue  # a stale snapshot, which is never used
-            policy, space = policies.find(snapshot)
-            group = GroupPolicy(
-                snapshot.policy,
-                policy,
-                can_snapshot=True,
-                belief_bytes=0,
-                order_free=False,
-                draws_depend_on_order=True,
-                n_users=users_of(policy),
-            )
-            belief = decode(policy, snapshot.belief)
+            served, belief = _decoded(snapshot, libraries.served(snapshot))
             rows = store.applied(key, merged=session.members > 0, limit=snapshot.learned)
             last = rows[-1].reward.applies_at if rows and rows[-1].reward is not None else -1
             if len(rows) != snapshot.learned or last != snapshot.learned_to:
                 yield f"the snapshot of session {session.name!r} is not one of its log"
                 continue
-            worst = _difference(belief, replay(group, snapshot.model, space, rows))
+            group = served.of_group(MAIN)
+            first = first_belief(group.policy, session)
+            worst = _difference(belief, replay(group, served.id, served.space, rows, first))
             if not worst <= _TOLERANCE:
                 yield (
                     f"the snapshot of session {session.name!r} differs by {worst:.1e} from the "
                     "replay of its log"
                 )
-        except (Damaged, Invalid, ValueError, BeliefError) as error:
+        except (Damaged, Invalid, NotFound, ValueError, BeliefError) as error:
             yield f"the snapshot of session {key}: {error}"
+
+
+def _decoded(snapshot: SnapshotRow, models: Iterator[ServedModel]) -> tuple[ServedModel, Any]:
+    """Return the first of the models that the belief of a snapshot is one of, and the belief."""
+    wrong: BeliefError | None = None
+    for served in models:
+        try:
+            return served, decode(served.of_group(MAIN).policy, snapshot.belief)
+        except BeliefError as error:
+            wrong = wrong or error
+    assert wrong is not None
+    raise wrong
 
 
 def _difference(one: Any, other: Any) -> float:

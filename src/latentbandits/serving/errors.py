@@ -19,6 +19,12 @@ class Invalid(Refused):
     code = "invalid"
 
 
+class UnknownCursor(Invalid, ValueError):  # noqa: N818 - an answer, not a fault
+    """A cursor of another log than this one: of another store, or of events that it lost."""
+
+    code = "unknown_cursor"
+
+
 class Forbidden(Refused):
     """A request that the caller's key does not allow."""
 

@@ -11,8 +11,8 @@ import msgspec
 import polars
 
 from latentbandits.serving.engine.served_models import ActionNames
-from latentbandits.serving.errors import Refused
-from latentbandits.serving.log import cursor_of, log_entry, log_span
+from latentbandits.serving.errors import Refused, UnknownCursor
+from latentbandits.serving.log import Cursors, log_entry
 from latentbandits.serving.log_entries import LogEntry
 from latentbandits.serving.records import LoggedEvent
 from latentbandits.serving.stores.protocol import LogReader
@@ -80,29 +80,31 @@ def export(
     target = Path(out)
     if target.suffix not in FORMATS:
         raise ValueError(f"--out must end in {', '.join(FORMATS)}; got {out!r}")
-    store_id = reader.store_id() or bytes(4)
-    pages = _Pages(reader, store_id)
+    cursors = Cursors.of(reader)
+    pages = _Pages(reader, cursors)
     try:
-        begin, until = log_span(reader, since, "", store_id)
+        begin, until = cursors.span(reader, since, "")
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
             whole = Path(scratch, "whole")
             write = _write_parquet if target.suffix == ".parquet" else _write_text
             write(pages.frames(begin, until, progress), whole, Path(scratch), target.suffix)
             whole.replace(target)
+    except UnknownCursor:
+        raise
     except Refused as refusal:
         raise ValueError(refusal.message) from None
     except OSError as error:
         raise ValueError(f"cannot write {target}: {error.strerror or error}") from None
-    return Exported(pages.rows, pages.again, cursor_of(store_id, pages.position))
+    return Exported(pages.rows, pages.again, cursors.at(pages.position))
 
 
 class _Pages:
     """The rows of an export, page by page."""
 
-    def __init__(self, reader: LogReader, store_id: bytes) -> None:
+    def __init__(self, reader: LogReader, cursors: Cursors) -> None:
         self._reader = reader
         self._names = ActionNames(reader.model)
-        self._store_id = store_id
+        self._cursors = cursors
         self.position = 0
         self.rows = 0
         self.again = 0
@@ -119,7 +121,7 @@ class _Pages:
             self.again += sum(event.reward is not None for event in chosen)
             progress(self.rows)
             if chosen:
-                yield frame([log_entry(event, self._names, self._store_id) for event in chosen])
+                yield frame([log_entry(event, self._names, self._cursors) for event in chosen])
 
 
 def _is_row(event: LoggedEvent, begin: int) -> bool:

@@ -5,60 +5,101 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.ids import decision_id
 from latentbandits.serving.engine.open_session import decode_user, floats
 from latentbandits.serving.engine.served_models import ActionNames
-from latentbandits.serving.errors import Invalid
+from latentbandits.serving.errors import Invalid, UnknownCursor
 from latentbandits.serving.log_entries import LogEntry, RewardEntry
 from latentbandits.serving.records import FALLBACK, DecisionRow, LoggedEvent, RewardRow
-from latentbandits.serving.stores.protocol import LogReader
+from latentbandits.serving.stores.protocol import SHARED, STORE_ID, LogReader, decode_shared
 
 CURSOR = "^([0-9a-f]{8}-[0-7][0-9a-f]{15})?$"
 
 
-def cursor_of(store_id: bytes, position: int) -> str:
-    """Return the cursor of a position: the id of the store and the position.
+class Cursors(msgspec.Struct, frozen=True):
+    """The cursors of a store: an id of its own, then a position.
 
-    >>> cursor_of(b"abcd", 17)
-    '61626364-0000000000000011'
+    A copy of a store has the same log as the original up to a position, and another one after it.
+    So a copy gets an id of its own, and keeps for each id of the stores before it the position up
+    to which their log is its log, too: `shared`, in order.
     """
-    return f"{store_id.hex()}-{position:016x}"
 
+    store_id: bytes
+    shared: tuple[tuple[bytes, int], ...] = ()
 
-def cursor_position(cursor: str, store_id: bytes | None, name: str = "since") -> int:
-    """Return the position that a cursor stands for; Invalid where it is none of this store.
+    @classmethod
+    def of(cls, reader: LogReader) -> Cursors:
+        """Return the cursors of a store; a copy that no service was started on has those of the
+        store that it was copied from.
+        """
+        shared = decode_shared(reader.note(SHARED))
+        own = reader.note(STORE_ID)
+        if own is None:
+            own = shared[-1][0] if shared else bytes(4)
+        return cls(own, shared)
 
-    >>> cursor_position("61626364-0000000000000011", b"abcd")
-    17
-    """
-    if cursor == "":
-        return 0
-    if re.fullmatch(CURSOR, cursor) is None:
-        raise Invalid(
-            f"{name} must be a cursor of an earlier page or export, such as "
-            f"{cursor_of(store_id or bytes(4), 17)}; got {cursor[:50]!r}"
-        )
-    if store_id is not None and not cursor.startswith(store_id.hex()):
-        raise Invalid(
-            f"the cursor {cursor} is of another store: this one's begin with {store_id.hex()}. "
-            f"Leave `{name}` out to begin anew"
-        )
-    return int(cursor.rpartition("-")[2], 16)
+    def at(self, position: int) -> str:
+        """Return the cursor of a position.
 
+        >>> Cursors(b"abcd").at(17)
+        '61626364-0000000000000011'
+        """
+        return f"{self.store_id.hex()}-{position:016x}"
 
-def log_span(reader: LogReader, since: str, until: str, store_id: bytes) -> tuple[int, int]:
-    """Return the positions after which and up to which the log is read.
+    def position(self, cursor: str, end: int, name: str = "since") -> int:
+        """Return the position of a cursor, 0 of the empty one; `end` is the last one there is.
 
-    Without `until` it is read up to what is committed now: the first page decides, and the others
-    take its end, so that together they are the log at one moment.
-    """
-    end = reader.end()
-    begin = cursor_position(since, store_id)
-    last = cursor_position(until, store_id, "until") if until else end
-    return begin, last
+        Raises:
+            Invalid: it is no cursor.
+            UnknownCursor: it is one of another store, or of events that this store does not have.
+
+        >>> Cursors(b"abcd").position("61626364-0000000000000011", end=20)
+        17
+        """
+        if cursor == "":
+            return 0
+        if re.fullmatch(CURSOR, cursor) is None:
+            raise Invalid(
+                f"{name} must be a cursor of an earlier page or export, such as {self.at(17)}; "
+                f"got {cursor[:50]!r}"
+            )
+        prefix, _, digits = cursor.partition("-")
+        position = int(digits, 16)
+        where = "from its beginning" if name == "since" else "to its end"
+        remedy = f"Leave `{name}` out to read the log {where}"
+        ends = {store_id.hex(): last for store_id, last in self.shared}
+        if prefix == self.store_id.hex():
+            if position > end:
+                raise UnknownCursor(
+                    f"the cursor {cursor} lies beyond the end of this store, {self.at(end)}: "
+                    f"the store was replaced by an older copy. {remedy}"
+                )
+        elif prefix not in ends:
+            raise UnknownCursor(
+                f"the cursor {cursor} is of another store: this one's begin with "
+                f"{self.store_id.hex()}. {remedy}"
+            )
+        elif position > ends[prefix]:
+            raise UnknownCursor(
+                f"the cursor {cursor} is of the store that this one was copied or restored from, "
+                f"and was made after that, at {prefix}-{ends[prefix]:016x}: what came between is "
+                f"not here. {remedy}"
+            )
+        return position
+
+    def span(self, reader: LogReader, since: str, until: str) -> tuple[int, int]:
+        """Return the positions after which and up to which the log is read.
+
+        Without `until` it is read up to what is committed now: the first page decides, and the
+        others take its end, so that together they are the log at one moment.
+        """
+        end = reader.end()
+        begin = self.position(since, end)
+        return begin, self.position(until, end, "until") if until else end
 
 
 def event_fields(row: DecisionRow, reward: RewardRow | None, *, is_new: bool) -> dict[str, Any]:
@@ -86,7 +127,7 @@ def event_fields(row: DecisionRow, reward: RewardRow | None, *, is_new: bool) ->
     }
 
 
-def log_entry(event: LoggedEvent, names: ActionNames, store_id: bytes) -> LogEntry:
+def log_entry(event: LoggedEvent, names: ActionNames, cursors: Cursors) -> LogEntry:
     """Return a decision with its eligible actions by name and the features it was made from."""
     row = event.decision
     features = None
@@ -106,13 +147,13 @@ def log_entry(event: LoggedEvent, names: ActionNames, store_id: bytes) -> LogEnt
         session=event.session_name,
         eligible=eligible,
         features=features,
-        cursor=cursor_of(store_id, event.position),
+        cursor=cursors.at(event.position),
         user_features=decode_user(event.user_features),
         user=named.user,
     )
 
 
-def reward_entry(event: LoggedEvent, store_id: bytes) -> RewardEntry:
+def reward_entry(event: LoggedEvent, cursors: Cursors) -> RewardEntry:
     """Return a reward event with the decision and the session that it belongs to."""
     row, reward = event.decision, event.reward
     assert reward is not None
@@ -124,5 +165,5 @@ def reward_entry(event: LoggedEvent, store_id: bytes) -> RewardEntry:
         status=reward.status,
         time=reward.time / 1000,
         who=reward.who,
-        cursor=cursor_of(store_id, event.position),
+        cursor=cursors.at(event.position),
     )

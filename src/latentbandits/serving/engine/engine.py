@@ -46,14 +46,13 @@ from latentbandits.serving.records import (
     ModelRow,
     RewardedDecision,
 )
-from latentbandits.serving.stores.protocol import Store
+from latentbandits.serving.stores.protocol import STORE_ID, Store
 
 __all__ = ["Engine", "EngineSettings", "SessionDetails", "answer_of"]
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _SALT = "holdout_salt"
-_STORE_ID = "store_id"
 _HISTORY = 1_000  # largest number of a session's rounds that are shown
 
 
@@ -89,8 +88,9 @@ class Engine:
         self._changes = Changes()
         self._stale = True
         store.begin()
+        store.lock_activations()  # of two processes that start at once, one draws the notes
         salt = self._random_note(_SALT, 16)
-        self.store_id = self._random_note(_STORE_ID, 4)
+        self._random_note(STORE_ID, 4)
         drop_ids(store)
         store.commit()
         self.sessions = Sessions(

@@ -18,7 +18,7 @@ from latentbandits.serving.errors import Busy, NotFound, Refused, StoreUnavailab
 from latentbandits.serving.http.keys import Audit, Keys
 from latentbandits.serving.http.messages import Log
 from latentbandits.serving.http.metrics import Metrics
-from latentbandits.serving.log import cursor_of, log_entry, log_span, reward_entry
+from latentbandits.serving.log import Cursors, log_entry, reward_entry
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import LogReader
 
@@ -119,6 +119,7 @@ class Service:
             if self._reader is None:
                 self._reader = self.engine.store.log_reader()
                 self._names = ActionNames(self._reader.model)
+                self._cursors = Cursors.of(self._reader)
             try:
                 return read(self._reader)
             except StoreUnavailable:
@@ -127,15 +128,15 @@ class Service:
                 raise
 
     def _page(self, reader: LogReader, since: str, limit: int, until: str) -> Log:
-        store_id = self.engine.store_id
-        begin, end = log_span(reader, since, until, store_id)
+        cursors = self._cursors
+        begin, end = cursors.span(reader, since, until)
         events = reader.read(begin, limit, _MOST_LOG_BYTES, end)
         decisions = [e for e in events if e.reward is None]
         return Log(
-            [log_entry(event, self._names, store_id) for event in decisions],
-            [reward_entry(event, store_id) for event in events if event.reward is not None],
-            cursor_of(store_id, events[-1].position) if events else since,
-            cursor_of(store_id, end),
+            [log_entry(event, self._names, cursors) for event in decisions],
+            [reward_entry(event, cursors) for event in events if event.reward is not None],
+            cursors.at(events[-1].position) if events else since,
+            cursors.at(end),
         )
 
     async def in_thread(self, call: Callable[..., Answer], *arguments: Any) -> Answer:

@@ -20,7 +20,8 @@ from latentbandits.serving.records import (
     SessionRow,
     SnapshotRow,
 )
-from latentbandits.serving.stores.sql import LAST, page
+from latentbandits.serving.stores.protocol import LAST
+from latentbandits.serving.stores.sql import page
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -332,9 +333,6 @@ class MemoryStore:
         return {name: value for name, value in self._notes.items() if name.startswith(prefix)}
 
     # the log
-
-    def store_id(self) -> bytes | None:
-        return self.note("store_id")
 
     def present(self, orders: Sequence[int]) -> set[int]:
         return {order for order in orders if order in self._decisions}

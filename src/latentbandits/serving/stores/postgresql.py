@@ -19,9 +19,9 @@ from latentbandits.serving.errors import (
 )
 from latentbandits.serving.records import LoggedEvent, ModelRow
 from latentbandits.serving.stores.migration import migrate
+from latentbandits.serving.stores.protocol import LAST
 from latentbandits.serving.stores.schema import SCHEMA_VERSION
 from latentbandits.serving.stores.sql import (
-    LAST,
     MODELS,
     SELECT_EVENTS,
     Row,
@@ -171,9 +171,9 @@ class PostgresqlStore(SqlStore):
         first = int(self._run("SELECT nextval('orders')")[0][0])
         return range(first, first + _BLOCK)
 
-    def continue_sequences(self) -> None:
+    def continue_sequences(self, end: int) -> None:
         self._run("SELECT setval('orders', ?, false)", (self.last_order() + _BLOCK,))
-        self._run("SELECT setval('positions', (SELECT COALESCE(max(position), 1) FROM stream))")
+        self._run("SELECT setval('positions', ?, false)", (end + 1,))
 
     def lock_activations(self) -> None:
         self._run("SELECT pg_advisory_xact_lock(?, ?)", (_LOCK_CLASS, _ACTIVATION_LOCK))
@@ -262,7 +262,8 @@ class PostgresqlLog:
         try:
             cursor = self._connection.execute(
                 f"SELECT pg_advisory_xact_lock_shared({_LOCK_CLASS}, {_STREAM_LOCK}); "
-                "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM positions".encode()
+                "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END "
+                "FROM positions".encode()
             )
             cursor.nextset()
             return int(cursor.fetchall()[0][0])
@@ -292,8 +293,8 @@ class PostgresqlLog:
         rows = self._rows("SELECT id FROM decisions WHERE id = ANY(?)", (list(orders),))
         return {int(order) for (order,) in rows}
 
-    def store_id(self) -> bytes | None:
-        rows = self._rows("SELECT value FROM notes WHERE name = 'store_id'", ())
+    def note(self, name: str) -> bytes | None:
+        rows = self._rows("SELECT value FROM notes WHERE name = ?", (name,))
         return rows[0][0] if rows else None
 
     def model(self, model_id: str) -> ModelRow | None:
@@ -309,8 +310,14 @@ class PostgresqlTables:
 
     place = "the PostgreSQL store"
 
-    def __init__(self, connection: DeadlineConnection) -> None:
+    def __init__(self, connection: DeadlineConnection, end: int) -> None:
+        """`end` was the last position before the view began: all up to it is in the view."""
         self._connection = connection
+        self._end = end
+
+    def end(self) -> int:
+        rows = list(self.run("SELECT COALESCE(max(position), 0) FROM stream"))
+        return max(self._end, int(rows[0][0]))
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Row]:
         try:
@@ -327,14 +334,18 @@ class PostgresqlTables:
 @contextmanager
 def postgresql_tables(url: str) -> Iterator[PostgresqlTables]:
     """Give a view of all tables; it ends with the block."""
-    PostgresqlLog(url).close()  # raises if this is not a store or an old version
+    reader = PostgresqlLog(url)  # raises if this is not a store or an old version
+    try:
+        end = reader.end()
+    finally:
+        reader.close()
     connection = connect(url)
     connection.seconds = _MIGRATION_SECONDS
     try:
         connection.execute(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0"
         )
-        yield PostgresqlTables(connection)
+        yield PostgresqlTables(connection, end)
     finally:
         connection.close()
 

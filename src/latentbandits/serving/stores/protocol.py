@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from latentbandits.serving.records import (
     ActivationRow,
     AuditRow,
@@ -18,6 +20,16 @@ from latentbandits.serving.records import (
 )
 
 LAST = (1 << 63) - 1
+STORE_ID = "store_id"
+"""The note of a random id, which the cursors of the store begin with. A copy gets another one."""
+SHARED = "shared_positions"
+"""The note of the ids of the stores that this one was copied from, and of the positions up to
+which their logs are this one's, as msgpack."""
+
+
+def decode_shared(note: bytes | None) -> tuple[tuple[bytes, int], ...]:
+    """Return the ids and positions of the note `SHARED`."""
+    return () if note is None else msgspec.msgpack.decode(note, type=tuple[tuple[bytes, int], ...])
 
 
 class LogReader(Protocol):
@@ -47,8 +59,8 @@ class LogReader(Protocol):
         Decisions of forgotten sessions are not among them.
         """
 
-    def store_id(self) -> bytes | None:
-        """Return the random id of this store, which its cursors carry."""
+    def note(self, name: str) -> bytes | None:
+        """Return a note of the store."""
 
     def model(self, model_id: str) -> ModelRow | None:
         """Return a model of the store."""

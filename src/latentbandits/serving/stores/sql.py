@@ -22,13 +22,13 @@ from latentbandits.serving.records import (
     SnapshotRow,
 )
 from latentbandits.serving.stores.checksums import checksum, verified
+from latentbandits.serving.stores.protocol import LAST, SHARED, STORE_ID, decode_shared
 
 Row: TypeAlias = tuple[Any, ...]
 Run: TypeAlias = Callable[[str, Sequence[Any]], Iterable[Row]]
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 DECISION, REWARD, AUDIT = 0, 1, 2  # kinds of events in the stream
-LAST = (1 << 63) - 1
 _RENAMED = {"order": "id", "index": "place", "group": "group_name"}
 
 
@@ -424,6 +424,19 @@ class SqlQueries(ABC):
             (name, value, checksum("notes", (name, value))),
         )
 
+    def leave_cursors(self, end: int) -> None:
+        """Let this store give cursors of its own from now on, by an id that the engine draws.
+
+        Called where this store and another one go on separately after the position `end`.
+        """
+        before = decode_shared(self.note(SHARED))
+        own = self.note(STORE_ID)
+        if own is not None:
+            before = (*before, (own, end))
+            self._run("DELETE FROM notes WHERE name = ?", (STORE_ID,))
+        shared = [(store_id, min(last, end)) for store_id, last in before]
+        self.put_note(SHARED, msgspec.msgpack.encode(shared))
+
     def notes(self, prefix: str) -> dict[str, bytes]:
         rows = self._run("SELECT name, value, checksum FROM notes")
         return {row[0]: verified("notes", row)[1] for row in rows if row[0].startswith(prefix)}
@@ -445,5 +458,7 @@ class SqlStore(SqlQueries):
         """Close the store."""
 
     @abstractmethod
-    def continue_sequences(self) -> None:
-        """Let new orders and positions lie above all that were copied into this store."""
+    def continue_sequences(self, end: int) -> None:
+        """Let new orders lie above all that were copied into this store, new positions above
+        `end`.
+        """

@@ -26,9 +26,9 @@ from latentbandits.serving.stores.checksums import verified
 from latentbandits.serving.stores.holder import FileHolder
 from latentbandits.serving.stores.mark import Mark
 from latentbandits.serving.stores.migration import migrate
+from latentbandits.serving.stores.protocol import LAST
 from latentbandits.serving.stores.schema import SCHEMA_VERSION
 from latentbandits.serving.stores.sql import (
-    LAST,
     MODELS,
     SELECT_EVENTS,
     Row,
@@ -54,7 +54,7 @@ _STREAM = (
     "CREATE TABLE sequence (next BIGINT NOT NULL)",
     "INSERT INTO sequence VALUES (1)",
 )
-_END = "SELECT seq FROM sqlite_sequence"  # the last position, also where it was forgotten
+END = "SELECT seq FROM sqlite_sequence"  # the last position, also where it was forgotten
 
 
 class SqliteStore(SqlStore):
@@ -91,7 +91,7 @@ class SqliteStore(SqlStore):
             connection = self._migrate(self._connect())
             self._mend_notes(connection)
             self._compare_mark(connection)
-        except (apsw.Error, OSError, Damaged) as error:
+        except (apsw.Error, OSError, StoreUnavailable) as error:
             self._abandon()
             raise StoreError(f"cannot open {self._path}: {describe(error)}") from None
         except StoreError:
@@ -188,7 +188,7 @@ class SqliteStore(SqlStore):
     def _compare_mark(self, connection: apsw.Connection) -> None:
         """Report commits that were acknowledged and are gone."""
         assert self._mark is not None
-        kept = int(connection.execute(_END).get or 0)
+        kept = int(connection.execute(END).get or 0)
         marked = self._mark.read()
         if marked > kept:
             self.warnings.append(
@@ -196,6 +196,9 @@ class SqliteStore(SqlStore):
                 "acknowledged: its write-ahead log (-wal) was cut, damaged or removed. Restore a "
                 "backup, or go on without them"
             )
+            self.begin()
+            self.leave_cursors(kept)  # those of the lost events would skip new ones
+            self.commit()
         self._mark.write(kept)
 
     def _failed(self, error: Exception) -> StoreUnavailable:
@@ -233,8 +236,10 @@ class SqliteStore(SqlStore):
         self._run("UPDATE sequence SET next = ?", (first + _BLOCK,))
         return range(first, first + _BLOCK)
 
-    def continue_sequences(self) -> None:
+    def continue_sequences(self, end: int) -> None:
         self._run("UPDATE sequence SET next = ?", (self.last_order() + _BLOCK,))
+        self._run("DELETE FROM sqlite_sequence")
+        self._run("INSERT INTO sqlite_sequence (name, seq) VALUES ('stream', ?)", (end,))
 
     def lock_activations(self) -> None:
         """Do nothing: there is only one process."""
@@ -360,7 +365,7 @@ class SqliteLog:
 
     def end(self) -> int:
         try:
-            return int(self._connection.execute(_END).get or 0)
+            return int(self._connection.execute(END).get or 0)
         except apsw.Error as error:
             raise StoreUnavailable(f"the store cannot be read: {describe(error)}") from error
 
@@ -382,8 +387,8 @@ class SqliteLog:
         except apsw.Error as error:
             raise StoreUnavailable(f"the store cannot be read: {describe(error)}") from error
 
-    def store_id(self) -> bytes | None:
-        value = self._connection.execute("SELECT value FROM notes WHERE name = 'store_id'").get
+    def note(self, name: str) -> bytes | None:
+        value = self._connection.execute("SELECT value FROM notes WHERE name = ?", (name,)).get
         return None if value is None else bytes(value)
 
     def model(self, model_id: str) -> ModelRow | None:

@@ -13,7 +13,13 @@ from latentbandits.serving.errors import Damaged, StoreError, StoreUnavailable
 from latentbandits.serving.stores import page_checksums
 from latentbandits.serving.stores.schema import SCHEMA_VERSION
 from latentbandits.serving.stores.sql import Row
-from latentbandits.serving.stores.sqlite import check_version, describe, is_damage, read_version
+from latentbandits.serving.stores.sqlite import (
+    END,
+    check_version,
+    describe,
+    is_damage,
+    read_version,
+)
 
 _PAGE = 500
 
@@ -27,6 +33,9 @@ class Tables(Protocol):
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Row]:
         """Run one SELECT with ? for its values."""
+
+    def end(self) -> int:
+        """Return the last position of the log, also where it was forgotten."""
 
     def file_problems(self) -> Iterator[str]:
         """Yield problems of the file itself, besides those of its rows."""
@@ -62,6 +71,9 @@ class SqliteTables:
         except apsw.Error as error:
             kind = Damaged if is_damage(error) else StoreUnavailable
             raise kind(f"{self.place} cannot be read: {describe(error)}") from None
+
+    def end(self) -> int:
+        return next((int(row[0]) for row in self.run(END)), 0)
 
     def file_problems(self) -> Iterator[str]:
         if not page_checksums.are_on(self._connection):
