@@ -24,6 +24,7 @@ with needed_by("latentbandits.client"):
     from latentbandits.serving.http.messages import (
         MAX_PAGE,
         ActivateRequest,
+        ActiveModel,
         CatalogueChange,
         CatalogueView,
         Decided,
@@ -211,9 +212,14 @@ class Conversations:
         model: str | None = None,
         force: bool = False,
         request_id: str | None = None,
+        if_active: str | None = None,
     ) -> Conversation[Models]:
-        """Use another model, named by its folder or its id; with the same request id, once."""
-        request = ActivateRequest(path, model, mode, force, request_id or str(uuid.uuid4()))
+        """Use another model, named by its folder or its id; with the same request id, once.
+
+        With `if_active` the service refuses (409) where another model than that one is active.
+        """
+        sent = request_id or str(uuid.uuid4())
+        request = ActivateRequest(path, model, mode, force, sent, if_active)
         send = Send("POST", "/v1/models/activate", _body(request))
         return (yield from self._ask(send, Models))
 
@@ -248,6 +254,10 @@ class Conversations:
     def models(self) -> Conversation[Models]:
         """Return the models of the service."""
         return (yield from self._ask(Send("GET", "/v1/models"), Models))
+
+    def active_model(self) -> Conversation[ActiveModel]:
+        """Return the active model whole, and the salt of the judged sessions; for admin keys."""
+        return (yield from self._ask(Send("GET", "/v1/models/active"), ActiveModel))
 
     def catalogue(self) -> Conversation[CatalogueView]:
         """Return the actions of the active model and their expected rewards."""

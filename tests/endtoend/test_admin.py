@@ -33,7 +33,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_without_keys_every_one_is_refused(model: Path, tmp_path: Path) -> None:
-    assert len(ADMIN) == 6
+    assert len(ADMIN) == 7
     with (
         RunningService(model, folder=tmp_path, insecure=False) as running,
         running.client() as http,

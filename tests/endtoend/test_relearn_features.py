@@ -55,7 +55,7 @@ def test_a_better_regression_is_promoted_and_takes_the_same_names(tmp_path):
         assert client.models().active == record["candidate"]
         assert record["data"]["decisions"] == 2100
         visit(client, "after", 5, rng)  # by the same names
-    actual = load(models / "relearned-000001").weights
+    actual = load(record["candidate_path"]).weights
     actual = actual[np.argsort(-actual[:, 1])]
     np.testing.assert_allclose(actual, np.concatenate([np.zeros((2, 1)), WEIGHTS], 1), atol=0.1)
     assert list(tmp_path.glob("work/training*")) == []

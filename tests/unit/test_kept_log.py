@@ -11,6 +11,7 @@ import pytest
 
 from latentbandits.loop.kept_log import KeptLog
 from latentbandits.loop.sources import StoreSource
+from latentbandits.serving import export as exporting
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import RewardReport
@@ -93,6 +94,35 @@ def test_it_is_the_log_whatever_came_between_two_reads(
     again = kept.update(source)
     assert (again.read, again.forgotten) == (0, 0)
     assert len(list((tmp_path / "work" / "log").iterdir())) == 1
+
+
+def test_rewards_that_come_between_two_pages_of_the_store_are_kept(
+    driver: Driver, source: StoreSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 rewards, one after each page of 3 events, for decisions that were read before."""
+    kept = KeptLog(tmp_path / "work")
+    waiting = [driver.ask(f"s{i}") for i in range(60)][:20]
+    monkeypatch.setattr(exporting, "_PAGE", 3)
+    frames, pages_left = exporting._Pages.frames, [5.0]
+
+    def interrupted(self: Any, *arguments: Any) -> Any:
+        for page in frames(self, *arguments):
+            yield page
+            if waiting:
+                driver.tell(waiting.pop(0), 0.25)
+            pages_left[0] -= 1
+            if pages_left[0] < 0:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(exporting._Pages, "frames", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kept.update(source)
+    pages_left[0] = np.inf
+    for _ in range(3):
+        logged = kept.update(source)
+    assert not waiting
+    same(logged.decisions, tmp_path)
+    assert (logged.decisions["reward"] == 0.25).sum() == 20
 
 
 def test_a_forgotten_session_is_dropped_without_other_news(

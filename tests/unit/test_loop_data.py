@@ -13,6 +13,7 @@ from latentbandits.loop.relearn import _judged_against, _of_earlier_looks
 from latentbandits.serving.engine.settings import EngineSettings
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
+SALT = b"0123456789abcdef"
 
 
 def log(n_sessions, ages, rewards=None, groups=None, n_rounds=1):
@@ -34,25 +35,29 @@ def log(n_sessions, ages, rewards=None, groups=None, n_rounds=1):
 
 def test_since_leaves_older_decisions_out_of_both_parts():
     ages = np.where(np.arange(100) < 30, 40.0, 2.0)
-    actual = divide(log(100, ages), share=0.3, since=timedelta(days=30), now=NOW)
+    actual = divide(log(100, ages), salt=SALT, share=0.3, since=timedelta(days=30), now=NOW)
     judged = {name.split("#")[0] for name in actual.judging["session"]}
     both = set(actual.training["session"]) | judged
     assert both == {f"s{i}" for i in range(30, 100)}
     assert actual.counts["sessions"] == 70
-    assert len(divide(log(100, ages), share=0.3, now=NOW).training) > len(actual.training)
+    assert len(divide(log(100, ages), salt=SALT, share=0.3, now=NOW).training) > len(
+        actual.training
+    )
 
 
 def test_a_half_life_keeps_half_of_the_sessions_of_that_age_and_all_new_ones():
     """4,000 sessions a case: the error rate of the bounds (4 standard errors) is below 1e-4."""
     for age, expected in ((0.0, 1.0), (14.0, 0.5), (28.0, 0.25)):
-        actual = divide(
-            log(4000, np.full(4000, age)), share=0.0, half_life=timedelta(days=14), now=NOW
-        )
+        table = log(4000, np.full(4000, age))
+        actual = divide(table, salt=SALT, share=0.0, half_life=timedelta(days=14), now=NOW)
         error = 4 * np.sqrt(expected * (1 - expected) / 4000)
         assert abs(actual.counts["training_sessions"] / 4000 - expected) <= error
-    whole = divide(log(4000, np.full(4000, 28.0)), share=0.5, half_life=timedelta(days=14), now=NOW)
+    whole = divide(table, salt=SALT, share=0.5, half_life=timedelta(days=14), now=NOW)
     names = [f"s{i}" for i in range(4000)]
-    assert whole.counts["held_out_sessions"] == int(held_out(names, 0.5).sum())  # none is thinned
+    assert whole.counts["held_out_sessions"] == int(held_out(names, SALT, 0.5).sum())  # all stay
+    # Of the half to learn from a quarter is kept. With the number that holds out, none would be.
+    error = 4 * np.sqrt(0.125 * 0.875 / 4000)
+    assert abs(whole.counts["training_sessions"] / 4000 - 0.125) <= error
 
 
 def test_sessions_begun_since_an_activation_are_summed_by_group():

@@ -16,6 +16,8 @@ from latentbandits.options import positive, seed
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
+_MAX_ANSWER = 512 * 2**20  # bytes: the largest model that a service takes, as text
+
 
 def duration(text: str) -> timedelta:
     """Parse an argparse value such as 90s, 15m, 1h, 30d or 2w.
@@ -37,7 +39,7 @@ def add_parser(subparsers: Any) -> None:
     add("--key", metavar="KEY", help="an admin key of the service")
     add("--store", metavar="STORE", help="read the log from the store (default: over HTTP)")
     add("--models", required=True, metavar="DIR", help="the service's models folder")
-    add("--model", metavar="DIR", help="the folder of the model that the service was started with")
+    add("--model", metavar="DIR", help="not needed any more: the service sends its active model")
     add("--work", default="out/relearn", metavar="DIR", help="records (default out/relearn)")
     add("--with", dest="with_logs", nargs="+", default=[], metavar="LOG", help="older logs to use")
     log_options.add_columns(parser, required=False)
@@ -71,7 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings(
         work=Path(arguments.work),
         models=Path(arguments.models),
-        model=None if arguments.model is None else Path(arguments.model),
         policy=arguments.policy,
         with_logs=tuple(arguments.with_logs),
         columns={name: getattr(arguments, name) for name in ("user", "action", "reward")},
@@ -94,7 +95,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.every is not None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-    with locked(settings.work), Client(arguments.service, arguments.key, timeout=30.0) as client:
+    with (
+        locked(settings.work),
+        Client(arguments.service, arguments.key, timeout=30.0, max_answer=_MAX_ANSWER) as client,
+    ):
         source = ServiceSource(client) if arguments.store is None else StoreSource(arguments.store)
         loop = Relearner(settings, client, source)
         while True:
@@ -102,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
                 record = loop.run(progress)
             _show(record, settings.work)
             if arguments.every is None:
-                return 2 if record.outcome == "failed" else 0
+                return 2 if record.outcome in ("failed", "planned") else 0
             if stop.wait(arguments.every.total_seconds()):
                 return 0
 

@@ -14,33 +14,41 @@ from latentbandits.models.checks import BoolArray, FloatArray
 
 # Divide sessions by fixed hashes: held out of every fit, and thinned by age.
 
-_HOLDOUT = b"latentbandits-relearn-holdout"
-_AGE = b"latentbandits-relearn-age"
+_HOLDOUT, _AGE = b"held out", b"age"  # purposes, whose numbers are independent
 
 
-def uniforms(sessions: Iterable[str], salt: bytes = _HOLDOUT) -> FloatArray:
+def uniforms(sessions: Iterable[str], salt: bytes, purpose: bytes) -> FloatArray:
     """Return a number in [0, 1) for each session id, always the same one.
 
-    >>> uniforms(["ann", "ann"]).round(3)
-    array([0.615, 0.615])
+    >>> uniforms(["ann", "ann"], b"salt", b"age").round(3)
+    array([0.015, 0.015])
     """
     words = [
-        int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8, key=salt).digest(), "big")
+        int.from_bytes(
+            hashlib.blake2b(name.encode(), digest_size=8, key=salt, person=purpose).digest(), "big"
+        )
         for name in sessions
     ]
     return np.array(words, np.float64) / 2.0**64
 
 
-def held_out(sessions: Iterable[str], share: float) -> BoolArray:
+def held_out(sessions: Iterable[str], salt: bytes, share: float) -> BoolArray:
     """Return which sessions no fit may see: the same in every run, so that neither the current
-    model nor a candidate was fitted on them.
+    model nor a candidate was fitted on them. Who does not know the salt cannot choose ids of them.
     """
-    return np.asarray(uniforms(sessions) < share)
+    return np.asarray(uniforms(sessions, salt, _HOLDOUT) < share)
 
 
-def young_enough(sessions: Iterable[str], age: FloatArray, half_life: float) -> BoolArray:
-    """Keep a session of some age with probability 2^(-age / half_life), by its own hash."""
-    return np.asarray(uniforms(sessions, _AGE) < 0.5 ** (np.maximum(age, 0.0) / half_life))
+def young_enough(
+    sessions: Iterable[str], salt: bytes, age: FloatArray, half_life: float
+) -> BoolArray:
+    """Keep a session of some age with probability 2^(-age / half_life).
+
+    Its number is another one than the one that holds it out: with the same number, sessions to
+    learn from would be thinned too much, because theirs are large.
+    """
+    number = uniforms(sessions, salt, _AGE)
+    return np.asarray(number < 0.5 ** (np.maximum(age, 0.0) / half_life))
 
 
 FALLBACK = "default"
@@ -65,6 +73,7 @@ class Divided:
 def divide(
     decisions: pl.DataFrame,
     *,
+    salt: bytes,
     share: float,
     since: timedelta | None = None,
     half_life: timedelta | None = None,
@@ -74,7 +83,8 @@ def divide(
 
     Args:
         decisions: the log, as an export writes it.
-        share: of sessions that no fit sees, by a fixed hash of their id.
+        salt: the store's secret, which chooses sessions by a hash of their id.
+        share: of sessions that no fit sees.
         since: leave out decisions older than this.
         half_life: keep a session of age t to learn from with probability 2^(-t / half_life).
         now: the time that ages are measured from.
@@ -83,12 +93,12 @@ def divide(
     if since is not None:
         decisions = decisions.filter(pl.col("time") >= now - since)
     names = decisions["session"].to_list()
-    judged = held_out(names, share)
+    judged = held_out(names, salt, share)
     training = decisions.filter(pl.Series(~judged, dtype=pl.Boolean))
     if half_life is not None and len(training):
         ages = (now - pl.col("time")).dt.total_milliseconds() / 1000
         age = training.select(ages).to_series().to_numpy()
-        kept = young_enough(training["session"].to_list(), age, half_life.total_seconds())
+        kept = young_enough(training["session"].to_list(), salt, age, half_life.total_seconds())
         training = training.filter(pl.Series(kept, dtype=pl.Boolean))
     judging = numbered_sessions(decisions.filter(pl.Series(judged, dtype=pl.Boolean)))
     usable = weighable(judging)

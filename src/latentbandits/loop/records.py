@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Any, Literal
 from latentbandits.replacing import replace_file
 
 Decision = Literal["activate", "keep", "nothing new", "roll back"]
-Outcome = Literal["planned", "done", "dry run", "failed"]
+Outcome = Literal["planned", "done", "dry run", "overridden", "failed"]
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,13 @@ class Run:
     Attributes:
         number: counts the runs of a work folder, from 1.
         started: UTC, ISO 8601.
-        decision, outcome: what was decided, and whether it was carried out.
+        decision, outcome: what was decided, and whether it was carried out. "overridden": another
+            model was activated meanwhile, by hand. "planned": the run has not ended.
         why: one sentence.
         current, candidate: ids of the two models.
-        current_path, candidate_path: their folders.
+        current_path: the name of the current model on the service, that of its folder.
+        candidate_path: the candidate's folder.
+        active_since: when the current model was activated, in seconds by the service's clock.
         options: settings of the run, apart from its folders.
         data: counts of decisions, sessions, held-out sessions, unrewarded decisions.
         verdict: the gate's numbers.
@@ -46,6 +50,7 @@ class Run:
     candidate: str = ""
     current_path: str = ""
     candidate_path: str = ""
+    active_since: float = 0.0
     options: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
@@ -98,16 +103,23 @@ def read_runs(folder: Path) -> Iterator[Run]:
 def locked(folder: Path) -> Iterator[None]:
     """Hold the work folder's lock; ValueError where another process has it.
 
-    The lock is the operating system's: it goes when the process does.
+    The lock is the operating system's: it goes when the process does. The file holds the number of
+    the process.
     """
     import fcntl
 
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
+    with (folder / "lock").open("a+") as file:
+        file.seek(0)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ValueError(
-                f"{folder} is in use by another relearn process: give each its own --work"
+                f"{folder} is in use by another relearn process (number {file.read().strip()}): "
+                "wait until it ends, or stop it. One relearn process is enough for a service; a "
+                "second --work is for another service"
             ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
         yield

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from latentbandits.client_protocol import ServiceError
+from latentbandits.client_protocol import NoAnswerError, ServiceError
 from latentbandits.evaluation.intervals import (
     TIGHTEST_AT,
     SessionMean,
@@ -31,17 +32,13 @@ from latentbandits.loop.promotion import Verdict, judge
 from latentbandits.loop.records import Records, Run
 from latentbandits.loop.sources import Source
 from latentbandits.models.artefacts.catalogue import Catalogue
-from latentbandits.models.artefacts.files import (
-    ArtefactError,
-    load,
-    load_catalogue,
-    load_notes,
-)
+from latentbandits.models.growing import add_average
+from latentbandits.owned_tempdir import remove_left_overs
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.report.report import Progress
-from latentbandits.serving.engine.served_models import read_artefact
-from latentbandits.serving.errors import Refused
-from latentbandits.serving.records import SwapMode
+from latentbandits.serving.engine.served_models import notes, read_artefact, unpack
+from latentbandits.serving.http.messages import ActiveModel, Models, Swap
+from latentbandits.serving.records import ModelRow, SwapMode
 
 PREFIX = "relearned-"
 MAIN_GROUP = "policy"
@@ -50,9 +47,19 @@ MAIN_GROUP = "policy"
 class Service(Protocol):
     """The part of the service's client that the loop uses."""
 
-    def models(self) -> Any: ...
+    def active_model(self) -> ActiveModel: ...
 
-    def activate(self, *, path: str, mode: SwapMode, request_id: str) -> Any: ...
+    def models(self) -> Models: ...
+
+    def activate(
+        self,
+        path: str | None = None,
+        mode: SwapMode | None = None,
+        *,
+        model: str | None = None,
+        request_id: str | None = None,
+        if_active: str | None = None,
+    ) -> Models: ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,6 @@ class Settings:
 
     work: Path
     models: Path  # the service's models folder
-    model: Path | None = None  # the folder that the service was started with
     policy: str | None = None  # None: the candidate's recommended one
     with_logs: tuple[str, ...] = ()
     columns: dict[str, Any] = field(default_factory=dict)  # columns of `with_logs`
@@ -114,12 +120,17 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model on disk."""
+    """A model with its catalogue and the notes of its fit."""
 
     id: str
-    path: Path
     model: Any
     catalogue: Catalogue | None
+    notes: dict[str, Any]
+
+    @classmethod
+    def of(cls, row: ModelRow) -> Model:
+        """Return the model of an artefact's files."""
+        return cls(row.id, *unpack(row), notes(row))
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -130,6 +141,19 @@ class Model:
     @property
     def brings_features(self) -> bool:
         return brings_features(self.model, self.catalogue)
+
+    def with_actions_of(self, other: Model) -> Model:
+        """Return the model with the other's actions added that it lacks, as the service does when
+        it activates it; the model itself where its kind cannot take new actions.
+        """
+        new = [name for name in other.ids if name not in self.ids]
+        if not new or other.brings_features:
+            return self
+        try:
+            model, catalogue = add_average(self.model, self.catalogue or Catalogue(self.ids), new)
+        except ValueError:
+            return self
+        return replace(self, model=model, catalogue=catalogue)
 
 
 Learn = Callable[[Sequence[str], Settings, Progress | None], Fit]
@@ -167,11 +191,9 @@ class Relearner:
         """Do one run and return its record."""
         begun = time.perf_counter()
         runs = self.records.all()
-        self._finish_interrupted(runs)
-        self._remove_unfinished()
-        number = runs[-1].number + 1 if runs else 1
+        self._remove_unfinished(runs)
         run = Run(
-            number=number,
+            number=runs[-1].number + 1 if runs else 1,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             request_id=f"relearn-{uuid.uuid4()}",
             options=self.settings.options(),
@@ -185,13 +207,13 @@ class Relearner:
         self._prune()
         return run
 
-    def _remove_unfinished(self) -> None:
+    def _remove_unfinished(self, runs: Sequence[Run]) -> None:
         """Remove the data and partial models of runs that were killed."""
-        import shutil
-
         self._remove_training()
-        for folder in self.settings.models.glob(f".{PREFIX}*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        for run in runs:
+            if run.outcome == "planned" and run.candidate_path:
+                path = Path(run.candidate_path)
+                remove_left_overs(path.parent, f".{path.name}-")
 
     @property
     def _training(self) -> Path:
@@ -206,12 +228,19 @@ class Relearner:
 
     def _step(self, run: Run, runs: list[Run], progress: Progress | None) -> Run:
         settings = self.settings
-        current = self._find(self._service.models().active)
+        active, models = self._service.active_model(), self._service.models()
+        runs = [self._settled(earlier, models.swaps) for earlier in runs]
+        current = Model.of(ModelRow(active.id, active.name, active.files))
+        versions = _versions(models.swaps, current.id)
         logged = self._kept.update(self._source)
         run = self.records.finish(
-            run, current=current.id, current_path=str(current.path), cursor=logged.cursor
+            run,
+            current=current.id,
+            current_path=active.name,
+            active_since=versions[-1].time,
+            cursor=logged.cursor,
         )
-        run = self._watch(run, runs, current, logged)
+        run = self._watch(run, runs, versions[0], logged)
         if run.decision == "roll back":
             return run
         before = next((r for r in reversed(runs) if r.outcome in ("done", "dry run")), None)
@@ -220,19 +249,21 @@ class Relearner:
             return self.records.finish(run, decision="nothing new", outcome="done", why=why)
         divided = data.divide(
             logged.decisions,
+            salt=active.judging_salt,
             share=settings.held_out,
             since=settings.since,
             half_life=settings.half_life,
         )
         counts = divided.counts | {"read": logged.read, "forgotten": logged.forgotten}
-        run = self.records.finish(run, data=counts)
-        candidate, result = self._fit(run, current, divided.training, progress)
-        policy = settings.policy or load_notes(candidate.path).get("recommended_policy")
-        verdict = self._judge(runs, current, candidate, policy, logged, divided.judging)
+        # The number alone is not unique: another work folder may use the same models folder.
+        folder = settings.models / f"{PREFIX}{run.number:06d}-{run.request_id[-8:]}"
+        run = self.records.finish(run, data=counts, candidate_path=str(folder))
+        candidate, result = self._fit(folder, current, divided.training, progress)
+        playing = _policy_of(logged.decisions, {swap.model for swap in versions})
+        verdict = self._judge(runs, current, candidate, playing, divided.judging)
         run = self.records.finish(
             run,
             candidate=candidate.id,
-            candidate_path=str(candidate.path),
             verdict=verdict.as_json(),
             warnings=[str(w) for w in result.report.get("warnings", [])],
             decision="activate" if verdict.activate else "keep",
@@ -240,10 +271,10 @@ class Relearner:
         )
         if not verdict.activate:
             return self.records.finish(run, outcome="done")
-        return self._activate(run, candidate.path)
+        return self._activate(run, path=folder.name)
 
     def _fit(
-        self, run: Run, current: Model, training: pl.DataFrame, progress: Progress | None
+        self, folder: Path, current: Model, training: pl.DataFrame, progress: Progress | None
     ) -> tuple[Model, Fit]:
         settings = replace(self.settings, earlier=(current.model, current.catalogue))
         path = self._training
@@ -264,21 +295,20 @@ class Relearner:
             self._remove_training()  # the copy of the log is not kept after the run
         if current.brings_features:
             result = keep_names(result, current.model)
-        folder = self.settings.models / f"{PREFIX}{run.number:06d}"
         save_fit(result, folder)
-        return _read_model(folder), result
+        return Model.of(read_artefact(folder)), result
 
     def _judge(
         self,
         runs: list[Run],
         current: Model,
         candidate: Model,
-        policy: str | None,
-        logged: Logged,
+        playing: str,
         judging: pl.DataFrame,
     ) -> Verdict:
         settings = self.settings
-        playing = _policy_of(logged.decisions, current.id)
+        policy = settings.policy or candidate.notes.get("recommended_policy") or playing
+        candidate = candidate.with_actions_of(current)
         judged = _known_to_both(judging, current, candidate)
         if judged.is_empty():
             raise ValueError(
@@ -290,7 +320,7 @@ class Relearner:
         earlier = _judged_against(runs, current.id, candidate.id)
         return judge(
             _side(current, playing, judged),
-            _side(candidate, policy or playing, judged),
+            _side(candidate, policy, judged),
             margin=settings.margin,
             level=settings.level,
             number=1 + len({run.candidate for run in earlier}),
@@ -302,15 +332,28 @@ class Relearner:
             seed=settings.seed,
         )
 
-    def _activate(self, run: Run, path: Path) -> Run:
+    def _activate(self, run: Run, **named: str) -> Run:
+        """Activate the candidate, unless the model it was compared with is no longer active.
+
+        An activation by hand wins. Where no answer comes the record stays "planned", and the next
+        run finds out whether the service has done it.
+        """
         if self.settings.dry_run:
             return self.records.finish(run, outcome="dry run")
-        name = str(path.resolve().relative_to(self.settings.models.resolve()))
-        self._service.activate(path=name, mode="migrated", request_id=run.request_id)
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        return self.records.finish(run, outcome="done", activated=now)
+        try:
+            models = self._service.activate(
+                mode="migrated", request_id=run.request_id, if_active=run.current, **named
+            )
+        except NoAnswerError as error:
+            return self.records.finish(run, why=f"{run.why}; not known to be activated: {error}")
+        except ServiceError as error:
+            if error.status != 409 or self._service.models().active == run.current:
+                raise
+            why = f"not activated, because another model was during this run: {error.message}"
+            return self.records.finish(run, outcome="overridden", why=why)
+        return self.records.finish(run, outcome="done", activated=_utc(models.swaps[-1].time))
 
-    def _watch(self, run: Run, runs: list[Run], current: Model, logged: Logged) -> Run:
+    def _watch(self, run: Run, runs: list[Run], base: Swap, logged: Logged) -> Run:
         """Note how live groups do since the last activation; roll it back if one earns more.
 
         Groups are compared over the rounds of a typical session before the activation. They need no
@@ -319,9 +362,11 @@ class Relearner:
         last = next(
             (r for r in reversed(runs) if r.decision == "activate" and r.outcome == "done"), None
         )
-        if last is None or last.candidate != current.id:
+        if last is None or last.candidate != base.model:
             return run
         activated = datetime.fromisoformat(last.activated)
+        if _utc(base.time) > _utc(activated.timestamp()):
+            return run  # somebody has activated it again since, and knows better
         horizon = data.typical_rounds(logged.decisions, activated)
         rewards = data.session_rewards(
             logged.decisions, activated, horizon, self.settings.unrewarded
@@ -343,7 +388,6 @@ class Relearner:
         worse = [name for name, interval in comparisons.items() if interval.high < 0]
         if not worse:
             return run
-        previous = self._find(last.current)
         span = comparisons[worse[0]]
         why = (
             f"since {last.candidate} was activated the live group {worse[0]!r} earns more: the "
@@ -354,56 +398,51 @@ class Relearner:
             run,
             decision="roll back",
             why=why,
-            candidate=previous.id,
-            candidate_path=str(previous.path),
+            candidate=last.current,
         )
-        return self._activate(run, previous.path)
+        return self._activate(run, model=last.current)
 
-    def _finish_interrupted(self, runs: list[Run]) -> None:
-        """Complete the last run's activation where the process died before it was recorded."""
-        if not runs or runs[-1].outcome != "planned":
-            return
-        last = runs[-1]
-        if last.decision in ("activate", "roll back") and Path(last.candidate_path).is_dir():
-            try:
-                runs[-1] = self._activate(last, Path(last.candidate_path))
-                return
-            except (ValueError, OSError, ServiceError) as error:
-                runs[-1] = self.records.finish(last, outcome="failed", why=str(error))
-                return
-        why = last.why or "the process ended during this run; the service was not touched"
-        runs[-1] = self.records.finish(last, outcome="failed", why=why)
+    def _settled(self, run: Run, swaps: Sequence[Swap]) -> Run:
+        """Record whether the service has activated what a run that was cut short had planned.
 
-    def _find(self, model_id: str) -> Model:
-        """Return the model of this id, among the folders that the loop knows."""
-        folders = [*self.settings.models.iterdir()] if self.settings.models.is_dir() else []
-        if self.settings.model is not None:
-            folders.insert(0, self.settings.model)
-        for folder in folders:
-            try:
-                if read_artefact(folder).id == model_id:
-                    return _read_model(folder)
-            except (Refused, ArtefactError, OSError):
-                continue
-        raise ValueError(
-            f"the active model {model_id} is in none of {len(folders)} folders: name its folder "
-            f"with --model, or put it below {self.settings.models}"
-        )
+        What it has not activated is not activated now: the log, the active model or the options may
+        have changed, so that this run judges anew.
+        """
+        if run.outcome != "planned":
+            return run
+        why = "the process ended during this run; the service was not touched"
+        if run.decision in ("activate", "roll back"):
+            since = (swap for swap in swaps if swap.time > run.active_since)
+            done = next((swap for swap in since if swap.model == run.candidate), None)
+            if done is not None:
+                return self.records.finish(run, outcome="done", activated=_utc(done.time))
+            why = f"the process ended before it could {run.decision}: the next run judges anew"
+        return self.records.finish(run, outcome="failed", why=why)
 
     def _prune(self) -> None:
-        """Keep the last `keep` relearned models, and any that a recent record names."""
-        import shutil
+        """Keep the last `keep` models that runs of this work folder made, and the active one."""
+        runs = self.records.all()
+        made = [run for run in runs if run.candidate_path and Path(run.candidate_path).is_dir()]
+        for run in made[: -self.settings.keep]:
+            path = Path(run.candidate_path)
+            own = path.name.startswith(PREFIX) and path.parent == self.settings.models
+            if own and run.candidate != runs[-1].current:
+                shutil.rmtree(path, ignore_errors=True)
 
-        made = sorted(self.settings.models.glob(f"{PREFIX}*"))
-        named = {
-            Path(p)
-            for r in self.records.all()[-self.settings.keep :]
-            for p in (r.current_path, r.candidate_path)
-            if p
-        }
-        for folder in made[: -self.settings.keep or None]:
-            if folder not in named:
-                shutil.rmtree(folder, ignore_errors=True)
+
+def _versions(swaps: Sequence[Swap], active: str) -> Sequence[Swap]:
+    """Return the activation of the active model; if its catalogue was changed since, of all its
+    versions, the first one first.
+    """
+    last = max(i for i, swap in enumerate(swaps) if swap.model == active)
+    first = last
+    while first > 0 and swaps[first].mode == "extended":
+        first -= 1
+    return swaps[first : last + 1]
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def _same_question(before: Run, run: Run) -> bool:
@@ -435,10 +474,6 @@ def _of_earlier_looks(runs: list[Run], activation: Run, setting: int) -> int:
     return next((number for number in kept if number is not None), setting)
 
 
-def _read_model(folder: Path) -> Model:
-    return Model(read_artefact(folder).id, folder, load(folder), load_catalogue(folder))
-
-
 def _known_to_both(decisions: pl.DataFrame, current: Model, candidate: Model) -> pl.DataFrame:
     """Return the sessions whose actions both models know; all, if callers bring features."""
     if current.brings_features:  # actions are then given by features, not by ids
@@ -446,11 +481,11 @@ def _known_to_both(decisions: pl.DataFrame, current: Model, candidate: Model) ->
     return data.known_to(decisions, current.ids, candidate.ids)
 
 
-def _policy_of(decisions: pl.DataFrame, model_id: str) -> str:
-    """Return the policy of the main group's latest decision on this model."""
+def _policy_of(decisions: pl.DataFrame, model_ids: Collection[str]) -> str:
+    """Return the policy of the main group's latest decision on one of these models."""
     active = decisions.filter(
         (pl.col("group") == MAIN_GROUP)
-        & (pl.col("model") == model_id)
+        & pl.col("model").is_in(list(model_ids))
         & (pl.col("policy") != data.FALLBACK)
     )
     if active.is_empty():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ from latentbandits.serving.engine.values import (
     Rewarded,
     RewardReport,
 )
-from latentbandits.serving.errors import NotFound
+from latentbandits.serving.errors import Conflict, NotFound
 from latentbandits.serving.records import (
     ActivationMode,
     ActivationRow,
@@ -53,6 +54,7 @@ __all__ = ["Engine", "EngineSettings", "SessionDetails", "answer_of"]
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _SALT = "holdout_salt"
+_JUDGING = b"sessions that relearning judges on"
 _HISTORY = 1_000  # largest number of a session's rounds that are shown
 
 
@@ -91,6 +93,7 @@ class Engine:
         store.lock_activations()  # of two processes that start at once, one draws the notes
         salt = self._random_note(_SALT, 16)
         self._random_note(STORE_ID, 4)
+        self.judging_salt = hashlib.blake2b(_JUDGING, digest_size=16, key=salt).digest()
         drop_ids(store)
         store.commit()
         self.sessions = Sessions(
@@ -197,9 +200,19 @@ class Engine:
         *,
         force: bool = False,
         who: str = "",
+        if_active: str | None = None,
     ) -> ServedModel:
-        """Use this model from now on; Invalid, and the old one goes on, if it is no good."""
+        """Use this model from now on; Invalid, and the old one goes on, if it is no good.
+
+        With `if_active`, Conflict where another model than that one is active.
+        """
         self._lock_models()
+        if if_active is not None and self.library.active.model != if_active:
+            active = self.library.active
+            raise Conflict(
+                f"the active model is {active.model}, which {active.who or 'somebody'} activated, "
+                f"not {if_active}: compare the new model with it, or leave if_active out"
+            )
         new = self.library.check(row)
         if not force:
             self.library.check_successor(new)

@@ -36,6 +36,7 @@ from latentbandits.serving.http.messages import (
     MAX_PAGE,
     ActionBody,
     ActivateRequest,
+    ActiveModel,
     CatalogueChange,
     CatalogueView,
     DecideBody,
@@ -293,6 +294,16 @@ async def show_models(call: Call) -> Models:
     return await call.service.writer.run(models)
 
 
+async def show_active(call: Call) -> ActiveModel:
+    """Return the active model's files, and the salt that chooses the judged sessions."""
+
+    def find(engine: Engine) -> ActiveModel:
+        row = engine.library.row(engine.library.active.model)
+        return ActiveModel(row.id, row.name, row.files, engine.judging_salt)
+
+    return await call.service.writer.run(find)
+
+
 async def show_catalogue(call: Call) -> CatalogueView:
     """Return the actions of the active model."""
     return await call.service.writer.run(catalogue)
@@ -362,7 +373,13 @@ async def activate(call: Call) -> Models:
         def activate() -> str:
             if tuned is not None and lacks_policy(engine, model):
                 engine.library.keep_tuned(model.id, tuned)
-            new = engine.activate(model, body.mode, force=body.force, who=call.caller.name)
+            new = engine.activate(
+                model,
+                body.mode,
+                force=body.force,
+                who=call.caller.name,
+                if_active=body.if_active,
+            )
             _log.info("active model %s (%s): policy %s", new.id, new.name, new.of_group(MAIN).text)
             return new.id
 
@@ -517,6 +534,8 @@ ENDPOINTS = (
              parameters=(_SESSION, _REQUEST_ID)),
     Endpoint("GET", "/v1/models", "read", "The models, and when each was activated.",
              Models, show_models),
+    Endpoint("GET", "/v1/models/active", "admin", "The active model whole, for relearning.",
+             ActiveModel, show_active, shared=True),
     Endpoint("GET", "/v1/catalogue", "read", "What the active model expects of its actions.",
              CatalogueView, show_catalogue),
     Endpoint("POST", "/v1/actions", "admin", "Add actions to the active catalogue.",

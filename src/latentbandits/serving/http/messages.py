@@ -102,7 +102,8 @@ class MergeRequest(Request, frozen=True):
 class ActivateRequest(Request, frozen=True):
     """A model to use from now on: a folder below the service's models folder, or the id of a
     model that it has already. `force` takes one that cannot answer what its predecessor could.
-    The same `request_id` again activates nothing anew.
+    The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
+    is activated where another model is active by now.
     """
 
     path: Id | None = None
@@ -110,6 +111,7 @@ class ActivateRequest(Request, frozen=True):
     mode: SwapMode | None = None
     force: bool = False
     request_id: Id | None = None
+    if_active: Id | None = None
 
 
 class NewActionRequest(NewAction, frozen=True, forbid_unknown_fields=True):
@@ -183,6 +185,19 @@ class Models(msgspec.Struct, frozen=True):
     active: str
     models: list[ModelView]
     swaps: list[Swap]
+
+
+class ActiveModel(msgspec.Struct, frozen=True):
+    """The active model whole, as `latentbandits relearn` compares candidates with it.
+
+    `files` are those of its artefact: msgpack, a map of names to contents. `judging_salt` chooses
+    the sessions that no fit sees; callers who know it could choose ids that are judged.
+    """
+
+    id: str
+    name: str
+    files: bytes
+    judging_salt: bytes
 
 
 class ForgottenRequest(Request, frozen=True):

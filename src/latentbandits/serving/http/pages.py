@@ -169,7 +169,12 @@ EXAMPLES = {
     "correct": {"decision_id": "343c1db679600000051193f670094651", "value": 0.0},
     "merge": {"into": "laptop", "other": "phone"},
     "add_actions": {"id": "green", "attributes": {"genre": "jazz"}},
-    "activate": {"path": "model-2", "mode": "migrated", "request_id": "swap-1"},
+    "activate": {
+        "path": "model-2",
+        "mode": "migrated",
+        "request_id": "swap-1",
+        "if_active": "a3628c42ec49",
+    },
     "find_forgotten": {"decisions": ["343c1db679600000051193f670094651"]},
     "play_game": {"seed": 7, "picks": [2]},
 }
@@ -210,6 +215,8 @@ ANSWERS: dict[str, Any] = {
     "show_session": _SESSION,
     "delete_session": {"session": "ann", "sessions": 1},
     "show_models": _MODELS,
+    "show_active": {"id": "a3628c42ec49", "name": "model-1", "files": "gA==",
+                    "judging_salt": "9OUHKSJGWgHXZ8jd4Rmugg=="},
     "show_catalogue": {
         "model": "a3628c42ec49", "states": ["State 1", "State 2"], "prior": [0.5, 0.5], "low": 0.1,
         "high": 0.9, "favours": [["red"], ["blue"]],
