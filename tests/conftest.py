@@ -14,10 +14,12 @@ ONLY_TEST_ALL = (
     "faults",
     "packaging",
     "endtoend/test_editors.py",
+    "endtoend/test_kubernetes.py",
+    "endtoend/test_typescript.py",
     "endtoend/test_loop_kills.py",
     "unit/test_spark_engine.py",
 )
-"""Tests that need a browser, Spark or an editor, kill servers, or install packages."""
+"""Tests that need a browser, Spark, Node or an editor, kill servers, or install packages."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,92 @@
+"""The TypeScript client: packed, installed by npm, and run in Node against a real service."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from latentbandits import save
+from latentbandits.serving.http.endpoints import ENDPOINTS, PLAY
+from latentbandits.serving.http.pages import document
+from tests.faults.load import arms
+from tests.processes.service import RunningService, run_command
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "clients" / "typescript"
+MOST_BYTES = 6_000  # minified and gzipped
+
+pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+
+
+def run(*words: str | Path, folder: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package's sources with its tools for development."""
+    folder = tmp_path_factory.mktemp("typescript") / "clients" / "typescript"
+    ignored = shutil.ignore_patterns("node_modules", "dist", "out")
+    shutil.copytree(SOURCE, folder, ignore=ignored)
+    run("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", folder=folder)
+    return folder
+
+
+def test_types_are_those_of_the_service_today(package: Path) -> None:
+    described = package.parents[1] / "out" / "openapi.json"
+    described.parent.mkdir()
+    described.write_bytes(msgspec.json.encode(document()))
+    run("npm", "run", "generate", folder=package)
+    assert (package / "src" / "api.ts").read_text() == (SOURCE / "src" / "api.ts").read_text(), (
+        "clients/typescript/src/api.ts is not current: python -m tools.typescript"
+    )
+
+
+def test_every_endpoint_has_its_call() -> None:
+    text = (SOURCE / "src" / "index.ts").read_text()
+    for endpoint in ENDPOINTS:
+        if endpoint.path != PLAY:
+            assert f'"{endpoint.method}"' in text
+            assert endpoint.path.partition("{")[0] in text, endpoint.path
+
+
+def test_the_packed_client_in_node(package: Path, tmp_path: Path) -> None:
+    [packed] = run("npm", "pack", "--silent", folder=package).split()
+    run("npm", "run", "size", folder=package)
+    small = (package / "out" / "latentbandits.min.js").read_bytes()
+    assert len(gzip.compress(small)) <= MOST_BYTES
+
+    project = tmp_path / "shop"
+    project.mkdir()
+    (project / "package.json").write_text('{"type": "module"}')
+    run("npm", "install", "--no-audit", "--no-fund", package / packed, folder=project)
+    assert [path.name for path in (project / "node_modules").glob("[!.]*")] == ["latentbandits"]
+    shutil.copy(SOURCE / "test" / "client.test.mjs", project)
+    save(arms(0), tmp_path / "model")
+    keys = tmp_path / "keys.toml"
+    scopes = "decide,reward,read,admin"
+    key = run_command("key", "shop", "--keys", keys, "--scopes", scopes).stdout.split()[0]
+    with RunningService(tmp_path / "model", "--keys", keys, folder=tmp_path) as service:
+        told = run(
+            *("node", "--test", "client.test.mjs"),
+            folder=project,
+            LATENTBANDITS_URL=service.url,
+            LATENTBANDITS_KEY=key,
+        )
+    assert "# fail 0" in told
+    assert "# pass 1" in told, told
