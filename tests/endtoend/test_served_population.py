@@ -1,10 +1,12 @@
 """HierTS served: a session is a population, the request says which of its users asks."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from latentbandits import HierTS, LinearGaussian, Visit, save
 from latentbandits.client import Client, ServiceError
+from latentbandits.learning.logs.interactions import read_interactions
 from latentbandits.policies.decision import Decision
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.ids import parse_decision_id
@@ -12,6 +14,7 @@ from latentbandits.serving.engine.recompute import recompute
 from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Invalid
+from latentbandits.serving.export import export
 from latentbandits.serving.stores.memory import MemoryStore
 from tests.processes.service import RunningService, run_command
 
@@ -87,6 +90,24 @@ def test_all_users_of_a_session_share_one_belief():
         np.testing.assert_allclose(again.belief.precision, expected.precision)
         first = recompute(engine, ids[11])
         assert engine.decision(*_key(ids[11])).action == first.action
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_an_export_names_the_users(suffix, tmp_path):
+    """They are the users of the next fit; without a population it is the session."""
+    engine = engine_with()
+    told, _ = serve(engine, "shop", visits(9, ["ann", "ben", "cy"]))
+    path = tmp_path / f"log.{suffix}"
+    export(engine.store.log_reader(), str(path))
+    users = [user for user, _, _ in told]
+    read = read_interactions([str(path)])
+    assert sorted(read.log.user_ids[i] for i in read.log.users) == sorted(users)
+    alone = engine_with("mmTS")
+    with alone.transaction():
+        alone.decide(DecisionRequest("kim", features=np.ones((K, D)).tolist()))
+    export(alone.store.log_reader(), str(tmp_path / "alone.parquet"))
+    rows = pl.read_parquet(tmp_path / "alone.parquet")
+    assert rows["user"].to_list() == rows["session"].to_list() == ["kim"]
 
 
 def _key(decision_id):

@@ -180,3 +180,29 @@ def test_a_log_of_another_store_is_refused_and_kept(
     with pytest.raises(ValueError, match=r"holds the log of another store, .* --work folder"):
         kept.update(StoreSource(f"sqlite:{tmp_path / 'other.sqlite'}"))
     same(kept.update(source).decisions, tmp_path)
+
+
+def test_a_store_that_cannot_be_read_is_an_error_of_one_run(
+    driver: Driver, source: StoreSource, tmp_path: Path
+) -> None:
+    """`relearn --every` goes on after a ValueError, with the next run."""
+    known = driver.ask("ann").decision_id
+    assert source.forgotten([known, "no id"]) == {"no id"}
+    driver.store._connection.execute("ALTER TABLE decisions RENAME TO gone")
+    with pytest.raises(ValueError, match=r"the store cannot be read: .*decisions"):
+        source.forgotten([known])
+    with pytest.raises(ValueError, match=r"the store cannot be read: .*decisions"):
+        source.read("")
+    driver.store._connection.execute("ALTER TABLE gone RENAME TO decisions")
+
+
+def test_a_log_that_was_kept_without_users_goes_on(
+    driver: Driver, source: StoreSource, tmp_path: Path
+) -> None:
+    kept = KeptLog(tmp_path / "work")
+    driver.ask("ann")
+    kept.update(source)
+    (path,) = (tmp_path / "work" / "log").iterdir()
+    pl.read_parquet(path).drop("user").write_parquet(path)
+    driver.ask("bob")
+    assert kept.update(source).decisions["user"].to_list() == ["ann", "bob"]

@@ -94,6 +94,8 @@ def merged(kept: pl.DataFrame, new: pl.DataFrame, rewards: pl.DataFrame) -> pl.D
     have been read before its reward came.
     """
     both = pl.concat([kept, new], how="diagonal").unique("decision_id", keep="last")
+    # earlier versions kept no users
+    both = both.with_columns(pl.col("user").fill_null(pl.col("session")))
     names = both.columns
     changed = rewards.rename({name: f"{name} now" for name in REWARD_COLUMNS})
     both = both.join(changed, on="decision_id", how="left").with_columns(

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import polars as pl
 
 from latentbandits.client import Client
-from latentbandits.serving.engine.ids import parse_decision_id
+from latentbandits.serving.errors import Refused
 from latentbandits.serving.export import export, frame
+from latentbandits.serving.log import forgotten
 from latentbandits.serving.log_entries import RewardEntry
 from latentbandits.serving.stores import open_log
 
 REWARD_COLUMNS = ("reward", "reward_status", "reward_kind", "reward_time")
-_MOST_ORDERS = 10_000  # orders per query of the store
 
 
 class Changes(NamedTuple):
@@ -40,7 +41,9 @@ class Source(Protocol):
         """Read the log after the cursor `since`; ValueError where it is one of another store."""
 
     def forgotten(self, decisions: Sequence[str]) -> set[str]:
-        """Return the ids of those decisions whose sessions were forgotten."""
+        """Return the ids of those decisions whose sessions were forgotten; ValueError where the
+        log cannot be read.
+        """
 
 
 class StoreSource:
@@ -50,27 +53,21 @@ class StoreSource:
         self._store = store
 
     def read(self, since: str) -> Changes:
-        reader = open_log(self._store)
-        try:
-            with tempfile.TemporaryDirectory(prefix="latentbandits-relearn-") as folder:
-                path = Path(folder, "log.parquet")
-                done = export(reader, str(path), since)
-                # Decisions of earlier pages whose reward changed are exported again.
-                return Changes(pl.read_parquet(path), reward_table([]), done.next)
-        finally:
-            reader.close()
+        with (
+            closing(open_log(self._store)) as reader,
+            tempfile.TemporaryDirectory(prefix="latentbandits-relearn-") as folder,
+        ):
+            path = Path(folder, "log.parquet")
+            done = export(reader, str(path), since)
+            # Decisions of earlier pages whose reward changed are exported again.
+            return Changes(pl.read_parquet(path), reward_table([]), done.next)
 
     def forgotten(self, decisions: Sequence[str]) -> set[str]:
-        reader = open_log(self._store)
-        try:
-            order_of = {text: parse_decision_id(text)[0] for text in decisions}
-            numbers = list(order_of.values())
-            there: set[int] = set()
-            for start in range(0, len(numbers), _MOST_ORDERS):
-                there |= reader.present(numbers[start : start + _MOST_ORDERS])
-            return {text for text, order in order_of.items() if order not in there}
-        finally:
-            reader.close()
+        with closing(open_log(self._store)) as reader:
+            try:
+                return set(forgotten(reader, decisions))
+            except Refused as refusal:
+                raise ValueError(refusal.message) from None
 
 
 class ServiceSource:

@@ -43,6 +43,7 @@ SCHEMA = polars.Schema(
         "fallback": polars.Boolean(),
         "cursor": polars.String(),
         "user_features": polars.String(),
+        "user": polars.String(),  # the session, or whom the request named within a population
     }
 )
 _NESTED = ("eligible", "features", "state_probabilities")
@@ -80,9 +81,9 @@ def export(
     target = Path(out)
     if target.suffix not in FORMATS:
         raise ValueError(f"--out must end in {', '.join(FORMATS)}; got {out!r}")
-    cursors = Cursors.of(reader)
-    pages = _Pages(reader, cursors)
     try:
+        cursors = Cursors.of(reader)
+        pages = _Pages(reader, cursors)
         begin, until = cursors.span(reader, since, "")
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
             whole = Path(scratch, "whole")
@@ -177,7 +178,8 @@ def frame(entries: list[LogEntry]) -> polars.DataFrame:
     for row in rows:
         for name in ("time", "reward_time"):
             row[name] = None if row[name] is None else round(row[name] * 1000)
-        users = row["user_features"]
-        row["user_features"] = None if users is None else msgspec.json.encode(users).decode()
+        features = row["user_features"]
+        row["user_features"] = None if features is None else msgspec.json.encode(features).decode()
+        row["user"] = row["session"] if row["user"] is None else row["user"]
     table = polars.DataFrame({name: [row[name] for row in rows] for name in SCHEMA}, _NUMBERED)
     return table.cast(SCHEMA)

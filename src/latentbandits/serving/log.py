@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from latentbandits.serving.engine.actions import decode_names
-from latentbandits.serving.engine.ids import decision_id
+from latentbandits.serving.engine.ids import decision_id, parse_decision_id
 from latentbandits.serving.engine.open_session import decode_user, floats
 from latentbandits.serving.engine.served_models import ActionNames
-from latentbandits.serving.errors import Invalid, UnknownCursor
+from latentbandits.serving.errors import Invalid, NotFound, UnknownCursor
 from latentbandits.serving.log_entries import LogEntry, RewardEntry
 from latentbandits.serving.records import FALLBACK, DecisionRow, LoggedEvent, RewardRow
 from latentbandits.serving.stores.protocol import SHARED, STORE_ID, LogReader, decode_shared
 
+_MOST_ORDERS = 10_000  # orders per query of the store
 CURSOR = "^([0-9a-f]{8}-[0-7][0-9a-f]{15})?$"
 
 
@@ -100,6 +103,19 @@ class Cursors(msgspec.Struct, frozen=True):
         end = reader.end()
         begin = self.position(since, end)
         return begin, self.position(until, end, "until") if until else end
+
+
+def forgotten(reader: LogReader, decisions: Sequence[str]) -> list[str]:
+    """Return the ids of those decisions that the store no longer has, or never had."""
+    orders = {}
+    for text in decisions:
+        with suppress(NotFound):
+            orders[text] = parse_decision_id(text)[0]
+    numbers = list(orders.values())
+    there: set[int] = set()
+    for start in range(0, len(numbers), _MOST_ORDERS):
+        there |= reader.present(numbers[start : start + _MOST_ORDERS])
+    return [text for text in decisions if orders.get(text) not in there]
 
 
 def event_fields(row: DecisionRow, reward: RewardRow | None, *, is_new: bool) -> dict[str, Any]:

@@ -6,19 +6,17 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.served_models import ActionNames
 from latentbandits.serving.engine.writer import Writer
-from latentbandits.serving.errors import Busy, NotFound, Refused, StoreUnavailable
+from latentbandits.serving.errors import Busy, Refused, StoreUnavailable
 from latentbandits.serving.http.keys import Audit, Keys
 from latentbandits.serving.http.messages import Log
 from latentbandits.serving.http.metrics import Metrics
-from latentbandits.serving.log import Cursors, log_entry, reward_entry
+from latentbandits.serving.log import Cursors, forgotten, log_entry, reward_entry
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import LogReader
 
@@ -91,12 +89,7 @@ class Service:
 
     async def forgotten(self, decisions: Sequence[str]) -> list[str]:
         """Return the ids of those decisions that the store no longer has, or never had."""
-        orders = {}
-        for text in decisions:
-            with suppress(NotFound):
-                orders[text] = parse_decision_id(text)[0]
-        there = await self._beside(lambda reader: reader.present(list(orders.values())))
-        return [text for text in decisions if orders.get(text) not in there]
+        return await self._beside(lambda reader: forgotten(reader, decisions))
 
     async def _beside(self, read: Callable[[LogReader], Answer]) -> Answer:
         """Read beside the writer; StoreUnavailable where the store does not answer in time."""
