@@ -109,7 +109,8 @@ def test_the_compared_rounds_do_not_grow_with_the_log():
 
     small, large = comparison(8_000), comparison(64_000)
     assert (small.longest, large.longest) == (6, 8)
-    assert (small.clearest(), large.clearest()) == (5, 5)
+    assert (small.clearest(1), large.clearest(1)) == (5, 5)
+    assert (small.clearest(6), large.clearest(7)) == (6, 7)
 
 
 def test_a_log_that_says_nothing_activates_no_one():
@@ -125,20 +126,18 @@ def test_a_log_that_says_nothing_activates_no_one():
 
 
 def test_a_candidate_that_is_worse_later_is_kept_out():
-    """It is better in round 1 and worse in the three rounds after it."""
+    """It is better in rounds 1 to 5, which are compared, and worse in the three after them."""
     rng = np.random.default_rng(17)
-    n, good, bad = 4000, 0.3, -0.5
-    action = rng.integers(2, size=(n, 4))
-    gain = np.array([good, bad, bad, bad])
-    reward = np.where(action == 1, gain, 0.0) + 0.1 * rng.standard_normal((n, 4))
-    reward[:, 1:] *= 1 + 200 * (rng.random((n, 3)) < 0.02)  # rare, so that the error is large
-    log = DecisionLog(action, reward, np.full(n, 4), 2, np.full((n, 4), 0.5))
+    n, gain = 40_000, np.array([0.3] * 5 + [-2.0] * 3)
+    action = rng.integers(2, size=(n, 8))
+    reward = np.where(action == 1, gain, 0.0) + 0.1 * rng.standard_normal((n, 8))
+    log = DecisionLog(action, reward, np.full(n, 8), 2, np.full((n, 8), 0.5))
     zero, one = (GaussianArms([[a, 1 - a]], 0.1) for a in (1.0, 0.0))
     sides = [Side(mUCB(model), model, log) for model in (zero, one)]
     verdict = judge(*sides)
     assert verdict.low > 0
     assert not verdict.activate
-    assert "better in rounds 1-1, but in rounds 1-4" in verdict.reason
+    assert "better in rounds 1-5, but in rounds 1-8" in verdict.reason
 
 
 def test_a_candidate_with_its_states_relabelled_is_identical():

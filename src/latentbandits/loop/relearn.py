@@ -34,7 +34,7 @@ from latentbandits.loop.sources import Source
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.growing import add_average
 from latentbandits.owned_tempdir import remove_left_overs
-from latentbandits.policies.registry import Inputs, build, parse
+from latentbandits.policies.registry import Inputs, PolicySpec, build, parse
 from latentbandits.report.report import Progress
 from latentbandits.serving.engine.served_models import notes, read_artefact, unpack
 from latentbandits.serving.http.messages import ActiveModel, Models, Swap
@@ -72,6 +72,7 @@ class Settings:
     with_logs: tuple[str, ...] = ()
     columns: dict[str, Any] = field(default_factory=dict)  # columns of `with_logs`
     margin: float = 0.0
+    compared: float = 0.5  # share of a typical session without which there is no decision
     level: float = 0.95
     tightest_at: int = TIGHTEST_AT  # sessions near which confidence sequences are tightest
     held_out: float = 0.3
@@ -96,6 +97,8 @@ class Settings:
             raise ValueError(
                 f"the sequence must be tightest at 1 session or more; got {self.tightest_at}"
             )
+        if not 0 < self.compared <= 1:
+            raise ValueError(f"the compared share must be above 0, at most 1; got {self.compared}")
         if not 0 < self.held_out < 1:
             raise ValueError(f"the held-out share must lie between 0 and 1; got {self.held_out}")
         if self.policy is not None:
@@ -108,6 +111,7 @@ class Settings:
             "policy": self.policy,
             "with_logs": list(self.with_logs),
             "margin": self.margin,
+            "compared": self.compared,
             "level": self.level,
             "tightest_at": self.tightest_at,
             "held_out": self.held_out,
@@ -308,6 +312,7 @@ class Relearner:
     ) -> Verdict:
         settings = self.settings
         policy = settings.policy or candidate.notes.get("recommended_policy") or playing
+        policy = _exploring_like(playing, policy)
         candidate = candidate.with_actions_of(current)
         judged = _known_to_both(judging, current, candidate)
         if judged.is_empty():
@@ -322,6 +327,7 @@ class Relearner:
             _side(current, playing, judged),
             _side(candidate, policy, judged),
             margin=settings.margin,
+            compared=settings.compared,
             level=settings.level,
             number=1 + len({run.candidate for run in earlier}),
             tightest_at=next(
@@ -490,14 +496,18 @@ def _policy_of(decisions: pl.DataFrame, model_ids: Collection[str]) -> str:
     )
     if active.is_empty():
         raise ValueError("the active model has made no decision yet: there is nothing to compare")
-    return _without_exploration(str(active["policy"][-1]))
+    return str(active["policy"][-1])
 
 
-def _without_exploration(text: str) -> str:
-    """Return the policy inside `Exploring(policy='...')`: exploration is not judged."""
-    spec = parse(text)
-    inner = spec.options.get("policy")
-    return str(inner) if spec.name == "Exploring" and inner is not None else text
+def _exploring_like(playing: str, text: str) -> str:
+    """Return the policy with the exploration of the one that plays: the service will add it.
+
+    What is judged is what will be served. Weights are smaller, too: the log's own policy has none.
+    """
+    explore = parse(playing)
+    if explore.name != "Exploring" or parse(text).name == "Exploring":
+        return text
+    return str(PolicySpec("Exploring", dict(explore.options) | {"policy": text}))
 
 
 def _side(model: Model, policy: str, decisions: pl.DataFrame) -> Side:
