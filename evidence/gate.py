@@ -79,7 +79,12 @@ def _pair(
 
 
 def tries(
-    kinds: tuple[str, ...], number: int, seed: int, *, worse: bool | None = None
+    kinds: tuple[str, ...],
+    number: int,
+    seed: int,
+    *,
+    worse: bool | None = None,
+    true_sessions: int = TRUE_SESSIONS,
 ) -> Iterator[Try]:
     """Yield candidates of some kinds in turn, with a log of the current model that explores.
 
@@ -96,7 +101,7 @@ def tries(
         users = SimulatedUsers(_random_truth(rng), NOISE, ROUNDS)
         current, candidate = _pair(kind, users.truth.means, rng)
         sides = [Exploring(POLICIES[name](model), explore) for model in (current, candidate)]
-        gain, first = _true_gain(sides, users, rng)
+        gain, first = _true_gain(sides, users, true_sessions, rng)
         if worse is not None and (gain[0] > -4 * gain[1] if worse else gain[0] < 4 * gain[1]):
             continue
         log, _ = play(sides[0], users, n_sessions, ROUNDS, rng)
@@ -105,14 +110,13 @@ def tries(
 
 
 def _true_gain(
-    sides: list[Exploring], users: SimulatedUsers, rng: np.random.Generator
+    sides: list[Exploring], users: SimulatedUsers, n: int, rng: np.random.Generator
 ) -> tuple[tuple[float, float], float]:
     """Return the candidate's gain over a session with its error, and its gain in round 1."""
     whole, first = (
-        [play(side, users, TRUE_SESSIONS, rounds, rng)[1] for side in sides]
-        for rounds in (ROUNDS, 1)
+        [play(side, users, n, rounds, rng)[1] for side in sides] for rounds in (ROUNDS, 1)
     )
-    error = np.hypot(*(regret.std() / np.sqrt(TRUE_SESSIONS) for regret in whole))
+    error = np.hypot(*(regret.std() / np.sqrt(n) for regret in whole))
     gains = [float(base.mean() - other.mean()) for base, other in (whole, first)]
     return (gains[0], float(error)), gains[1]
 

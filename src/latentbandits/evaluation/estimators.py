@@ -52,13 +52,12 @@ class WeightedLog:
 
     @cached_property
     def previous_rho(self) -> FloatArray:
-        n_rounds = self.ratio.shape[1]
-        before = np.ones((self.n_sessions, n_rounds))
-        for t in range(1, n_rounds):
-            first = 0 if self.window is None else max(t - self.window + 1, 0)
-            before[:, t] = before[:, t - 1] * self.ratio[:, t - 1]
-            if first > 0:
-                before[:, t] = self.ratio[:, first:t].prod(axis=1)
+        before = np.ones(self.ratio.shape)
+        if self.window is None:
+            before[:, 1:] = np.cumprod(self.ratio[:, :-1], axis=1)
+            return before
+        for k in range(1, min(self.window, self.ratio.shape[1])):
+            before[:, k:] *= self.ratio[:, :-k]
         return before
 
     @cached_property

@@ -17,7 +17,6 @@ import polars as pl
 from latentbandits.client_protocol import NoAnswerError, ServiceError
 from latentbandits.evaluation.intervals import (
     TIGHTEST_AT,
-    SessionMean,
     check_level,
     compare_groups,
 )
@@ -362,8 +361,9 @@ class Relearner:
     def _watch(self, run: Run, runs: list[Run], base: Swap, logged: Logged) -> Run:
         """Note how live groups do since the last activation; roll it back if one earns more.
 
-        Groups are compared over the rounds of a typical session before the activation. They need no
-        weights, so that every round adds to what is seen.
+        Groups are compared by the mean reward that the page shows, over the rounds of a typical
+        session before the activation. They need no weights, so that every round adds to what is
+        seen.
         """
         last = next(
             (r for r in reversed(runs) if r.decision == "activate" and r.outcome == "done"), None
@@ -374,11 +374,8 @@ class Relearner:
         if _utc(base.time) > _utc(activated.timestamp()):
             return run  # somebody has activated it again since, and knows better
         horizon = data.typical_rounds(logged.decisions, activated)
-        rewards = data.session_rewards(
-            logged.decisions, activated, horizon, self.settings.unrewarded
-        )
+        means = data.live_groups(logged.decisions, activated, horizon, self.settings.unrewarded)
         tightest_at = _of_earlier_looks(runs, last, self.settings.tightest_at)
-        means = {name: SessionMean.of(values) for name, values in rewards.items()}
         comparisons = {
             name: interval
             for name, interval in compare_groups(
@@ -397,7 +394,7 @@ class Relearner:
         span = comparisons[worse[0]]
         why = (
             f"since {last.candidate} was activated the live group {worse[0]!r} earns more: the "
-            f"difference per session in rounds 1-{horizon} lies in "
+            f"difference of mean rewards in rounds 1-{horizon} lies in "
             f"[{span.low:.4g}, {span.high:.4g}]"
         )
         run = self.records.finish(
