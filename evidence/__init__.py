@@ -9,6 +9,7 @@ from evidence.clicks import ClicksExperiment
 from evidence.drift import DriftExperiment
 from evidence.evaluation import EvaluationExperiment
 from evidence.families import FamiliesExperiment
+from evidence.gate import GateExperiment
 from evidence.loop import LoopExperiment
 from evidence.misspecification import MisspecificationExperiment
 from evidence.optimum import YardstickExperiment
@@ -31,4 +32,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     AutoExperiment(),
     EvaluationExperiment(),
     LoopExperiment(),
+    GateExperiment(),
 )

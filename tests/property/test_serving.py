@@ -164,7 +164,7 @@ def test_the_error_of_a_mean_counts_sessions(sessions: list[list[float]]) -> Non
     residuals = [sum(rewards) - mean * len(rewards) for rewards in sessions]
     n = len(sessions)
     expected = np.sqrt(np.sum(np.square(residuals)) * n / (n - 1)) / len(values)
-    actual = totals.mean()
+    actual = totals.session_mean()
     assert actual is not None
     np.testing.assert_allclose(actual[0], mean, atol=1e-9)
     if np.isinf(actual[1]):  # unknown, because sessions do not differ by more than rounding

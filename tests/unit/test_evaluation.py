@@ -150,6 +150,31 @@ def test_rewards_teach_only_after_they_were_applied():
     assert chance[0, 1] == chance[0, 0]
 
 
+def test_a_late_reward_teaches_once():
+    """The reward of round 1 comes before round 3 of 5: from then on the belief has it once."""
+    rng = np.random.default_rng(4)
+    action, reward = rng.integers(3, size=(6, 5)), rng.standard_normal((6, 5))
+    log = DecisionLog(action, reward, np.full(6, 5), 3, np.full((6, 5), 1 / 3))
+    late = np.tile(np.arange(1, 6), (6, 1))
+    late[:, 0] = 2
+    actual = predict(MODEL, replace(log, applied=late))
+    reordered = [1, 0, 2, 3, 4]  # rewards of rounds 2 and 1 are learned before round 3
+    same = replace(log, action=action[:, reordered], reward=reward[:, reordered])
+    np.testing.assert_allclose(actual[:, 2:], predict(MODEL, same)[:, 2:])
+
+
+def test_a_window_weighs_the_last_rounds_only():
+    ratio = np.array([[2.0, 3.0, 5.0, 7.0], [0.5, 0.0, 4.0, 1.0]])
+    shape = np.zeros((2, 4))
+    log = WeightedLog(ratio, shape, shape, shape, np.ones((2, 4), bool), window=2)
+    np.testing.assert_allclose(log.rho, [[2, 6, 15, 35], [0.5, 0, 0, 4]])
+    np.testing.assert_allclose(log.previous_rho, [[1, 2, 3, 5], [1, 0.5, 0, 4]])
+    for window in (4, 9, None):
+        whole = replace(log, window=window)
+        np.testing.assert_allclose(whole.rho, np.cumprod(ratio, axis=1))
+        np.testing.assert_allclose(whole.previous_rho[:, 1:], whole.rho[:, :-1])
+
+
 def test_counted_draws_are_unbiased():
     log = random_log(seed=1, n=2000, longest=2)
     exact = follow(mmTS(MODEL), log, None, np.random.default_rng(0))

@@ -23,8 +23,9 @@ def statistics_of(rewards: dict[str, np.ndarray]) -> Statistics:
 
 def test_a_groups_interval_is_the_confidence_sequence_of_its_sessions() -> None:
     values = np.random.default_rng(0).random(400)
-    mean, error = statistics_of({"policy": values}).group("policy").mean() or (0.0, 0.0)
-    actual = band(mean, error, 400)
+    mean = statistics_of({"policy": values}).group("policy").session_mean()
+    assert mean is not None
+    actual = band(*mean)
     expected = sequence_interval(float(values.mean()), values)
     assert (actual.low, actual.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
@@ -54,7 +55,7 @@ def test_equal_rewards_have_no_interval(value: float) -> None:
     """Forty impressions without a click do not say that the click rate is 0."""
     totals = statistics_of({"policy": np.full(40, value), "a": np.array([0.0, 1.0])})
     group = totals.group("policy")
-    assert group.mean() == (pytest.approx(value), math.inf)
+    assert group.session_mean() == (pytest.approx(value), math.inf, 40)
     reward = _round_view(1, group.rounds[0]).reward
     assert reward is not None
     assert (reward.mean, reward.low, reward.high) == (pytest.approx(value), None, None)

@@ -7,10 +7,11 @@ import polars as pl
 import pytest
 
 from latentbandits.evaluation.intervals import SessionMean, compare_groups, sequence_width
-from latentbandits.loop.data import divide, held_out, session_rewards, typical_rounds
+from latentbandits.loop.data import divide, held_out, live_groups, typical_rounds
 from latentbandits.loop.records import Run
 from latentbandits.loop.relearn import _judged_against, _of_earlier_looks
 from latentbandits.serving.engine.settings import EngineSettings
+from latentbandits.serving.engine.statistics import GroupTotals, Statistics
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 SALT = b"0123456789abcdef"
@@ -60,13 +61,34 @@ def test_a_half_life_keeps_half_of_the_sessions_of_that_age_and_all_new_ones():
     assert abs(whole.counts["training_sessions"] / 4000 - 0.125) <= error
 
 
-def test_sessions_begun_since_an_activation_are_summed_by_group():
+def test_sessions_begun_since_an_activation_are_averaged_by_group():
     ages = np.array([5.0, 1.0, 1.0, 1.0])
     groups = ["policy", "policy", "holdout", "holdout"]
     table = log(4, ages, [9.0, 1.0, 2.0, 3.0], groups, n_rounds=3)
-    actual = session_rewards(table, NOW - timedelta(days=2), horizon=2, unrewarded=None)
-    assert actual["policy"].tolist() == [2.0]  # two rounds of 1; the older session is left out
-    assert sorted(actual["holdout"].tolist()) == [4.0, 6.0]
+    actual = live_groups(table, NOW - timedelta(days=2), horizon=2, unrewarded=None)
+    assert actual["policy"] == SessionMean(1.0, np.inf, 1)  # the older session is left out
+    assert actual["holdout"] == SessionMean(2.5, pytest.approx(0.5), 2)
+
+
+def test_groups_are_compared_as_on_the_page_also_where_rewards_are_missing():
+    """Half of the main group's rewards are missing: that makes it no worse, here as on the page."""
+    rng = np.random.default_rng(7)
+    table = log(400, np.ones(400), rng.normal(1, 1, 400), ["policy", "holdout"] * 200, n_rounds=2)
+    missing = (pl.col("group") == "policy") & (pl.col("round") == 2)
+    reward = pl.when(missing).then(None).otherwise("reward").alias("reward")
+    table = table.with_columns(reward)
+    actual = live_groups(table, NOW - timedelta(days=2), horizon=2, unrewarded=None)
+    page = Statistics()
+    for row in (
+        table.group_by("session", "group").agg(pl.sum("reward"), n=pl.count("reward")).rows()
+    ):
+        page.group(row[1]).add_session(*row[2:])
+    assert actual == {
+        name: pytest.approx(page.group(name).session_mean()) for name in ("policy", "holdout")
+    }
+    assert abs(actual["policy"].mean - actual["holdout"].mean) < 0.3
+    filled = live_groups(table, NOW - timedelta(days=2), horizon=2, unrewarded=0.0)
+    assert filled["policy"].mean == pytest.approx(actual["policy"].mean / 2)
 
 
 def test_typical_rounds_are_those_of_sessions_begun_before():
@@ -78,11 +100,19 @@ def test_typical_rounds_are_those_of_sessions_begun_before():
     assert typical_rounds(earlier, NOW - timedelta(days=9)) == 1
 
 
+def mean_of(rewards):
+    """Return the mean of sessions with one reward each."""
+    group = GroupTotals()
+    for reward in rewards:
+        group.add_session(reward, 1)
+    return group.session_mean()
+
+
 def test_groups_of_unequal_size_are_compared_by_hand():
     """Rewards +-1 in groups of 900 and 100: the errors of the means add in squares."""
     groups = {
-        "policy": SessionMean.of(np.tile([1.0, -1.0], 450)),
-        "holdout": SessionMean.of(np.tile([3.0, 1.0], 50)),
+        "policy": mean_of(np.tile([1.0, -1.0], 450)),
+        "holdout": mean_of(np.tile([3.0, 1.0], 50)),
     }
     actual = compare_groups(groups, "policy", tightest_at=2_000)["holdout"]
     error = np.sqrt(900 / 899 / 900 + 100 / 99 / 100)
@@ -100,9 +130,9 @@ def test_levels_are_shared_by_all_groups_also_those_without_sessions_yet():
 
 
 def test_a_group_of_one_session_or_of_equal_rewards_decides_nothing():
-    noise = SessionMean.of(np.tile([1.0, -1.0], 50))
+    noise = mean_of(np.tile([1.0, -1.0], 50))
     for rewards in (np.array([9.0]), np.full(40, 9.0)):
-        actual = compare_groups({"policy": noise, "holdout": SessionMean.of(rewards)}, "policy")
+        actual = compare_groups({"policy": noise, "holdout": mean_of(rewards)}, "policy")
         assert actual["holdout"].low == -np.inf
         assert actual["holdout"].high == np.inf
 

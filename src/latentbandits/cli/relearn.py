@@ -46,6 +46,8 @@ def add_parser(subparsers: Any) -> None:
     add("--every", type=duration, metavar="TIME", help="run again and again (1h); default: once")
     add("--policy", metavar="POLICY", help="of the candidate (default: the recommended one)")
     add("--margin", type=float, default=0.0, help="gain per session to show (default 0)")
+    compared = "share of a typical session that a verdict must be about (default .5)"
+    add("--compared", type=float, default=0.5, metavar="SHARE", help=compared)
     add("--level", type=float, default=0.95, help="of the confidence sequence (default .95)")
     tightest = "sessions near which the sequence is tightest; the first look's stays (default 5000)"
     add("--tightest-at", type=positive, default=5_000, metavar="N", help=tightest)
@@ -77,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         with_logs=tuple(arguments.with_logs),
         columns={name: getattr(arguments, name) for name in ("user", "action", "reward")},
         margin=arguments.margin,
+        compared=arguments.compared,
         level=arguments.level,
         tightest_at=arguments.tightest_at,
         held_out=arguments.held_out,

@@ -27,6 +27,10 @@ class WeightedLog:
     and has reward 0. Rewards that came are divided by their chance to come, so that they stand for
     those that did not (AIPW: q stands for the rest); the ratio of a round without a reward stays in
     the later weights.
+
+    With a `window` w the estimate of round t is of another question: what would be earned there if
+    the candidate had taken over w - 1 rounds before, in sessions that the log's policy began? The
+    first w rounds have their full weights.
     """
 
     ratio: FloatArray  # pi_t(a_t) / mu_t, 1 past the end
@@ -35,6 +39,7 @@ class WeightedLog:
     direct: FloatArray  # sum_a pi_t(a) q_t(a), 0 past the end
     active: BoolArray
     arrival: FloatArray | None = None  # P(the reward comes | action, round); None: each came
+    window: int | None = None  # weights are products of the last `window` ratios; None: of all
 
     @property
     def n_sessions(self) -> int:
@@ -42,12 +47,18 @@ class WeightedLog:
 
     @cached_property
     def rho(self) -> FloatArray:
-        rho: FloatArray = np.cumprod(self.ratio, axis=1, dtype=np.float64)
+        rho: FloatArray = self.previous_rho * self.ratio
         return rho
 
     @cached_property
     def previous_rho(self) -> FloatArray:
-        return np.concatenate([np.ones((self.n_sessions, 1)), self.rho[:, :-1]], axis=1)
+        before = np.ones(self.ratio.shape)
+        if self.window is None:
+            before[:, 1:] = np.cumprod(self.ratio[:, :-1], axis=1)
+            return before
+        for k in range(1, min(self.window, self.ratio.shape[1])):
+            before[:, k:] *= self.ratio[:, :-k]
+        return before
 
     @cached_property
     def came(self) -> FloatArray:

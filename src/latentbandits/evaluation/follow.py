@@ -10,9 +10,11 @@ from latentbandits.evaluation.log import DecisionLog, EvaluationError, LoggedRou
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
 from latentbandits.models.trees import map_leaves
+from latentbandits.policies.choice import shares
 from latentbandits.policies.decision import ANYONE, Decision
 from latentbandits.policies.latent.thompson import JointThompson
 from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.wrappers.exploring import Exploring
 
 
 class Followed(NamedTuple):
@@ -69,13 +71,17 @@ def probabilities(
     policy for its own. Averages of importance weights stay unbiased with either, because draws
     of different rounds are independent.
     """
+    if isinstance(policy, Exploring):
+        inner = probabilities(policy.policy, belief, context, eligible, n_actions, rng, draws)
+        mask = np.ones(inner.shape, np.bool_) if eligible is None else eligible
+        return (1 - policy.e) * inner + policy.e * shares(mask)
     if draws is not None and isinstance(policy, JointThompson):
         return policy.count_probabilities(belief, context, eligible, draws, rng).values
     method = getattr(policy, "action_probabilities", None)
     if method is not None:
-        probabilities = method(belief, context, rng, eligible=eligible)
-        if probabilities.kind != "none":
-            values: FloatArray = probabilities.values
+        own = method(belief, context, rng, eligible=eligible)
+        if own.kind != "none":
+            values: FloatArray = own.values
             return values
     count = np.zeros((len(_first_leaf(belief)), n_actions))
     rows = np.arange(len(count))

@@ -136,26 +136,11 @@ def verdict(interval: Interval, scale: float) -> Verdict:
 
 
 class SessionMean(NamedTuple):
-    """The mean over a group's sessions; its error is infinite while it is not known."""
+    """The mean reward of a group and its error over sessions, infinite while it is not known."""
 
     mean: float
     stderr: float
     n_sessions: int
-
-    @classmethod
-    def of(cls, rewards: FloatArray) -> SessionMean:
-        """Return the mean of one reward per session.
-
-        Equal rewards say nothing about their spread: twenty sessions without a click do not say
-        that there will never be one.
-
-        >>> SessionMean.of(np.array([1.0, 3.0]))
-        SessionMean(mean=2.0, stderr=1.0, n_sessions=2)
-        """
-        n = len(rewards)
-        deviation = float(np.std(rewards, ddof=1)) if n > 1 else 0.0
-        mean = float(rewards.mean()) if n else math.nan
-        return cls(mean, deviation / math.sqrt(n) if deviation > 0 else math.inf, n)
 
 
 def compare_groups(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from latentbandits.evaluation import DecisionLog, evaluate
-from latentbandits.evaluation.estimators import ByRound
+from latentbandits.evaluation.estimators import ESTIMATORS, ByRound, WeightedLog
 from latentbandits.evaluation.evaluate import MIN_ESS
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies.protocol import AnyPolicy
 
 ESTIMATOR = "SNDR"
+_LEAST_ERROR = 0.01  # of a difference per session, in units of a reward's noise: below it, rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,42 +31,67 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The estimates of two policies for every round.
+    """The estimates of two policies for every round, and their weights on the log.
 
     Attributes:
         current, candidate: values `(T,)` and influence values `(n_sessions, T)`.
-        sizes: the effective sample size of every round, the smaller of both policies', `(T,)`.
+        weights: of the current policy and of the candidate.
     """
 
     current: ByRound
     candidate: ByRound
-    sizes: FloatArray
+    weights: tuple[WeightedLog, WeightedLog]
+
+    def sizes(self, window: int | None = None) -> FloatArray:
+        """Return each round's effective sample size, the smaller of both policies', `(T,)`."""
+        one, two = (replace(part, window=window).effective_sample_size for part in self.weights)
+        return np.minimum(one, two)
 
     @property
     def longest(self) -> int:
-        """The number of first rounds whose effective sample sizes are all large enough, or 1."""
-        small = np.flatnonzero(self.sizes < MIN_ESS)
-        return max(1, int(small[0])) if len(small) else len(self.sizes)
+        """The number of first rounds whose effective sample sizes are all large enough."""
+        small = np.flatnonzero(self.sizes() < MIN_ESS)
+        return int(small[0]) if len(small) else len(self.sizes())
 
-    def difference(self, horizon: int) -> tuple[float, FloatArray]:
-        """Return candidate minus current in rounds 1..horizon, and its influence values `(n,)`."""
-        value, influence = self.candidate.up_to(horizon)
-        base, base_influence = self.current.up_to(horizon)
-        return value - base, influence - base_influence
+    def widest(self, rounds: int) -> int:
+        """Return the largest window with which the first `rounds` rounds can be compared, or 0."""
+        for window in range(min(self.longest, rounds), 0, -1):
+            if self.sizes(window)[:rounds].min() >= MIN_ESS:
+                return window
+        return 0
 
-    def clearest(self) -> int:
-        """Return the horizon, up to `longest`, at which a typical gain would be seen best.
+    def difference(self, rounds: int, window: int | None = None) -> tuple[float, FloatArray]:
+        """Return candidate minus current in rounds 1..rounds, and its influence values `(n,)`."""
+        base, other = (ESTIMATORS[ESTIMATOR](replace(w, window=window)) for w in self.weights)
+        value, influence = other.up_to(rounds)
+        base_value, base_influence = base.up_to(rounds)
+        return value - base_value, influence - base_influence
 
-        The gain of a better model of states grows as sessions go on. If it grows in proportion to
-        the round, its sum over h rounds is in proportion to h (h + 1) / 2; this is divided by the
-        standard error of the difference, which grows faster because weights multiply. Only errors
-        are looked at: a choice by the differences themselves would favour rounds in which the
-        candidate was lucky.
+    def clearest(self, least: int) -> int:
+        """Return the horizon from `least` to `longest` at which a typical gain would be seen best.
+
+        Two policies earn the same where they choose the same. Where they do not, the gain of a
+        better model of states grows as sessions go on. So the gain of round t is taken in
+        proportion to t times the share of decisions on which they differ, and the error of a sum
+        over rounds is what noise of the same size in every reward gives it through the weights.
+        Both follow from the weights. No reward decides about the horizon: a choice by the
+        differences themselves would favour rounds in which the candidate was lucky.
         """
-        horizons = np.arange(1, self.longest + 1)
-        errors = np.array([np.std(self.difference(int(h))[1]) for h in horizons])
-        gains = horizons * (horizons + 1) / 2
-        return int(horizons[np.argmax(gains / np.maximum(errors, np.finfo(float).tiny))])
+        one, two = self.weights
+        before = (one.previous_rho + two.previous_rho) / 2
+        differing = (before * np.abs(one.ratio - two.ratio) / 2).mean(axis=0)
+        gains = np.cumsum(np.arange(1, len(differing) + 1) * differing)
+        apart = np.where(one.active, _relative(one.rho) - _relative(two.rho), 0.0)
+        errors = np.sqrt(np.cumsum((apart**2).mean(axis=0)))
+        power = gains / np.maximum(errors, _LEAST_ERROR)
+        return least + int(np.argmax(power[least - 1 : max(self.longest, least)]))
+
+
+def _relative(weights: FloatArray) -> FloatArray:
+    """Return weights divided by their means over sessions, `(n, T)`."""
+    means = weights.mean(axis=0)
+    relative: FloatArray = weights / np.where(means > 0, means, 1.0)
+    return relative
 
 
 def compare(
@@ -83,7 +109,7 @@ def compare(
             f"both sides must see the same sessions; got {n} and {candidate.log.n_sessions}"
         )
 
-    def estimate(side: Side) -> tuple[ByRound, list[float]]:
+    def estimate(side: Side) -> tuple[ByRound, WeightedLog]:
         evaluation = evaluate(
             {"policy": side.policy},
             side.log,
@@ -93,8 +119,7 @@ def compare(
             draws=draws,
             seed=seed,
         )
-        sizes = [row["ess"] for row in evaluation.rounds if row["policy"] == "policy"]
-        return evaluation.by_round["policy", ESTIMATOR], sizes
+        return evaluation.by_round["policy", ESTIMATOR], evaluation.weighted["policy"]
 
-    (base, base_sizes), (other, other_sizes) = estimate(current), estimate(candidate)
-    return Comparison(base, other, np.minimum(base_sizes, other_sizes))
+    (base, base_weights), (other, other_weights) = estimate(current), estimate(candidate)
+    return Comparison(base, other, (base_weights, other_weights))

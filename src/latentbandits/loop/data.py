@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
+from latentbandits.evaluation.intervals import SessionMean
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.serving.engine.statistics import GroupTotals
 
 # Divide sessions by fixed hashes: held out of every fit, and thinned by age.
 
@@ -155,19 +158,22 @@ def typical_rounds(decisions: pl.DataFrame, before: datetime) -> int:
     return 1 if rounds is None else int(np.ceil(rounds))  # type: ignore[arg-type]
 
 
-def session_rewards(
+def live_groups(
     decisions: pl.DataFrame, after: datetime, horizon: int, unrewarded: float | None
-) -> dict[str, FloatArray]:
-    """Return each live group's rewards per session, rounds 1..horizon, of sessions begun since."""
+) -> dict[str, SessionMean | None]:
+    """Return each live group's mean reward in rounds 1..horizon of sessions begun since a time.
+
+    It is the mean that the page shows: of the rewards that came, with an error over sessions.
+    """
     sessions = numbered_sessions(decisions)
     reward = pl.col("reward") if unrewarded is None else pl.col("reward").fill_null(unrewarded)
     table = (
         sessions.filter(pl.col("time").min().over("session") >= after)
         .filter(pl.col("round") - pl.col("round").min() < horizon)
         .group_by("session")
-        .agg(pl.col("group").first(), reward.sum().alias("reward"))
+        .agg(pl.col("group").first(), reward.sum().alias("sum"), reward.count().alias("count"))
     )
-    return {
-        str(name[0]): np.asarray(rows["reward"].to_numpy(), np.float64)
-        for name, rows in table.group_by("group")
-    }
+    totals: dict[str, GroupTotals] = defaultdict(GroupTotals)
+    for group, total, count in table.select("group", "sum", "count").iter_rows():
+        totals[group].add_session(total, count)
+    return {name: one.session_mean() for name, one in totals.items()}

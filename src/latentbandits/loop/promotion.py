@@ -37,6 +37,7 @@ class Verdict:
         low, high: the confidence sequence's interval, valid at every look.
         current, candidate: the two estimates.
         horizon: rounds that were compared.
+        typical: rounds of a typical session, the median.
         n_sessions: held-out sessions.
         ess: the least effective sample size within the horizon, of both policies.
         sessions_needed: held-out sessions after which a difference as large as the measured one
@@ -56,6 +57,7 @@ class Verdict:
     current: float
     candidate: float
     horizon: int
+    typical: int
     n_sessions: int
     ess: float
     sessions_needed: int | None
@@ -76,6 +78,7 @@ def judge(
     candidate: Side,
     *,
     margin: float = 0.0,
+    compared: float = 0.5,
     level: float = 0.95,
     number: int = 1,
     tightest_at: int = TIGHTEST_AT,
@@ -87,13 +90,16 @@ def judge(
 
     The estimate is SNDR. The interval is a confidence sequence, so that looking again after more
     sessions keeps its level for this candidate. It is about the rounds 1..h in which a gain would
-    be seen best (`Comparison.clearest`). In the longest comparison that the effective sample size
-    allows, the candidate's estimate must be above the margin too.
+    be seen best (`Comparison.clearest`), at least the share `compared` of a typical session. In the
+    longest comparison that the effective sample size allows, the candidate's estimate must be above
+    the margin too.
 
     Args:
         current: the model and policy in use.
         candidate: their possible successor. Neither may have been fitted on the logged sessions.
         margin: the gain that a candidate must show.
+        compared: the share of a typical session's rounds (the median) without which there is no
+            decision.
         level: of all candidates against the current model together.
         number: which of them this is, counted from 1: the k-th has alpha / (k (k + 1)).
         tightest_at: sessions n* near which the confidence sequence is tightest. It must be the same
@@ -103,38 +109,61 @@ def judge(
         seed: of the draws.
     """
     comparison = compare(current, candidate, unrewarded=unrewarded, draws=draws, seed=seed)
-    longest = comparison.longest
-    horizon = comparison.clearest()
-    difference, influence = comparison.difference(horizon)
+    typical = int(np.ceil(np.median(current.log.lengths)))
+    least = max(1, math.ceil(compared * typical))
+    longest, window = comparison.longest, comparison.widest(typical)
+    taken_over = longest < least and window > 1
+    if taken_over:
+        horizon = typical
+        difference, influence = comparison.difference(typical, window)
+        # How much one more round of weights matters says how much all of them might.
+        doubt = abs(difference - comparison.difference(typical, window - 1)[0])
+        rounds = f"{window} of {typical} rounds compared, later ones by their last {window}"
+    else:
+        horizon = comparison.clearest(least) if longest >= least else max(longest, 1)
+        difference, influence = comparison.difference(horizon)
+        doubt = 0.0
+        rounds = f"{horizon} of {typical} rounds compared"
+    whole = difference if window == 0 else comparison.difference(typical, window)[0]
     n = len(influence)
     level = level_of_candidate(level, number)
     interval = sequence_interval(difference, influence, level, tightest_at)
+    interval = interval._replace(low=interval.low - doubt, high=interval.high + doubt)
     observed = current.log.reward[current.log.observed]
     scale = max(float(np.abs(observed).max()), abs(unrewarded or 0.0))
     identical = is_rounding(interval, scale)
-    ess = float(comparison.sizes[:horizon].min())
-    later, _ = comparison.difference(longest)
-    better = interval.low > margin and not identical
-    reason = _reason(interval, margin, ess, n)
+    sizes = comparison.sizes(window if taken_over else None)
+    activate = False
     if identical:
         reason = "the candidate is identical to the current model: no difference but rounding"
-    if better and later <= margin:
+    elif longest < least and not taken_over:
         reason = (
-            f"the candidate is better in rounds 1-{horizon}, but in rounds 1-{longest} the "
-            f"difference per session is {later:.4g}, which is not above the margin {margin:g}"
+            f"no decision: only {longest} of {typical} rounds of a session could be compared, and "
+            f"{least} are needed: {n} held-out sessions carry an effective sample size of "
+            f"{sizes[longest]:.0f} in round {longest + 1}, below {MIN_ESS:.0f}: too few, or too "
+            "little exploration"
         )
+    elif interval.low > margin and whole <= margin:
+        reason = (
+            f"the candidate is better in rounds 1-{horizon}, but in a whole session of {typical} "
+            f"rounds the difference is {whole:.4g}, which is not above the margin {margin:g}"
+        )
+    else:
+        activate = interval.low > margin
+        reason = _reason(interval, margin, rounds)
     return Verdict(
-        activate=bool(ess >= MIN_ESS and better and later > margin),
+        activate=bool(activate),
         reason=reason,
         difference=difference,
         stderr=interval.stderr,
         low=interval.low,
         high=interval.high,
         current=comparison.current.up_to(horizon)[0],
-        candidate=comparison.candidate.up_to(horizon)[0],
+        candidate=comparison.current.up_to(horizon)[0] + difference,
         horizon=horizon,
+        typical=typical,
         n_sessions=n,
-        ess=ess,
+        ess=float(sizes[:horizon].min()),
         sessions_needed=None
         if identical
         else _needed(interval, influence, margin, level, tightest_at),
@@ -145,18 +174,15 @@ def judge(
     )
 
 
-def _reason(interval: Interval, margin: float, ess: float, n_sessions: int) -> str:
-    if ess < MIN_ESS:
-        return (
-            f"{n_sessions} held-out sessions carry an effective sample size of {ess:.0f}, below "
-            f"{MIN_ESS:.0f}: too few, or too little exploration, to judge"
-        )
-    span = f"[{interval.low:.4g}, {interval.high:.4g}]"
+def _reason(interval: Interval, margin: float, rounds: str) -> str:
+    lies = (
+        f"the difference per session, {rounds}, lies in [{interval.low:.4g}, {interval.high:.4g}]"
+    )
     if interval.low > margin:
-        return f"the candidate is better: the difference per session lies in {span}"
+        return f"the candidate is better: {lies}"
     if interval.high < margin:
-        return f"the candidate is not better: the difference per session lies in {span}"
-    return f"not decided: the difference per session lies in {span}, margin {margin:g}"
+        return f"the candidate is not better: {lies}"
+    return f"not decided: {lies}, margin {margin:g}"
 
 
 def _needed(

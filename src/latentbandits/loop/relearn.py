@@ -17,7 +17,6 @@ import polars as pl
 from latentbandits.client_protocol import NoAnswerError, ServiceError
 from latentbandits.evaluation.intervals import (
     TIGHTEST_AT,
-    SessionMean,
     check_level,
     compare_groups,
 )
@@ -34,7 +33,7 @@ from latentbandits.loop.sources import Source
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.growing import add_average
 from latentbandits.owned_tempdir import remove_left_overs
-from latentbandits.policies.registry import Inputs, build, parse
+from latentbandits.policies.registry import Inputs, PolicySpec, build, parse
 from latentbandits.report.report import Progress
 from latentbandits.serving.engine.served_models import notes, read_artefact, unpack
 from latentbandits.serving.http.messages import ActiveModel, Models, Swap
@@ -72,6 +71,7 @@ class Settings:
     with_logs: tuple[str, ...] = ()
     columns: dict[str, Any] = field(default_factory=dict)  # columns of `with_logs`
     margin: float = 0.0
+    compared: float = 0.5  # share of a typical session without which there is no decision
     level: float = 0.95
     tightest_at: int = TIGHTEST_AT  # sessions near which confidence sequences are tightest
     held_out: float = 0.3
@@ -96,6 +96,8 @@ class Settings:
             raise ValueError(
                 f"the sequence must be tightest at 1 session or more; got {self.tightest_at}"
             )
+        if not 0 < self.compared <= 1:
+            raise ValueError(f"the compared share must be above 0, at most 1; got {self.compared}")
         if not 0 < self.held_out < 1:
             raise ValueError(f"the held-out share must lie between 0 and 1; got {self.held_out}")
         if self.policy is not None:
@@ -108,6 +110,7 @@ class Settings:
             "policy": self.policy,
             "with_logs": list(self.with_logs),
             "margin": self.margin,
+            "compared": self.compared,
             "level": self.level,
             "tightest_at": self.tightest_at,
             "held_out": self.held_out,
@@ -308,6 +311,7 @@ class Relearner:
     ) -> Verdict:
         settings = self.settings
         policy = settings.policy or candidate.notes.get("recommended_policy") or playing
+        policy = _exploring_like(playing, policy)
         candidate = candidate.with_actions_of(current)
         judged = _known_to_both(judging, current, candidate)
         if judged.is_empty():
@@ -322,6 +326,7 @@ class Relearner:
             _side(current, playing, judged),
             _side(candidate, policy, judged),
             margin=settings.margin,
+            compared=settings.compared,
             level=settings.level,
             number=1 + len({run.candidate for run in earlier}),
             tightest_at=next(
@@ -356,8 +361,9 @@ class Relearner:
     def _watch(self, run: Run, runs: list[Run], base: Swap, logged: Logged) -> Run:
         """Note how live groups do since the last activation; roll it back if one earns more.
 
-        Groups are compared over the rounds of a typical session before the activation. They need no
-        weights, so that every round adds to what is seen.
+        Groups are compared by the mean reward that the page shows, over the rounds of a typical
+        session before the activation. They need no weights, so that every round adds to what is
+        seen.
         """
         last = next(
             (r for r in reversed(runs) if r.decision == "activate" and r.outcome == "done"), None
@@ -368,11 +374,8 @@ class Relearner:
         if _utc(base.time) > _utc(activated.timestamp()):
             return run  # somebody has activated it again since, and knows better
         horizon = data.typical_rounds(logged.decisions, activated)
-        rewards = data.session_rewards(
-            logged.decisions, activated, horizon, self.settings.unrewarded
-        )
+        means = data.live_groups(logged.decisions, activated, horizon, self.settings.unrewarded)
         tightest_at = _of_earlier_looks(runs, last, self.settings.tightest_at)
-        means = {name: SessionMean.of(values) for name, values in rewards.items()}
         comparisons = {
             name: interval
             for name, interval in compare_groups(
@@ -391,7 +394,7 @@ class Relearner:
         span = comparisons[worse[0]]
         why = (
             f"since {last.candidate} was activated the live group {worse[0]!r} earns more: the "
-            f"difference per session in rounds 1-{horizon} lies in "
+            f"difference of mean rewards in rounds 1-{horizon} lies in "
             f"[{span.low:.4g}, {span.high:.4g}]"
         )
         run = self.records.finish(
@@ -490,14 +493,18 @@ def _policy_of(decisions: pl.DataFrame, model_ids: Collection[str]) -> str:
     )
     if active.is_empty():
         raise ValueError("the active model has made no decision yet: there is nothing to compare")
-    return _without_exploration(str(active["policy"][-1]))
+    return str(active["policy"][-1])
 
 
-def _without_exploration(text: str) -> str:
-    """Return the policy inside `Exploring(policy='...')`: exploration is not judged."""
-    spec = parse(text)
-    inner = spec.options.get("policy")
-    return str(inner) if spec.name == "Exploring" and inner is not None else text
+def _exploring_like(playing: str, text: str) -> str:
+    """Return the policy with the exploration of the one that plays: the service will add it.
+
+    What is judged is what will be served. Weights are smaller, too: the log's own policy has none.
+    """
+    explore = parse(playing)
+    if explore.name != "Exploring" or parse(text).name == "Exploring":
+        return text
+    return str(PolicySpec("Exploring", dict(explore.options) | {"policy": text}))
 
 
 def _side(model: Model, policy: str, decisions: pl.DataFrame) -> Side:

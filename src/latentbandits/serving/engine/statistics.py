@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from latentbandits.evaluation.intervals import SessionMean
+
 ROUNDS = 50  # first rounds of a session, which have totals of their own
 ROUNDING = 1e-13  # a sum of squares this much smaller than its terms is a rounding error
 
@@ -59,7 +61,7 @@ class GroupTotals(msgspec.Struct, array_like=True):
             self.rounds.append(RoundTotals())
         return self.rounds[number - 1]
 
-    def mean(self) -> tuple[float, float] | None:
+    def session_mean(self) -> SessionMean | None:
         """Return the mean reward and its standard error over sessions; None before any reward.
 
         The error is unknown (infinite) before a second session, and while all rewards are equal:
@@ -70,9 +72,9 @@ class GroupTotals(msgspec.Struct, array_like=True):
         mean = self.reward_sum / self.rewards
         squares = self.sums_squared - 2 * mean * self.sums_by_counts + mean**2 * self.counts_squared
         if self.sessions < 2 or squares <= ROUNDING * self.sums_squared:
-            return mean, math.inf
+            return SessionMean(mean, math.inf, self.sessions)
         spread = max(squares, 0.0) * self.sessions / (self.sessions - 1)
-        return mean, math.sqrt(spread) / self.rewards
+        return SessionMean(mean, math.sqrt(spread) / self.rewards, self.sessions)
 
 
 class Tally(msgspec.Struct, array_like=True):

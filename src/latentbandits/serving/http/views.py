@@ -11,7 +11,6 @@ import numpy as np
 
 from latentbandits.evaluation.intervals import (
     Interval,
-    SessionMean,
     compare_groups,
     sequence,
 )
@@ -190,17 +189,12 @@ def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
     The intervals hold for all groups and at every look together: each is a confidence sequence
     over the sessions of both groups, at the level 1 - .05 / (number of comparisons).
     """
-    means = {name: _session_mean(totals.group(name)) for name in groups}
+    means = {name: totals.group(name).session_mean() for name in groups}
     rows = []
     for name, interval in compare_groups(means, MAIN, 1 - _ALPHA).items():
         both = _band(interval)
         rows.append(DifferenceView(name, MAIN, both.mean, both.low, both.high))
     return rows
-
-
-def _session_mean(total: GroupTotals) -> SessionMean | None:
-    mean = total.mean()
-    return None if mean is None else SessionMean(*mean, total.sessions)
 
 
 def counts(totals: Statistics) -> dict[str, int]:
@@ -284,8 +278,8 @@ def _band(interval: Interval) -> Band:
 
 
 def _mean_band(total: GroupTotals) -> Band | None:
-    mean = total.mean()
-    return None if mean is None else band(*mean, total.sessions)
+    mean = total.session_mean()
+    return None if mean is None else band(*mean)
 
 
 def _round_view(number: int, one: RoundTotals) -> RoundView:

@@ -1,0 +1,207 @@
+"""The gate of the loop on generated logs: worse candidates stay out, better ones pass."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+import numpy as np
+
+from evidence.loop_users import SimulatedUsers
+from evidence.loop_visits import play
+from latentbandits.evaluation import DecisionLog
+from latentbandits.loop.comparison import Side
+from latentbandits.loop.promotion import Verdict, judge
+from latentbandits.models import GaussianArms
+from latentbandits.models.checks import FloatArray
+from latentbandits.options import positive
+from latentbandits.policies import Exploring, mmGreedy, mTS, mUCB
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.report.report import Claim, Progress, Report, Table
+
+__all__ = ["GateExperiment", "Try", "tries", "verdict_of"]
+
+N_STATES, N_ACTIONS, NOISE, ROUNDS = 3, 4, 0.5, 8
+TRUE_SESSIONS = 10_000
+WORSE, BETTER, RELABELLED = 200, 100, 100
+POLICIES = {"mTS": mTS, "mUCB": mUCB, "mmGreedy": mmGreedy}
+
+
+class Try(NamedTuple):
+    """A candidate at the gate, and what is true of it.
+
+    Attributes:
+        gain: candidate minus current over a session, as served, with its standard error.
+        first_gain: the same in round 1.
+    """
+
+    kind: str
+    policy: str
+    explore: float
+    current: GaussianArms
+    candidate: GaussianArms
+    log: DecisionLog
+    gain: tuple[float, float]
+    first_gain: float
+
+
+def _random_truth(rng: np.random.Generator) -> FloatArray:
+    return rng.uniform(0, 1, (N_STATES, N_ACTIONS))
+
+
+def _pair(
+    kind: str, truth: FloatArray, rng: np.random.Generator
+) -> tuple[GaussianArms, GaussianArms]:
+    """Return the current model and the candidate.
+
+    "first": the candidate knows the best action of round 1 and gets the states wrong; the current
+    model knows the states, and has a wrong idea of one action. "rough": both have errors, those
+    of the candidate are larger. "better": the candidate's errors are much smaller. "later": both
+    agree in round 1, and only the candidate knows the states. "relabelled": the same states in
+    another order.
+    """
+    average = truth.mean(axis=0)
+    current = truth + 0.1 * rng.standard_normal(truth.shape)
+    candidate = truth + 0.3 * rng.standard_normal(truth.shape)
+    if kind == "first":
+        current[:, average.argmin()] += rng.uniform(0.2, 0.6)
+        candidate = average - rng.uniform(0.2, 1.0) * (truth - average)
+    elif kind == "better":
+        current, candidate = candidate, truth + 0.05 * rng.standard_normal(truth.shape)
+    elif kind == "later":
+        current, candidate = average + 0.2 * (average - truth), truth
+    elif kind == "relabelled":
+        candidate = current[rng.permutation(N_STATES)]
+    return GaussianArms(current, NOISE), GaussianArms(candidate, NOISE)
+
+
+def tries(
+    kinds: tuple[str, ...],
+    number: int,
+    seed: int,
+    *,
+    worse: bool | None = None,
+    true_sessions: int = TRUE_SESSIONS,
+) -> Iterator[Try]:
+    """Yield candidates of some kinds in turn, with a log of the current model that explores.
+
+    With `worse`, only candidates that are clearly worse (True) or better (False) over a session,
+    by more than four standard errors of the simulated difference.
+    """
+    made, i = 0, 0
+    while made < number:
+        rng = np.random.default_rng([seed, i])
+        kind = kinds[i % len(kinds)]
+        name = list(POLICIES)[int(rng.integers(len(POLICIES)))]
+        explore, n_sessions = float(rng.choice([0.2, 0.5])), int(rng.choice([2000, 8000]))
+        i += 1
+        users = SimulatedUsers(_random_truth(rng), NOISE, ROUNDS)
+        current, candidate = _pair(kind, users.truth.means, rng)
+        sides = [Exploring(POLICIES[name](model), explore) for model in (current, candidate)]
+        gain, first = _true_gain(sides, users, true_sessions, rng)
+        if worse is not None and (gain[0] > -4 * gain[1] if worse else gain[0] < 4 * gain[1]):
+            continue
+        log, _ = play(sides[0], users, n_sessions, ROUNDS, rng)
+        made += 1
+        yield Try(kind, name, explore, current, candidate, log, gain, first)
+
+
+def _true_gain(
+    sides: list[Exploring], users: SimulatedUsers, n: int, rng: np.random.Generator
+) -> tuple[tuple[float, float], float]:
+    """Return the candidate's gain over a session with its error, and its gain in round 1."""
+    whole, first = (
+        [play(side, users, n, rounds, rng)[1] for side in sides] for rounds in (ROUNDS, 1)
+    )
+    error = np.hypot(*(regret.std() / np.sqrt(n) for regret in whole))
+    gains = [float(base.mean() - other.mean()) for base, other in (whole, first)]
+    return (gains[0], float(error)), gains[1]
+
+
+def verdict_of(one: Try) -> Verdict:
+    """Judge a candidate as the loop does: both sides with the exploration of the service."""
+
+    def side(model: GaussianArms) -> Side:
+        policy: AnyPolicy = Exploring(POLICIES[one.policy](model), one.explore)
+        return Side(policy, model, one.log)
+
+    return judge(side(one.current), side(one.candidate))
+
+
+class GateExperiment:
+    """Candidates that are worse, better or the same, at the gate of the loop."""
+
+    name = "gate"
+    help = "the loop's gate: candidates that are worse over a session stay out, better ones pass"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--worse", type=positive, default=WORSE, help=f"candidates (default {WORSE})")
+        add("--better", type=positive, default=BETTER, help=f"candidates (default {BETTER})")
+        add("--relabelled", type=positive, default=RELABELLED, help=f"(default {RELABELLED})")
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        """Accept all options: each of them is a positive number."""
+
+    def run(
+        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
+    ) -> Report:
+        started = time.perf_counter()
+        plans: Mapping[str, tuple[tuple[str, ...], int, bool | None]] = {
+            "worse": (("first", "rough"), arguments.worse, True),
+            "better": (("better", "later"), arguments.better, False),
+            "relabelled": (("relabelled",), arguments.relabelled, None),
+        }
+        judged: dict[str, list[tuple[Try, Verdict]]] = {}
+        for number, (group, (kinds, count, worse)) in enumerate(plans.items()):
+            progress.start(f"{group} candidates at the gate", count)
+            judged[group] = []
+            for one in tries(kinds, count, arguments.seed + 1000 * number, worse=worse):
+                judged[group].append((one, verdict_of(one)))
+                progress.advance(1)
+        return Report(
+            experiment=self.name,
+            settings=dict(
+                worse=arguments.worse, better=arguments.better, relabelled=arguments.relabelled,
+                seed=arguments.seed,
+            ),
+            seconds=time.perf_counter() - started,
+            policies=[],
+            claims=_claims(judged),
+            tables=[_table(judged)],
+        )  # fmt: skip
+
+
+def _claims(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> list[Claim]:
+    passed = {group: sum(v.activate for _, v in rows) for group, rows in judged.items()}
+    counts = {group: f"{passed[group]} of {len(rows)}" for group, rows in judged.items()}
+    return [
+        Claim("G1", "candidates that are worse over a session are activated", "at most 5%",
+              counts["worse"], passed["worse"] <= 0.05 * len(judged["worse"])),
+        Claim("G2", "models with relabelled states are activated", "never",
+              counts["relabelled"], passed["relabelled"] == 0),
+    ]  # fmt: skip
+
+
+def _table(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for group, tried in judged.items():
+        for kind in dict.fromkeys(one.kind for one, _ in tried):
+            some = [(one, verdict) for one, verdict in tried if one.kind == kind]
+            rows.append(
+                (
+                    f"{group}: {kind}",
+                    str(len(some)),
+                    str(sum(one.first_gain > 0 for one, _ in some)),
+                    f"{np.mean([one.gain[0] for one, _ in some]):.3f}",
+                    str(sum(v.reason.startswith("no decision") for _, v in some)),
+                    f"{np.mean([v.horizon for _, v in some]):.1f}",
+                    str(sum(v.activate for _, v in some)),
+                )
+            )
+    head = ("candidates", "number", "better in round 1", "mean gain", "no decision",
+            "rounds compared", "activated")  # fmt: skip
+    return Table(f"Candidates at the gate, sessions of {ROUNDS} rounds", head, rows)
