@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.report import Report, Table, Target
-from latentbandits.learning.backends.partition_files import Partitions
+from latentbandits.learning.backends.out_of_core import Partitions
 
 N_ACTIONS, N_STATES, PER_USER, RANK = 1_000, 5, 50, 10
 PASSES = int(os.environ.get("LATENTBANDITS_PASSES", "20"))
@@ -113,8 +113,11 @@ def generate(folder: Path, n: int) -> None:
 
 def measure(folder: str, n: int) -> Measured:
     """Partition the log, climb a mixture of arms and sweep a completion, out of core."""
-    from latentbandits.learning.backends.out_of_core import OutOfCoreEngine
-    from latentbandits.learning.backends.partition_files import LogColumns, write_partitions
+    from latentbandits.learning.backends.out_of_core import (
+        LogColumns,
+        OutOfCoreEngine,
+        write_partitions,
+    )
     from latentbandits.learning.backends.scratch import size_of
     from latentbandits.learning.logs.formats import DETECTED
     from latentbandits.report.report import Silent
@@ -221,17 +224,11 @@ def _driver_peak(log: str) -> float:
 
 
 def _opened(log: str, engine: Any, master: str | None) -> Any:
-    from latentbandits.learning.backends.opening import opened
-    from latentbandits.learning.logs.formats import DETECTED
+    from latentbandits.learning.backends.opening import Opening, opened
     from latentbandits.report.report import Silent
 
-    options: dict[str, Any] = dict.fromkeys(
-        ("user", "action", "reward", "order", "unrewarded", "partitions")
-    )
-    return opened(
-        log, engine=engine, master=master, scratch=str(Path(log).parent), more=(),
-        text_format=DETECTED, progress=Silent(), **options,
-    )  # fmt: skip
+    opening = Opening(engine=engine, master=master, scratch=str(Path(log).parent))
+    return opened(log, opening, Silent())
 
 
 def _peak() -> float:

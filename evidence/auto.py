@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars
 
+from evidence.families import PROBLEMS
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.environments.synthetic import Synthetic
+from latentbandits.experiments.experiment import Experiment, Setting, Work, policy_rows
+from latentbandits.experiments.movielens import DATA
+from latentbandits.experiments.movielens_data import find_folder, load
+from latentbandits.experiments.movielens_split import first_split
 from latentbandits.learning import fit, user_hash
 from latentbandits.learning.assess.replay import (
     HORIZONS,
@@ -28,11 +32,11 @@ from latentbandits.learning.assess.replay import (
 )
 from latentbandits.learning.logs.rows import Log, read_log
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.options import above_zero, choose, positive
+from latentbandits.options import Option, above_zero, choose, positive
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.report.report import Claim, Progress, Report, Table
-from latentbandits.simulation import Results, simulate
+from latentbandits.simulation import Results
 from latentbandits.simulation.tune import ESTIMATES, Tuning, default_candidates, tune_in
 
 __all__ = ["AutoExperiment"]
@@ -80,8 +84,6 @@ def _fresh(environment: Environment, horizon: int) -> Problem:
 
 def family(name: str, horizon: int, seed: int) -> Problem:
     """Return the problem of one reward family of `python -m evidence families`."""
-    from evidence.families import PROBLEMS
-
     environment = PROBLEMS[name]
     rng = np.random.default_rng([seed, 1])
     runs = environment.start(_CONTEXTS, 1, rng)
@@ -95,13 +97,7 @@ def family(name: str, horizon: int, seed: int) -> Problem:
 
 def movielens(folder: str | None, horizon: int, seed: int) -> Problem:
     """Return the paper's MovieLens problem: one split of the ratings."""
-    from latentbandits.experiments.movielens import Settings
-    from latentbandits.experiments.movielens_data import find_folder, keep_active, load
-    from latentbandits.experiments.movielens_split import learn
-
-    settings = replace(Settings(), seed=seed)
-    data = keep_active(load(find_folder(folder)), settings.more_than)
-    environment = learn(data, settings, 0).environment
+    environment = first_split(folder, seed)
     rng = np.random.default_rng([seed, 2])
     contexts = environment.features[environment.draw(_CONTEXTS, rng)]
     users = UsersOfModel(environment.model, contexts)
@@ -141,10 +137,6 @@ def clicks(horizon: int, seed: int) -> Problem:
 
     The generator is described in the project's notes on learning, section 3.
     """
-    import polars
-
-    from latentbandits.learning import fit
-
     rng = np.random.default_rng(3 + seed)
     rates = np.clip(rng.gamma(1, 0.02, (3, N_ITEMS)), 0.002, 0.25)
     state = rng.integers(0, 3, N_USERS)
@@ -171,8 +163,6 @@ def clicks(horizon: int, seed: int) -> Problem:
 
 def problems(data: str | None) -> Mapping[str, Callable[[int], Problem]]:
     """Return, by name, functions that make each problem from a seed."""
-    from evidence.families import PROBLEMS
-
     return {
         **{
             f"sigma0={sigma0:g}, {horizon} rounds": partial(synthetic, sigma0, horizon)
@@ -209,10 +199,6 @@ class Played(NamedTuple):
 
 def movielens_1m(folder: str | None) -> Log:
     """Return the ratings of MovieLens 1M as a log."""
-    import polars
-
-    from latentbandits.experiments.movielens_data import find_folder, load
-
     data = load(find_folder(folder))
     frame = polars.DataFrame(
         {
@@ -224,32 +210,21 @@ def movielens_1m(folder: str | None) -> Log:
     return read_log(frame, "user", "action", "reward")
 
 
-def movielens_small(folder: str | None) -> Log:
+def movielens_small(folder: Path) -> Log:
     """Return the ratings of MovieLens latest-small as a log."""
-    place = small_folder(folder)
-    if place is None:
+    if not (folder / "ratings.csv").is_file():
         raise ValueError(
             "MovieLens latest-small was not found: give the folder of its ratings.csv as --small"
         )
-    return read_log(place / "ratings.csv", "userId", "movieId", "rating", order="timestamp")
-
-
-def small_folder(folder: str | None, beside: str | None = None) -> Path | None:
-    """Return the folder of MovieLens latest-small; by default it is next to MovieLens 1M."""
-    place = Path(folder) if folder else None
-    if place is None and beside is not None:
-        place = Path(beside).parent / "ml-latest-small"
-    return place if place is not None and (place / "ratings.csv").is_file() else None
+    return read_log(folder / "ratings.csv", "userId", "movieId", "rating", order="timestamp")
 
 
 def real_logs(data: str | None, small: str | None) -> Mapping[str, Callable[[], Log]]:
-    """Return, by problem name, functions that read each log."""
-    folder = small_folder(small, data)
+    """Return, by problem name, functions that read each log; the small one may be beside `data`."""
     logs: dict[str, Callable[[], Log]] = {"replay movielens-1m": partial(movielens_1m, data)}
-    if small is not None or folder is not None:
-        logs["replay movielens-latest-small"] = partial(
-            movielens_small, small if folder is None else str(folder)
-        )
+    folder = Path(small) if small else Path(data or ".").parent / "ml-latest-small"
+    if small or (data and (folder / "ratings.csv").is_file()):
+        logs["replay movielens-latest-small"] = partial(movielens_small, folder)
     return logs
 
 
@@ -324,111 +299,81 @@ _REPLAY = ("log", "policy", "rounds 1-10", "rounds 1-20", "rounds 1-50")
 _IDS_SETTING, _IDS_RUNS = "sigma0=0.2, 500 rounds", 4000
 
 
-class AutoExperiment:
+class AutoExperiment(Experiment):
     """Test whether tuning on the model finds the policy that is best on the truth."""
 
     name = "auto"
     help = "the policy that tune chooses, beside its candidates, on problems it was not tuned on"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        add("--runs", type=positive, default=RUNS, help=f"runs of a problem (default {RUNS})")
-        add("--effort", type=above_zero, default=1.0, help="of tune (default 1)")
-        add("--problems", nargs="+", metavar="NAME", help="only these (default: all)")
-        add("--data", metavar="DIR", help="a MovieLens 1M folder (default: as for movielens)")
-        add("--small", metavar="DIR", help="a MovieLens latest-small folder (default: the folder "
-            "ml-latest-small beside --data; without it that replay is left out)")  # fmt: skip
+    options = (
+        Option("runs", "runs of a problem", RUNS, positive),
+        Option("effort", "of tune", 1.0, above_zero),
+        Option("problems", "only these; by default all", several=True, metavar="NAME"),
+        DATA,
+        Option("small", "a MovieLens latest-small folder (default: the folder ml-latest-small "
+               "beside --data; without it that replay is left out)", metavar="DIR",
+               recorded=False),
+    )  # fmt: skip
 
     def check(self, arguments: argparse.Namespace) -> None:
         known = [*problems(None), *real_logs(arguments.data, arguments.small)]
         choose("problem", arguments.problems, known)
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-        started = time.perf_counter()
-        makers = problems(arguments.data)
+    def measure(self, work: Work) -> Report:
+        options = work.options
+        makers = problems(options.data)
+        logs = real_logs(options.data, options.small)
+        names = choose("problem", options.problems, [*makers, *logs])
         rows: list[dict[str, Any]] = []
         claims: list[Claim] = []
         body: list[tuple[str, ...]] = []
-        logs = real_logs(arguments.data, arguments.small)
-        names = choose("problem", arguments.problems, [*makers, *logs])
         real: list[tuple[str, ...]] = []
         for name in names:
             if name in logs:
-                played = play_real_users(logs[name](), arguments.seed, progress)
+                played = play_real_users(logs[name](), options.seed, work.progress)
                 claims += not_below_popularity(name, played)
                 rows += [row | {"setting": name} for row in played.replay.rows(POPULARITY)]
                 real += replay_rows(name, played)
                 continue
-            problem = makers[name](arguments.seed)
-            tuning = _tune(problem, arguments, executor, progress)
-            progress.start(f"auto, {name}", arguments.runs)
-            candidates = [row.policy for row in tuning.table]
-            results = _play(problem, candidates, arguments.runs, arguments.seed, executor, progress)
+            problem = makers[name](options.seed)
+            tuning = _tune(problem, work)
+            results = _play(work, name, problem, [row.policy for row in tuning.table])
             claims.append(_near_best(name, tuning.winner, results))
-            rows += [result.row() | {"setting": name} for result in results.values()]
+            rows += policy_rows({name: results})
             body.append(_summary(name, tuning, results))
             if name == _IDS_SETTING:
-                runs = max(arguments.runs, _IDS_RUNS)
-                progress.start(f"auto against mmIDS, {name}", runs)
+                many = {"n_runs": max(options.runs, _IDS_RUNS), "seed": options.seed + 1}
                 pair = [tuning.winner, "mmIDS"]
-                against_ids = _play(problem, pair, runs, arguments.seed + 1, executor, progress)
+                against_ids = _play(work, f"{name}, against mmIDS", problem, pair, **many)
                 claims.append(_below_ids(name, tuning.winner, against_ids))
         columns = ("problem", "auto", "its regret", "best candidate", "its regret", "mmIDS", "mmTS")
+        tables = [
+            Table(f"Regret, {options.runs} runs", columns, body),
+            Table("Mean rating (over popularity)", _REPLAY, real),
+        ]
         return Report(
-            experiment=self.name,
-            settings={
-                "runs": arguments.runs,
-                "effort": arguments.effort,
-                "seed": arguments.seed,
-                "problems": names,
-            },
-            seconds=time.perf_counter() - started,
+            settings={"problems": names},
             policies=rows,
             claims=claims,
-            tables=[
-                *([Table(f"Regret, {arguments.runs} runs", columns, body)] if body else []),
-                *([Table("Mean rating (over popularity)", _REPLAY, real)] if real else []),
-            ],
+            tables=[table for table in tables if table.rows],
         )
 
 
-def _tune(
-    problem: Problem,
-    arguments: argparse.Namespace,
-    executor: Executor | None,
-    progress: Progress,
-) -> Tuning:
-    texts = default_candidates(problem.model, problem.horizon, problem.n_actions)
+def _tune(problem: Problem, work: Work) -> Tuning:
     return tune_in(
         problem.tuned,
         problem.horizon,
-        texts,
-        seed=arguments.seed + 1000,
-        effort=arguments.effort,
-        executor=executor,
-        progress=progress,
+        default_candidates(problem.model, problem.horizon, problem.n_actions),
+        seed=work.options.seed + 1000,
+        effort=work.options.effort,
+        executor=work.executor,
+        progress=work.progress,
     )
 
 
-def _play(
-    problem: Problem,
-    texts: list[str],
-    runs: int,
-    seed: int,
-    executor: Executor | None,
-    progress: Progress,
-) -> Results:
-    return simulate(
-        {text: partial(_make, text, problem.horizon) for text in dict.fromkeys(texts)},
-        problem.played,
-        n_runs=runs,
-        horizon=problem.horizon,
-        seed=seed,
-        executor=executor,
-        progress=progress.advance,
-    )
+def _play(work: Work, name: str, problem: Problem, texts: list[str], **changes: int) -> Results:
+    policies = {text: partial(_make, text, problem.horizon) for text in dict.fromkeys(texts)}
+    changes["horizon"] = problem.horizon
+    return work.play("auto", Setting(name, problem.played, policies), **changes)
 
 
 def _make(text: str, horizon: int, model: Any) -> AnyPolicy:

@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.learning import fit
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models import BernoulliArms
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.options import Option, whole
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+from latentbandits.policies.registry import Inputs, build, parse
+from latentbandits.report import drawing
+from latentbandits.report.report import Claim, Estimate, Report, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["ClicksExperiment"]
-
-
-# The figure of new users' click rates by round.
-
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d2b", "#56b4e9", "#8c8c8c", "#000000")
-
-
-def draw(curves: Mapping[str, FloatArray], recommended: str) -> Figure:
-    """Draw each policy's true click rate, averaged over five rounds."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.5, 4.6), layout="constrained")
-    axes = figure.subplots()
-    for (name, curve), colour in zip(curves.items(), _COLOURS * 2, strict=False):
-        rounds = np.arange(1, len(curve) + 1).reshape(-1, 5).mean(axis=1)
-        flat = name in ("popularity", "knowing the state")
-        label = f"{name} (recommended)" if name == recommended else name
-        width = 2.2 if name == recommended else 1.2
-        smooth = curve.reshape(-1, 5).mean(axis=1)
-        axes.plot(rounds, smooth, "--" if flat else "-", color=colour, lw=width, label=label)
-    axes.set_xlabel("round")
-    axes.set_ylabel("true click rate")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside right center", frameon=False, fontsize=9)
-    return figure
 
 
 # Click logs with a known truth, and new users to play.
@@ -158,52 +134,62 @@ def _log(users: IntArray, actions: IntArray, clicks: FloatArray, n_actions: int)
 POLICIES = ("mIDS", "mmIDS", "mmBayesUCB", "mmGreedy", "mmTS")
 """Policies on the learned model that the table shows next to the recommended one."""
 
+_COLOURS = (
+    drawing.BLUE, drawing.ORANGE, drawing.GREEN, drawing.PINK, drawing.BROWN, drawing.SKY,
+    drawing.GREY, "#000000",
+)  # fmt: skip
 
-class ClicksExperiment:
+
+class ClicksExperiment(Experiment):
     """Learn from a typical click log and from twenty others."""
 
     name = "clicks"
     help = "learning from clicks: the recommended policy on new users, beside popularity"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        problems = (
-            "other problems to learn from and play on, from number SEED on (default 20; 0: none)"
-        )
-        parser.add_argument("--problems", type=_count, default=20, help=problems)
-        parser.add_argument(
-            "--policies", nargs="+", metavar="POLICY", default=list(POLICIES),
-            help="on the learned model, in the table (default: " + " ".join(POLICIES) + ")",
-        )  # fmt: skip
+    options = (
+        Option("problems", "other problems to learn from and play on, from number SEED on; 0: none",
+               20, whole),
+        Option("policies", "on the learned model, in the table", list(POLICIES), several=True,
+               metavar="POLICY"),
+    )  # fmt: skip
 
     def check(self, arguments: argparse.Namespace) -> None:
-        from latentbandits.policies.registry import parse
-
         for policy in arguments.policies:
             parse(policy)
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-        started = time.perf_counter()
-        progress.start("clicks", 1 + arguments.problems)
-        reference = learn_and_play(reference_problem(), arguments.seed, tuple(arguments.policies))
-        progress.advance(1)
-        outcomes = []
-        for outcome in _others(arguments.problems, arguments.seed, executor):
-            outcomes.append(outcome)
-            progress.advance(1)
+    def measure(self, work: Work) -> Report:
+        seed, n = work.options.seed, work.options.problems
+        reference = learn_and_play(reference_problem(), seed, tuple(work.options.policies))
+        outcomes = work.map(self.name, _learn_other, [(seed + i, seed) for i in range(n)])
         tables = [_states_table(reference), _rates_table(reference)]
         if outcomes:
             tables.append(_problems_table(outcomes))
         return Report(
-            experiment=self.name,
-            settings={"problems": arguments.problems, "seed": arguments.seed},
-            seconds=time.perf_counter() - started,
             policies=_rows(reference),
             claims=_claims(reference) + (_problem_claims(outcomes) if outcomes else []),
             tables=tables,
-            figures={"clicks": draw(reference.curves, reference.recommended)},
+            figures={"clicks": _draw(reference.curves, reference.recommended)},
         )
+
+
+def _draw(curves: Mapping[str, FloatArray], recommended: str) -> Figure:
+    """Draw each policy's true click rate, averaged over five rounds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.5, 4.6), layout="constrained")
+    axes = figure.subplots()
+    for (name, curve), colour in zip(curves.items(), _COLOURS * 2, strict=False):
+        rounds = np.arange(1, len(curve) + 1).reshape(-1, 5).mean(axis=1)
+        flat = name in ("popularity", "knowing the state")
+        label = f"{name} (recommended)" if name == recommended else name
+        width = 2.2 if name == recommended else 1.2
+        smooth = curve.reshape(-1, 5).mean(axis=1)
+        axes.plot(rounds, smooth, "--" if flat else "-", color=colour, lw=width, label=label)
+    drawing.plain(axes)
+    axes.set_xlabel("round")
+    axes.set_ylabel("true click rate")
+    axes.set_ylim(bottom=0)
+    figure.legend(loc="outside right center", frameon=False, fontsize=9)
+    return figure
 
 
 class Outcome(NamedTuple):
@@ -228,9 +214,6 @@ class Outcome(NamedTuple):
 
 def learn_and_play(problem: ClickProblem, seed: int, policies: Sequence[str] = ()) -> Outcome:
     """Learn from the problem's log with `fit`, and play its new users."""
-    from latentbandits.learning import fit
-    from latentbandits.policies.registry import Inputs, build
-
     result = fit(problem.log, seed=seed, bootstrap=0)
     judgement = result.report["judgement"]
     recommended = str(judgement["recommended_policy"])
@@ -259,11 +242,6 @@ def learn_and_play(problem: ClickProblem, seed: int, policies: Sequence[str] = (
 def _learn_other(job: tuple[int, int]) -> Outcome:
     problem, seed = job
     return learn_and_play(other_problem(problem), seed)
-
-
-def _others(n: int, seed: int, executor: Executor | None) -> Iterator[Outcome]:
-    jobs = [(seed + i, seed) for i in range(n)]
-    return map(_learn_other, jobs) if executor is None else executor.map(_learn_other, jobs)
 
 
 def _claims(outcome: Outcome) -> list[Claim]:
@@ -363,9 +341,3 @@ def _problems_table(outcomes: Sequence[Outcome]) -> Table:
     columns = ("problem", "states", "recommended", "popularity", "recommended: rate",
                "mIDS, true model", "of its gain", "rounds 1-10")  # fmt: skip
     return Table("Other problems: click rates over 100 rounds", columns, rows)
-
-
-def _count(text: str) -> int:
-    from latentbandits.options import positive
-
-    return 0 if text == "0" else positive(text)

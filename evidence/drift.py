@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from evidence.sweep import Policies, Setting, metric_table, play, rows
 from latentbandits.environments import Switching, Synthetic
-from latentbandits.experiments.experiment import BySetting, Checkable, Order, check_all
+from latentbandits.experiments import experiment as frame
+from latentbandits.experiments.experiment import Order
 from latentbandits.models import GaussianArms, Markov
-from latentbandits.options import add_simulation_options, choose
+from latentbandits.options import choose, simulation_options
 from latentbandits.policies import mmTS, mTS
 from latentbandits.policies.registry import PolicySpec
-from latentbandits.report.drawing import (
-    BLUE,
-    BROWN,
-    DARK,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    SKY,
-    SMALL,
-    WIDTH,
-    draw_line,
-    estimates,
-    label_lines,
-    plain,
-)
-from latentbandits.report.report import Claim, Estimate, Progress, Report, Table, all_positive
+from latentbandits.report import drawing
+from latentbandits.report.report import Claim, Estimate, Report, Table, all_positive
 from latentbandits.simulation.simulate import makers
 
 if TYPE_CHECKING:
@@ -86,9 +69,9 @@ def name(kind: str, probability: float) -> str:
     return f"{kind} p={probability:g}"
 
 
-def settings(horizon: int) -> list[Setting]:
+def settings(horizon: int) -> list[frame.Setting]:
     return [
-        Setting(
+        frame.Setting(
             name(kind, probability),
             Switching(PROBLEM, probability, kind),
             policies(PROBLEM, probability, horizon),
@@ -99,12 +82,12 @@ def settings(horizon: int) -> list[Setting]:
     ]
 
 
-def long_settings(horizon: int) -> list[Setting]:
+def long_settings(horizon: int) -> list[frame.Setting]:
     """Return the settings of the long problem for `horizon` rounds."""
     everyone = policies(LONG_PROBLEM, LONG_PROBABILITY, horizon)
     paired = {*KNOWING, *KNOWING.values()} - {*_TOO_SLOW_FOR_LONG}
     return [
-        Setting(
+        frame.Setting(
             name(kind, LONG_PROBABILITY),
             Switching(LONG_PROBLEM, LONG_PROBABILITY, kind),
             {policy: maker for policy, maker in everyone.items() if policy in paired},
@@ -113,7 +96,7 @@ def long_settings(horizon: int) -> list[Setting]:
     ]
 
 
-def policies(problem: Synthetic, probability: float, horizon: int) -> Policies:
+def policies(problem: Synthetic, probability: float, horizon: int) -> frame.Policies:
     """Return the policies of a setting.
 
     Markov policies are given the switch probability. Policies with a window or discount, and the
@@ -123,7 +106,7 @@ def policies(problem: Synthetic, probability: float, horizon: int) -> Policies:
     forgetting.
     """
     expected = max(probability, 1 / horizon)
-    plain = {name: PolicySpec(name) for name in ("UCB1", "TS", "mUCB", "mmUCB", "mTS", "mmTS")}
+    still = {name: PolicySpec(name) for name in ("UCB1", "TS", "mUCB", "mmUCB", "mTS", "mmTS")}
     forgetting = {
         f"{kind} {name}": form(name, alternatives, expected, horizon)
         for name, alternatives in (
@@ -131,7 +114,7 @@ def policies(problem: Synthetic, probability: float, horizon: int) -> Policies:
         )
         for kind, form in (("window", _window), ("discounted", _discounted))
     }  # fmt: skip
-    made = makers(plain | forgetting, reward_range=(0.0, 1.0))
+    made = makers(still | forgetting, reward_range=(0.0, 1.0))
     made |= {
         "Markov mTS": partial(_markov, mTS, probability),
         "Markov mTS, cautious": partial(_markov, mTS, expected),
@@ -175,13 +158,13 @@ OFTEN = tuple(name(kind, p) for kind in KINDS for p in PROBABILITIES if p > 0.01
 LONG = tuple(name(kind, LONG_PROBABILITY) for kind in KINDS)
 
 
-def lead(results: BySetting, setting: str, policy: str) -> Estimate:
+def lead(results: frame.BySetting, setting: str, policy: str) -> Estimate:
     """Return the regret of the counterpart minus that of `policy`, paired over the same runs."""
     difference = results[setting].difference(KNOWING[policy], policy, "regret")
     return Estimate(difference.mean, difference.stderr)
 
 
-def lead_table(title: str, results: BySetting) -> Table:
+def lead_table(title: str, results: frame.BySetting) -> Table:
     """Tabulate the lead of each policy over its counterpart; a negative lead is a loss."""
     body = [
         (
@@ -214,14 +197,14 @@ class _AgainstTwin:
     def policies(self) -> tuple[str, ...]:
         return self.policy, self.twin
 
-    def _leads(self, results: BySetting) -> dict[str, Estimate]:
+    def _leads(self, results: frame.BySetting) -> dict[str, Estimate]:
         return {setting: lead(results, setting, self.policy) for setting in self.settings}
 
 
 class Pays(_AgainstTwin):
     """A claim that `policy` has less regret than its counterpart in each of `settings`."""
 
-    def check(self, results: BySetting) -> Claim:
+    def check(self, results: frame.BySetting) -> Claim:
         leads = self._leads(results)
         predicted = f"regret {self.policy} < {self.twin}"
         holds = all_positive(leads.values())
@@ -231,7 +214,7 @@ class Pays(_AgainstTwin):
 class DoesNotPay(_AgainstTwin):
     """A claim that `policy` lowers its counterpart's regret by less than MOST_GAINED of it."""
 
-    def check(self, results: BySetting) -> Claim:
+    def check(self, results: frame.BySetting) -> Claim:
         leads = self._leads(results)
         short_of_gain = [
             Estimate(MOST_GAINED * results[setting][self.twin].regret.mean - lead.mean, lead.stderr)
@@ -245,7 +228,7 @@ class DoesNotPay(_AgainstTwin):
 class LosesLittle(_AgainstTwin):
     """A claim that without switches `policy` keeps 1 - MOST_LOST of its counterpart's reward."""
 
-    def check(self, results: BySetting) -> Claim:
+    def check(self, results: frame.BySetting) -> Claim:
         (setting,) = self.settings
         ours, theirs = results[setting][self.policy], results[setting][self.twin]
         lost = 1 - ours.reward.mean / theirs.reward.mean
@@ -262,71 +245,71 @@ def _listed(leads: Mapping[str, Estimate]) -> str:
     return ", ".join(f"{lead} at {setting}" for setting, lead in leads.items())
 
 
-CLAIMS: tuple[Checkable, ...] = (
+CLAIMS: tuple[frame.Checkable, ...] = (
     *(
-        Order(
-            f"D {setting}",
-            "with switching, the filters beat every policy that takes the state as fixed",
-            setting,
-            "regret",
-            FILTERS,
-            STILL,
-        )
+        Order(f"D {setting}",
+              "with switching, the filters beat every policy that takes the state as fixed",
+              setting, "regret", FILTERS, STILL)
         for setting in SWITCHING
     ),
     *(
-        Pays(
-            f"D {policy}",
-            "given the latent model, discounting pays in runs of ten switches or more",
-            policy,
-            OFTEN,
-        )
+        Pays(f"D {policy}",
+             "given the latent model, discounting pays in runs of ten switches or more",
+             policy, OFTEN)
         for policy in ("discounted mUCB", "discounted mmUCB")
     ),
     *(
-        DoesNotPay(
-            f"D not {policy}",
-            "windows, and UCB1 with ten actions, learn too slowly between switches",
-            policy,
-            OFTEN if policy == NO_WINDOW else SWITCHING,
-        )
+        DoesNotPay(f"D not {policy}",
+                   "windows, and UCB1 with ten actions, learn too slowly between switches",
+                   policy, OFTEN if policy == NO_WINDOW else SWITCHING)
         for policy in ("window mUCB", "window mmUCB", "window UCB1", "discounted UCB1")
     ),
     *(
-        LosesLittle(
-            f"D 0 {policy}",
-            "without switches, a model of switches costs little",
-            policy,
-            (name("markov", 0.0),),
-        )
-        for policy in KNOWING
-        if policy != NO_WINDOW
+        LosesLittle(f"D 0 {policy}", "without switches, a model of switches costs little",
+                    policy, (name("markov", 0.0),))
+        for policy in KNOWING if policy != NO_WINDOW
     ),
-)
+)  # fmt: skip
 
-LONG_CLAIMS: tuple[Checkable, ...] = tuple(
-    Pays(
-        f"D long {policy}",
-        "with few actions and rare switches, a model of switches lowers regret",
-        policy,
-        LONG,
-    )
-    for policy in KNOWING
-    if policy != "Markov mmTS"
-)
+LONG_CLAIMS: tuple[frame.Checkable, ...] = tuple(
+    Pays(f"D long {policy}",
+         "with few actions and rare switches, a model of switches lowers regret", policy, LONG)
+    for policy in KNOWING if policy != "Markov mmTS"
+)  # fmt: skip
 
 
 # Play every policy at every switch probability, with and without a model of the switches.
 
 
-class DriftExperiment:
+# The figure of regret by switch probability, and of every policy in the long problem.
+
+_COLOURS = {
+    "UCB1": drawing.GREY,
+    "TS": drawing.DARK,
+    "mUCB": drawing.SKY,
+    "mmUCB": drawing.PINK,
+    "mTS": drawing.BLUE,
+    "mmTS": drawing.ORANGE,
+}
+_PANELS = {
+    "no model: UCB1 and TS": ("UCB1", "TS"),
+    **{policy: (policy,) for policy in ("mUCB", "mmUCB", "mTS", "mmTS")},
+}
+"""The panels: policies that take the state as fixed; their switching counterparts are added."""
+
+_KNOWING_COLOURS = (drawing.GREEN, drawing.BROWN)
+_KIND = "markov"  # piecewise switches give nearly the same lines; the tables show both
+
+
+_Point = Mapping[str, Estimate]
+
+
+class DriftExperiment(frame.Experiment):
     """A latent state that switches, in a Markov chain or piecewise."""
 
     name = "drift"
     help = "a latent state that moves: switching versions of the synthetic problem"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        add_simulation_options(parser, runs=RUNS, horizon=HORIZON)
+    options = simulation_options(RUNS, HORIZON)
 
     def check(self, arguments: argparse.Namespace) -> None:
         self._chosen(arguments)
@@ -334,91 +317,62 @@ class DriftExperiment:
     def _chosen(self, arguments: argparse.Namespace) -> list[str]:
         return choose("policy", arguments.policies, policies(PROBLEM, 0.0, arguments.horizon))
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-
-        started = time.perf_counter()
-        chosen, horizon = self._chosen(arguments), arguments.horizon
-        longer = argparse.Namespace(**vars(arguments) | {"horizon": LONGER * horizon})
-        short = play(self.name, settings(horizon), chosen, arguments, executor, progress)
-        long = play(self.name, long_settings(longer.horizon), chosen, longer, executor, progress)
+    def measure(self, work: frame.Work) -> Report:
+        chosen, horizon = self._chosen(work.options), work.options.horizon
+        longer = LONGER * horizon
+        short = work.play_all(self.name, settings(horizon), chosen)
+        long = work.play_all(self.name, long_settings(longer), chosen, horizon=longer)
         tables = []
-        for problem, rounds, results in (
-            (PROBLEM, horizon, short),
-            (LONG_PROBLEM, longer.horizon, long),
-        ):
-            where = f"{problem.n_actions} actions, {rounds} rounds, {arguments.runs} runs"
+        for problem, rounds, results in ((PROBLEM, horizon, short), (LONG_PROBLEM, longer, long)):
+            where = f"{problem.n_actions} actions, {rounds} rounds, {work.options.runs} runs"
+            saved = f"Regret that knowing saves, below zero where it costs: {where}"
             tables += [
-                metric_table(f"Regret: {where}", results, "regret"),
-                lead_table(f"Regret that knowing saves, below zero where it costs: {where}",
-                           results),
-            ]  # fmt: skip
+                frame.metric_table(f"Regret: {where}", results, "regret"),
+                lead_table(saved, results),
+            ]
         return Report(
-            experiment=self.name,
             settings={
-                "runs": arguments.runs,
-                "horizon": horizon,
-                "long_horizon": longer.horizon,
-                "seed": arguments.seed,
+                "long_horizon": longer,
                 "policies": chosen,
                 "switch_probabilities": [*PROBABILITIES, LONG_PROBABILITY],
             },
-            seconds=time.perf_counter() - started,
-            policies=rows(short | long),
-            claims=[*check_all(CLAIMS, short), *check_all(LONG_CLAIMS, long)],
+            policies=frame.policy_rows(short | long),
+            claims=[*frame.check_all(CLAIMS, short), *frame.check_all(LONG_CLAIMS, long)],
             tables=[table for table in tables if table.rows],
-        ).drawn_by(draw)
+        )
 
+    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+        """Draw a panel per policy with its switching counterparts, and the long runs."""
+        from matplotlib.figure import Figure
 
-# The figure of regret by switch probability, and of every policy in the long problem.
-
-_COLOURS = {"UCB1": GREY, "TS": DARK, "mUCB": SKY, "mmUCB": PINK, "mTS": BLUE, "mmTS": ORANGE}
-_PANELS = {
-    "no model: UCB1 and TS": ("UCB1", "TS"),
-    "mUCB": ("mUCB",),
-    "mmUCB": ("mmUCB",),
-    "mTS": ("mTS",),
-    "mmTS": ("mmTS",),
-}
-"""The panels: policies that take the state as fixed; their switching counterparts are added."""
-
-_KNOWING_COLOURS = (GREEN, BROWN)
-_KIND = "markov"  # piecewise switches give nearly the same lines; the tables show both
-
-
-_Point = Mapping[str, Estimate]
-
-
-def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw a panel per policy with its switching counterparts, and the long runs."""
-    from matplotlib.figure import Figure
-
-    by_setting = estimates(results["policies"], "regret")
-    points = [by_setting[name(_KIND, p)] for p in PROBABILITIES]
-    long = {
-        kind: by_setting.get(name(kind, LONG_PROBABILITY), {}) for kind in ("markov", "piecewise")
-    }
-    figure = Figure(figsize=(WIDTH, 6.2 if not any(long.values()) else 9.4), layout="constrained")
-    grid = figure.add_gridspec(3, 3, height_ratios=(1, 1, 1.1))
-    highest = max(estimate.mean for point in points for estimate in point.values())
-    for place, (title, fixed) in enumerate(_PANELS.items()):
-        axes = figure.add_subplot(grid[divmod(place, 3)])
-        axes.set_title(title, fontsize=10)
-        axes.set_ylim(0, 1.05 * highest)
-        _draw_probabilities(axes, points, fixed)
-        if place % 3 == 0:
-            axes.set_ylabel("regret", fontsize=SMALL)
-        label_lines(axes)
-    if any(long.values()):
-        _draw_long(figure.add_subplot(grid[2, :]), long)
-    runs = results["settings"]["runs"]
-    figure.suptitle(
-        f"Users who change, {PROBLEM.n_actions} actions: {runs} runs, one standard error\n"
-        "dashed and hollow: takes the state as fixed",
-        fontsize=11,
-    )
-    return {"drift": figure}
+        by_setting = drawing.estimates(results["policies"], "regret")
+        points = [by_setting[name(_KIND, p)] for p in PROBABILITIES]
+        long = {
+            kind: by_setting.get(name(kind, LONG_PROBABILITY), {})
+            for kind in ("markov", "piecewise")
+        }
+        figure = Figure(
+            figsize=(drawing.WIDTH, 6.2 if not any(long.values()) else 9.4), layout="constrained"
+        )
+        grid = figure.add_gridspec(3, 3, height_ratios=(1, 1, 1.1))
+        highest = max(estimate.mean for point in points for estimate in point.values())
+        for place, (title, fixed) in enumerate(_PANELS.items()):
+            axes = figure.add_subplot(grid[divmod(place, 3)])
+            axes.set_title(title, fontsize=10)
+            axes.set_ylim(0, 1.05 * highest)
+            _draw_probabilities(axes, points, fixed)
+            if place % 3 == 0:
+                axes.set_ylabel("regret", fontsize=drawing.SMALL)
+            drawing.label_lines(axes)
+        if any(long.values()):
+            _draw_long(figure.add_subplot(grid[2, :]), long)
+        runs = results["settings"]["runs"]
+        figure.suptitle(
+            f"Users who change, {PROBLEM.n_actions} actions: {runs} runs, one standard error\n"
+            "dashed and hollow: takes the state as fixed",
+            fontsize=11,
+        )
+        return {"drift": figure}
 
 
 def _draw_probabilities(axes: Any, points: Sequence[_Point], fixed: tuple[str, ...]) -> None:
@@ -429,11 +383,11 @@ def _draw_probabilities(axes: Any, points: Sequence[_Point], fixed: tuple[str, .
         colour = _COLOURS[policy] if policy in _COLOURS else _KNOWING_COLOURS[twins.index(policy)]
         style = "-" if policy in KNOWING else "--"
         curve = [point[policy] for point in points]
-        draw_line(axes, range(len(points)), curve, style, colour, _short(policy))
-    plain(axes)
+        drawing.draw_line(axes, range(len(points)), curve, style, colour, _short(policy))
+    drawing.plain(axes)
     axes.margins(x=0.03)
     axes.set_xticks(range(len(points)), [f"{p:g}" for p in PROBABILITIES])
-    axes.set_xlabel("switch probability", fontsize=SMALL)
+    axes.set_xlabel("switch probability", fontsize=drawing.SMALL)
 
 
 def _short(policy: str) -> str:
@@ -453,11 +407,11 @@ def _draw_long(axes: Any, results: Mapping[str, _Point]) -> None:
                           color=colour, markerfacecolor=face, markersize=6)  # fmt: skip
         words = {"markov": "disc: Markov", "piecewise": "square: piecewise"}[kind]
         axes.annotate(words, (0.99, 0.94 if above else 0.86), xycoords="axes fraction",
-                      ha="right", va="top", fontsize=SMALL)  # fmt: skip
-    plain(axes)
+                      ha="right", va="top", fontsize=drawing.SMALL)  # fmt: skip
+    drawing.plain(axes)
     axes.set_yticks(range(len(policies)), policies)
     axes.set_ylim(len(policies) - 0.4, -0.6)
     axes.set_xlim(left=0)
-    axes.set_xlabel("regret", fontsize=SMALL)
+    axes.set_xlabel("regret", fontsize=drawing.SMALL)
     axes.set_title(f"{LONG_PROBLEM.n_actions} actions, long runs, p={LONG_PROBABILITY:g}",
                    fontsize=10)  # fmt: skip

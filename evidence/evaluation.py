@@ -4,27 +4,109 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from evidence import evaluation_expected as expected
-from evidence import evaluation_problem as problem
-from latentbandits.evaluation import evaluate
+from latentbandits.beliefs import states
+from latentbandits.evaluation import DecisionLog, evaluate
 from latentbandits.evaluation.estimators import ESTIMATORS
-from latentbandits.models.checks import FloatArray
-from latentbandits.options import positive
+from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.models import GaussianArms
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.options import Option, positive
 from latentbandits.policies import mTS
-from latentbandits.report.drawing import BLUE, ORANGE, SMALL, WIDTH, plain
-from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+from latentbandits.policies.choice import draw
+from latentbandits.report import drawing
+from latentbandits.report.report import Claim, Estimate, Report, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["EvaluationExperiment"]
+
+
+# Generated logs of a problem in which the value of the candidate policy is known.
+
+MEANS = np.array([[0.9, 0.5, 0.4, 0.1], [0.1, 0.9, 0.4, 0.5], [0.5, 0.1, 0.9, 0.4]])
+NOISE = 0.5
+N_ROUNDS = 8
+TRUE_MODEL = GaussianArms(MEANS, NOISE)
+WRONG_MODEL = GaussianArms(MEANS + 0.05 * np.array([1, -1, 1, -1]), NOISE)
+"""The reward model of DR, whose every mean is wrong by .05."""
+
+LOGGERS = ("uniform", "learning")
+TEMPER = 0.3
+UNIFORM_SHARE = 0.3
+"""The learning logger plays Thompson sampling on WRONG_MODEL with log weights multiplied by TEMPER,
+and a uniformly random action with probability UNIFORM_SHARE.
+"""
+
+
+def generate(logger: str, n_sessions: int, rng: np.random.Generator) -> DecisionLog:
+    """Return a log of `n_sessions` sessions with exact propensities."""
+    state = rng.integers(len(MEANS), size=n_sessions)
+    log_weights = np.zeros((n_sessions, len(MEANS)))
+    shape = (n_sessions, N_ROUNDS)
+    action, reward, chance = np.empty(shape, np.int64), np.empty(shape), np.empty(shape)
+    rows = np.arange(n_sessions)
+    for t in range(N_ROUNDS):
+        pi = _logging_probabilities(logger, log_weights)
+        action[:, t] = draw(pi, rng)
+        reward[:, t] = MEANS[state, action[:, t]] + NOISE * rng.standard_normal(n_sessions)
+        chance[:, t] = pi[rows, action[:, t]]
+        log_weights += WRONG_MODEL.log_likelihood(None, action[:, t], reward[:, t])
+    return DecisionLog(action, reward, np.full(n_sessions, N_ROUNDS), MEANS.shape[1], chance)
+
+
+def true_value(n_sessions: int, rng: np.random.Generator) -> FloatArray:
+    """Return the rewards of simulated sessions of the candidate, mTS with the true model."""
+    state = rng.integers(len(MEANS), size=n_sessions)
+    log_weights = np.zeros((n_sessions, len(MEANS)))
+    earned = np.zeros(n_sessions)
+    best = MEANS.argmax(axis=1)
+    for _ in range(N_ROUNDS):
+        action: IntArray = best[states.sample(log_weights, rng)]
+        means = MEANS[state, action]
+        earned += means
+        reward = means + NOISE * rng.standard_normal(n_sessions)
+        log_weights += TRUE_MODEL.log_likelihood(None, action, reward)
+    return earned
+
+
+def _logging_probabilities(logger: str, log_weights: FloatArray) -> FloatArray:
+    n_actions = MEANS.shape[1]
+    if logger == "uniform":
+        return np.full((len(log_weights), n_actions), 1 / n_actions)
+    plays = np.eye(n_actions)[WRONG_MODEL.means.argmax(axis=1)]
+    sampled = states.probabilities(TEMPER * log_weights) @ plays
+    mixture: FloatArray = (1 - UNIFORM_SHARE) * sampled + UNIFORM_SHARE / n_actions
+    return mixture
+
+
+# Bias and standard deviation over 200 logs of 5,000 sessions, by an independent implementation.
+
+
+class Expected(NamedTuple):
+    bias: float
+    deviation: float
+
+
+EXPECTED = {
+    "uniform": {
+        "IPS": Expected(-0.07, 0.78),
+        "SNIPS": Expected(-0.06, 0.25),
+        "DR": Expected(-0.03, 0.48),
+        "SNDR": Expected(-0.04, 0.25),
+    },
+    "learning": {
+        "IPS": Expected(0.0, 0.145),
+        "SNIPS": Expected(0.0, 0.058),
+        "DR": Expected(0.0, 0.108),
+        "SNDR": Expected(0.0, 0.057),
+    },
+}
 
 
 # Measure the bias, spread and coverage of the off-policy estimators over many logs.
@@ -47,66 +129,75 @@ class Outcome(NamedTuple):
     sizes: Sequence[float]
 
 
-class EvaluationExperiment:
+class EvaluationExperiment(Experiment):
     """Test the bias of off-policy estimates and the coverage of their intervals."""
 
     name = "evaluation"
     help = "off-policy estimators on logs whose answer is known: bias, spread, coverage"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--logs", type=positive, default=LOGS, help=f"of each logger (default {LOGS})"
-        )
-        parser.add_argument(
-            "--sessions", type=positive, default=SESSIONS, help=f"a log (default {SESSIONS})"
-        )
+    options = (
+        Option("logs", "of each logger", LOGS, positive),
+        Option("sessions", "a log", SESSIONS, positive),
+    )
 
     def check(self, arguments: argparse.Namespace) -> None:
         if arguments.logs < 2:
             raise ValueError("give at least 2 --logs to measure the spread of estimates")
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-
-        started = time.perf_counter()
-        earned = problem.true_value(TRUTH_SESSIONS, np.random.default_rng([arguments.seed, 9]))
+    def measure(self, work: Work) -> Report:
+        options = work.options
+        earned = true_value(TRUTH_SESSIONS, np.random.default_rng([options.seed, 9]))
         truth = Estimate.from_values(earned)
         outcomes: dict[str, list[Outcome]] = {}
-        for i, logger in enumerate(problem.LOGGERS):
+        for i, logger in enumerate(LOGGERS):
             jobs = [
-                Job(logger, arguments.sessions, (arguments.seed, i, k))
-                for k in range(arguments.logs)
+                Job(logger, options.sessions, (options.seed, i, k)) for k in range(options.logs)
             ]
-            progress.start(f"{self.name}, {logger} log", len(jobs))
-            outcomes[logger] = []
-            for outcome in _run(jobs, executor):
-                outcomes[logger].append(outcome)
-                progress.advance(1)
+            outcomes[logger] = work.map(f"{self.name}, {logger} log", measure, jobs)
         rows = [row for logger in outcomes for row in _rows(logger, outcomes[logger], truth.mean)]
         return Report(
-            experiment=self.name,
-            settings=dict(
-                logs=arguments.logs,
-                sessions=arguments.sessions,
-                seed=arguments.seed,
-                true_value=truth.mean,
-            ),
-            seconds=time.perf_counter() - started,
+            settings={"true_value": truth.mean},
             policies=rows,
-            claims=_claims(rows, outcomes, truth, arguments),
+            claims=_claims(rows, truth, options),
             tables=[_table(rows, truth)],
-        ).drawn_by(draw)
+        )
+
+    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+        """Draw a panel for each log: mean estimates, and one standard deviation."""
+        from matplotlib.figure import Figure
+
+        loggers = list(dict.fromkeys(row["setting"] for row in results["policies"]))
+        truth = results["settings"]["true_value"]
+        figure = Figure(figsize=(drawing.WIDTH, 3.2), layout="constrained")
+        panels = figure.subplots(1, len(loggers), sharex=True, sharey=True)
+        for axes, logger in zip(panels, loggers, strict=True):
+            rows = [row for row in results["policies"] if row["setting"] == logger]
+            values, spreads = ([row[key] for row in rows] for key in ("bias", "deviation"))
+            places = range(len(rows))
+            axes.errorbar([truth + bias for bias in values], places, xerr=spreads, fmt="o",
+                          color=drawing.BLUE, ms=6, lw=1.8, capsize=3)  # fmt: skip
+            axes.axvline(truth, color=drawing.ORANGE, lw=1.4)
+            drawing.plain(axes)
+            axes.set_yticks(places, [row["estimator"] for row in rows])
+            axes.set_ylim(len(rows) - 0.4, -0.9)
+            axes.annotate(
+                " true value", (truth, -0.8), color=drawing.ORANGE, fontsize=drawing.SMALL, va="top"
+            )
+            axes.set_title(f"{logger} log", fontsize=10)
+            axes.set_xlabel("estimated reward of a session", fontsize=drawing.SMALL)
+        logs, sessions = (results["settings"][key] for key in ("logs", "sessions"))
+        title = f"{logs:,} logs of {sessions:,} sessions: mean and deviation of each estimator"
+        figure.suptitle(title, fontsize=11)
+        return {"evaluation": figure}
 
 
 def measure(job: Job) -> Outcome:
     """Generate one log and evaluate the candidate on it."""
-    log = problem.generate(job.logger, job.n_sessions, np.random.default_rng(job.seed))
+    log = generate(job.logger, job.n_sessions, np.random.default_rng(job.seed))
     evaluation = evaluate(
-        {"mTS": mTS(problem.TRUE_MODEL)},
+        {"mTS": mTS(TRUE_MODEL)},
         log,
-        model=problem.WRONG_MODEL,
-        horizon=problem.N_ROUNDS,
+        model=WRONG_MODEL,
+        horizon=N_ROUNDS,
         estimators=list(ESTIMATORS),
     )
     estimates = {
@@ -120,21 +211,11 @@ def measure(job: Job) -> Outcome:
     return Outcome(estimates, sizes)
 
 
-def _run(jobs: Sequence[Job], executor: Executor | None) -> Iterator[Outcome]:
-    if executor is None:
-        return map(measure, jobs)
-    return executor.map(measure, jobs, chunksize=10)
-
-
-def _values(outcomes: Sequence[Outcome], estimator: str) -> FloatArray:
-    return np.array([outcome.estimates[estimator] for outcome in outcomes])
-
-
 def _rows(logger: str, outcomes: Sequence[Outcome], truth: float) -> list[dict[str, Any]]:
     sizes = np.mean([outcome.sizes for outcome in outcomes], axis=0)
     rows = []
     for name in ESTIMATORS:
-        value, low, high = _values(outcomes, name).T
+        value, low, high = np.array([outcome.estimates[name] for outcome in outcomes]).T
         n = len(value)
         covered = (low <= truth) & (truth <= high)
         rows.append(
@@ -155,7 +236,7 @@ def _rows(logger: str, outcomes: Sequence[Outcome], truth: float) -> list[dict[s
 def _table(rows: Sequence[Mapping[str, Any]], truth: Estimate) -> Table:
     body: list[tuple[str, ...]] = []
     for row in rows:
-        reference = expected.ESTIMATORS[row["setting"]][row["estimator"]]
+        reference = EXPECTED[row["setting"]][row["estimator"]]
         sizes = ", ".join(f"{size:.0f}" for size in row["ess_rounds_1_4_8"])
         body.append(
             (
@@ -169,104 +250,43 @@ def _table(rows: Sequence[Mapping[str, Any]], truth: Estimate) -> Table:
             )
         )
     columns = ("log", "estimator", "bias", "sd", "reference", "95% holds", "ESS at 1, 4, 8")
-    return Table(f"mTS over {problem.N_ROUNDS} rounds; true value {truth}", columns, body)
+    return Table(f"mTS over {N_ROUNDS} rounds; true value {truth}", columns, body)
 
 
 def _claims(
-    rows: Sequence[Mapping[str, Any]],
-    outcomes: Mapping[str, Sequence[Outcome]],
-    truth: Estimate,
-    arguments: argparse.Namespace,
+    rows: Sequence[Mapping[str, Any]], truth: Estimate, options: argparse.Namespace
 ) -> list[Claim]:
-    learning = [row for row in rows if row["setting"] == "learning"]
-    claims = []
-    enough = arguments.logs >= 400 and arguments.sessions == SESSIONS
-    worst = max(abs(row["bias"]) / math.hypot(row["bias_stderr"], truth.stderr) for row in learning)
-    claims.append(
-        Claim(
-            "OPE1",
-            "on a log with exploration no estimator is biased",
-            "within 3 standard errors of 0",
-            f"at most {worst:.1f} standard errors",
-            bool(worst < 3) if enough else None,
-        )
+    by_name = {row["estimator"]: row for row in rows if row["setting"] == "learning"}
+    worst = max(
+        abs(row["bias"]) / math.hypot(row["bias_stderr"], truth.stderr) for row in by_name.values()
     )
     ratios = [
-        row["deviation"] / expected.ESTIMATORS["learning"][row["estimator"]].deviation
-        for row in learning
+        row["deviation"] / EXPECTED["learning"][name].deviation for name, row in by_name.items()
     ]
-    claims.append(
-        Claim(
-            "OPE2",
-            "their spread is that of an independent implementation",
-            "ratio .8 to 1.2",
-            f"{min(ratios):.2f} to {max(ratios):.2f}",
-            bool(min(ratios) > 0.8 and max(ratios) < 1.2) if enough else None,
-        )
-    )
-    by_name = {row["estimator"]: row for row in learning}
-    for name in ("IPS", "DR", "SNDR"):
-        cover = by_name[name]["coverage"]
-        claims.append(
-            Claim(
-                f"OPE3-{name}",
-                f"95% intervals of {name} hold on a log with exploration",
-                "93% to 97%",
-                f"{100 * cover:.1f}%",
-                bool(0.93 <= cover <= 0.97) if arguments.logs >= 1000 else None,
-            )
-        )
     gain = by_name["IPS"]["deviation"] / by_name["SNDR"]["deviation"]
-    claims.append(
-        Claim(
-            "OPE4",
-            "self-normalising pays",
-            "sd of IPS at least 1.5 times that of SNDR",
-            f"{gain:.1f} times",
-            bool(gain > 1.5) if enough else None,
-        )
-    )
-    last = {
-        logger: np.mean([o.sizes[-1] for o in logger_outcomes])
-        for logger, logger_outcomes in outcomes.items()
-    }
-    claims.append(
-        Claim(
-            "OPE5",
-            "after 8 rounds a uniform log says nothing about a policy that learns",
-            "effective sample size below 100 (uniform), above 100 (exploring)",
-            f"{last['uniform']:.0f}, {last['learning']:.0f}",
-            bool(last["uniform"] < 100 < last["learning"]) if enough else None,
-        )
-    )
-    return claims
+    last = {row["setting"]: row["ess_rounds_1_4_8"][-1] for row in rows}
+    enough = options.logs >= 400 and options.sessions == SESSIONS
 
+    def judged(holds: bool, clear: bool = enough) -> bool | None:
+        return bool(holds) if clear else None
 
-# The figure of every estimator's bias and spread, for each kind of log.
-
-
-def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw a panel for each log: mean estimates, and one standard deviation."""
-    from matplotlib.figure import Figure
-
-    loggers = list(dict.fromkeys(row["setting"] for row in results["policies"]))
-    truth = results["settings"]["true_value"]
-    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
-    panels = figure.subplots(1, len(loggers), sharex=True, sharey=True)
-    for axes, logger in zip(panels, loggers, strict=True):
-        rows = [row for row in results["policies"] if row["setting"] == logger]
-        values, spreads = ([row[key] for row in rows] for key in ("bias", "deviation"))
-        places = range(len(rows))
-        axes.errorbar([truth + bias for bias in values], places, xerr=spreads, fmt="o", color=BLUE,
-                      ms=6, lw=1.8, capsize=3)  # fmt: skip
-        axes.axvline(truth, color=ORANGE, lw=1.4)
-        plain(axes)
-        axes.set_yticks(places, [row["estimator"] for row in rows])
-        axes.set_ylim(len(rows) - 0.4, -0.9)
-        axes.annotate(" true value", (truth, -0.8), color=ORANGE, fontsize=SMALL, va="top")
-        axes.set_title(f"{logger} log", fontsize=10)
-        axes.set_xlabel("estimated reward of a session", fontsize=SMALL)
-    logs, sessions = (results["settings"][key] for key in ("logs", "sessions"))
-    figure.suptitle(f"{logs:,} logs of {sessions:,} sessions: mean and deviation of each estimator",
-                    fontsize=11)  # fmt: skip
-    return {"evaluation": figure}
+    return [
+        Claim("OPE1", "on a log with exploration no estimator is biased",
+              "within 3 standard errors of 0", f"at most {worst:.1f} standard errors",
+              judged(worst < 3)),
+        Claim("OPE2", "their spread is that of an independent implementation", "ratio .8 to 1.2",
+              f"{min(ratios):.2f} to {max(ratios):.2f}",
+              judged(min(ratios) > 0.8 and max(ratios) < 1.2)),
+        *(
+            Claim(f"OPE3-{name}", f"95% intervals of {name} hold on a log with exploration",
+                  "93% to 97%", f"{100 * by_name[name]['coverage']:.1f}%",
+                  judged(0.93 <= by_name[name]["coverage"] <= 0.97, options.logs >= 1000))
+            for name in ("IPS", "DR", "SNDR")
+        ),
+        Claim("OPE4", "self-normalising pays", "sd of IPS at least 1.5 times that of SNDR",
+              f"{gain:.1f} times", judged(gain > 1.5)),
+        Claim("OPE5", "after 8 rounds a uniform log says nothing about a policy that learns",
+              "effective sample size below 100 (uniform), above 100 (exploring)",
+              f"{last['uniform']:.0f}, {last['learning']:.0f}",
+              judged(last["uniform"] < 100 < last["learning"])),
+    ]  # fmt: skip

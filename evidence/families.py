@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evidence.sweep import Policies, Setting, play, rows
 from latentbandits.environments.from_model import FromPrior
 from latentbandits.environments.protocol import Environment
 from latentbandits.environments.synthetic import Synthetic
-from latentbandits.experiments.experiment import BySetting, Checkable, Order, check_all
+from latentbandits.experiments import experiment as frame
+from latentbandits.experiments.experiment import Order
 from latentbandits.experiments.theory import regret_bound
 from latentbandits.models.protocol import Extendable
 from latentbandits.models.registry import kinds
-from latentbandits.options import add_simulation_options, choose
+from latentbandits.options import choose, simulation_options
 from latentbandits.policies import mmTS, mTS
-from latentbandits.report.drawing import BLUE, DARK, ORANGE, SMALL, WIDTH, estimates, plain
-from latentbandits.report.report import Claim, Progress, Report, Table
+from latentbandits.report import drawing
+from latentbandits.report.report import Claim, Report, Table
 from latentbandits.simulation import Results
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ def without_latent_model(model: Extendable) -> mmTS:
     return mmTS(model.vague())
 
 
-POLICIES: Policies = {"mmTS": mmTS, "mTS": mTS, "TS": without_latent_model}
+POLICIES: frame.Policies = {"mmTS": mmTS, "mTS": mTS, "TS": without_latent_model}
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class BelowBound:
     horizon: int
     policies: tuple[str, ...] = ("mmTS",)
 
-    def check(self, results: BySetting) -> Claim:
+    def check(self, results: frame.BySetting) -> Claim:
         bound = regret_bound(N_STATES, self.horizon, self.noise)
         regret = results[self.setting]["mmTS"].regret
         return Claim(
@@ -105,7 +103,7 @@ class BelowBound:
         )
 
 
-def claims(horizon: int) -> list[Checkable]:
+def claims(horizon: int) -> list[frame.Checkable]:
     return [
         *(
             Order(family, "the latent model helps in every family", family, "regret",
@@ -116,39 +114,64 @@ def claims(horizon: int) -> list[Checkable]:
     ]  # fmt: skip
 
 
-class FamiliesExperiment:
+_COLOURS = {"TS": drawing.DARK, "mTS": drawing.BLUE, "mmTS": drawing.ORANGE}
+
+
+class FamiliesExperiment(frame.Experiment):
     """Every reward family on its own synthetic problem."""
 
     name = "families"
     help = "every reward family: mmTS against Thompson sampling without the latent model"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        add_simulation_options(parser, runs=RUNS, horizon=HORIZON)
+    options = simulation_options(RUNS, HORIZON)
 
     def check(self, arguments: argparse.Namespace) -> None:
         choose("policy", arguments.policies, POLICIES)
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-
-        started = time.perf_counter()
-        chosen = choose("policy", arguments.policies, POLICIES)
-        problems = [Setting(name, world, POLICIES) for name, world in PROBLEMS.items()]
-        results = play(self.name, problems, chosen, arguments, executor, progress)
+    def measure(self, work: frame.Work) -> Report:
+        chosen = choose("policy", work.options.policies, POLICIES)
+        problems = [frame.Setting(name, world, POLICIES) for name, world in PROBLEMS.items()]
+        results = work.play_all(self.name, problems, chosen)
         return Report(
-            experiment=self.name,
-            settings={
-                "runs": arguments.runs,
-                "horizon": arguments.horizon,
-                "seed": arguments.seed,
-                "policies": chosen,
-            },
-            seconds=time.perf_counter() - started,
-            policies=rows(results),
-            claims=check_all(claims(arguments.horizon), results),
-            tables=[_table(results, arguments)],
-        ).drawn_by(draw)
+            settings={"policies": chosen},
+            policies=frame.policy_rows(results),
+            claims=frame.check_all(claims(work.options.horizon), results),
+            tables=[_table(results, work.options)],
+        )
+
+    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+        """Draw a row for each family and a dot for each policy."""
+        from matplotlib.figure import Figure
+
+        by_setting = drawing.estimates(results["policies"], "regret")
+        policies = results["settings"]["policies"]
+        whole = "TS" if "TS" in policies else policies[0]
+        figure = Figure(figsize=(drawing.WIDTH, 0.42 * len(by_setting) + 1.6), layout="constrained")
+        axes = figure.subplots()
+        first = [one.mean / next(iter(by_setting.values()))[whole].mean
+                 for one in next(iter(by_setting.values())).values()]  # fmt: skip
+        for policy in policies:
+            shares = [family[policy].mean / family[whole].mean for family in by_setting.values()]
+            errors = [family[policy].stderr / family[whole].mean for family in by_setting.values()]
+            places = range(len(by_setting))
+            axes.errorbar(
+                shares, places, xerr=errors, fmt="o", color=_COLOURS[policy], ms=6, lw=1.8
+            )
+            side = -1 if shares[0] == min(first) else 1
+            axes.annotate(policy, (shares[0], 0), xytext=(6 * side, 8), textcoords="offset points",
+                          ha="right" if side < 0 else "left", color=_COLOURS[policy],
+                          weight="bold")  # fmt: skip
+        drawing.plain(axes)
+        axes.axvline(1, color=drawing.DARK, lw=1)
+        axes.set_yticks(range(len(by_setting)), list(by_setting))
+        axes.set_ylim(len(by_setting) - 0.5, -0.8)
+        axes.set_xlim(left=0)
+        words = " (no model of states)" if whole == "TS" else ""
+        axes.set_xlabel(f"regret, as a share of that of {whole}{words}", fontsize=drawing.SMALL)
+        runs = results["settings"]["runs"]
+        axes.set_title(
+            f"Every family on its own problem: {runs} runs, one standard error", fontsize=11
+        )
+        return {"families": figure}
 
 
 def _table(results: Mapping[str, Results], arguments: argparse.Namespace) -> Table:
@@ -160,40 +183,3 @@ def _table(results: Mapping[str, Results], arguments: argparse.Namespace) -> Tab
         body.append((family, *(str(result[name].regret) for name in names), bound))
     title = f"Regret over {arguments.horizon} rounds, {arguments.runs} runs"
     return Table(title, ("family", *names, "bound"), body)
-
-
-# The figure of every family's regret, as a share of the regret without the latent model.
-
-_COLOURS = {"TS": DARK, "mTS": BLUE, "mmTS": ORANGE}
-
-
-def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw a row for each family and a dot for each policy."""
-    from matplotlib.figure import Figure
-
-    by_setting = estimates(results["policies"], "regret")
-    policies = results["settings"]["policies"]
-    whole = "TS" if "TS" in policies else policies[0]
-    figure = Figure(figsize=(WIDTH, 0.42 * len(by_setting) + 1.6), layout="constrained")
-    axes = figure.subplots()
-    first = [one.mean / next(iter(by_setting.values()))[whole].mean
-             for one in next(iter(by_setting.values())).values()]  # fmt: skip
-    for policy in policies:
-        shares = [family[policy].mean / family[whole].mean for family in by_setting.values()]
-        errors = [family[policy].stderr / family[whole].mean for family in by_setting.values()]
-        places = range(len(by_setting))
-        axes.errorbar(shares, places, xerr=errors, fmt="o", color=_COLOURS[policy], ms=6, lw=1.8)
-        side = -1 if shares[0] == min(first) else 1
-        axes.annotate(policy, (shares[0], 0), xytext=(6 * side, 8), textcoords="offset points",
-                      ha="right" if side < 0 else "left", color=_COLOURS[policy],
-                      weight="bold")  # fmt: skip
-    plain(axes)
-    axes.axvline(1, color=DARK, lw=1)
-    axes.set_yticks(range(len(by_setting)), list(by_setting))
-    axes.set_ylim(len(by_setting) - 0.5, -0.8)
-    axes.set_xlim(left=0)
-    words = " (no model of states)" if whole == "TS" else ""
-    axes.set_xlabel(f"regret, as a share of that of {whole}{words}", fontsize=SMALL)
-    runs = results["settings"]["runs"]
-    axes.set_title(f"Every family on its own problem: {runs} runs, one standard error", fontsize=11)
-    return {"families": figure}

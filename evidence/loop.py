@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evidence.evaluation import MEANS, NOISE
 from evidence.loop_users import MovieLensUsers, SimulatedUsers, Users
 from evidence.loop_visits import play, served, visit
 from latentbandits.client import Client
+from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.experiments.movielens_data import find_folder, given_folder, load
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.save import save_fit
@@ -26,19 +26,9 @@ from latentbandits.loop.relearn import Relearner, Settings
 from latentbandits.loop.sources import ServiceSource
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray
-from latentbandits.options import positive
+from latentbandits.options import Option, positive
 from latentbandits.policies import Exploring, mTS
-from latentbandits.report.drawing import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    SMALL,
-    WIDTH,
-    draw_line,
-    estimates,
-    label_lines,
-    plain,
-)
+from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
 
 if TYPE_CHECKING:
@@ -53,45 +43,8 @@ PHASES, TRIES, HTTP_TRIES = 4, 200, 5
 USERS = ("simulated", "movielens")
 
 
-class LoopExperiment:
-    """A service that starts with little data and learns from its own log."""
-
-    name = "loop"
-    help = "the closed loop on a real service: regret falls, broken candidates stay out"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        add("--users", nargs="+", choices=USERS, default=["simulated"],
-            help="who visits the service (default simulated)")  # fmt: skip
-        add("--data", metavar="DIR", help="a MovieLens 1M folder, as for `reproduce movielens`")
-        add("--phases", type=positive, default=PHASES, help=f"relearnings (default {PHASES})")
-        add("--sessions", type=positive, help="of a phase (default 2000, MovieLens 700)")
-        add("--tries", type=positive, default=TRIES, help=f"broken candidates (default {TRIES})")
-        add("--http-tries", type=positive, default=HTTP_TRIES,
-            help=f"broken candidates over HTTP (default {HTTP_TRIES})")  # fmt: skip
-
-    def check(self, arguments: argparse.Namespace) -> None:
-        """Look for the data, if they are needed, before the work begins."""
-        if "movielens" in arguments.users:
-            given_folder(arguments.data)
-
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-
-        return measure(self.name, arguments, progress)
-
-
 # The measured loops: users, a first model, and a reference model that the loop should approach.
 
-MEANS = np.array(
-    [
-        [0.9, 0.5, 0.4, 0.1],
-        [0.1, 0.9, 0.4, 0.5],
-        [0.5, 0.1, 0.9, 0.4],
-    ]
-)
-NOISE = 0.5
 EXPLORE = 0.1  # of logs that candidates are judged on in process
 POLICY = "mmTS"
 
@@ -161,12 +114,6 @@ class Case:
         return GaussianArms(means, self.reference.noise, 0.0, self.reference.state_prior)
 
 
-def cases(arguments: argparse.Namespace) -> list[Case]:
-    """Return the chosen loops."""
-    makers = {"simulated": _simulated, "movielens": _movielens}
-    return [makers[name](arguments) for name in arguments.users]
-
-
 def _simulated(arguments: argparse.Namespace) -> Case:
     users = SimulatedUsers(MEANS, NOISE, 8)
     return Case(
@@ -228,26 +175,49 @@ class Measured:
     better: list[dict[str, float]]
 
 
-def measure(name: str, arguments: argparse.Namespace, progress: Progress) -> Report:
-    """Run the phases on a real service, then judge broken and better candidates."""
-    started = time.perf_counter()
-    measurements = [_measured(case, arguments, progress) for case in cases(arguments)]
-    return Report(
-        experiment=name,
-        settings=dict(
-            users=list(arguments.users),
-            phases=arguments.phases,
-            sessions=[arguments.sessions or one.case.sessions for one in measurements],
-            tries=arguments.tries,
-            http_tries=arguments.http_tries,
-            seed=arguments.seed,
-            runs={one.case.name: [_record(run) for run in one.runs] for one in measurements},
-        ),
-        seconds=time.perf_counter() - started,
-        policies=[row for one in measurements for row in _rows(one)],
-        claims=[claim for one in measurements for claim in _claims(one, arguments)],
-        tables=[_table(one) for one in measurements],
-    ).drawn_by(draw)
+class LoopExperiment(Experiment):
+    """A service that starts with little data and learns from its own log."""
+
+    name = "loop"
+    help = "the closed loop on a real service: regret falls, broken candidates stay out"
+    options = (
+        Option("users", "who visits the service", ["simulated"], several=True, choices=USERS),
+        Option("data", "a MovieLens 1M folder, as for `reproduce movielens`", metavar="DIR",
+               recorded=False),
+        Option("phases", "relearnings", PHASES, positive),
+        Option("sessions", "of a phase (default 2000, MovieLens 700)", type=positive),
+        Option("tries", "broken candidates", TRIES, positive),
+        Option("http-tries", "broken candidates over HTTP", HTTP_TRIES, positive),
+    )  # fmt: skip
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        """Look for the data, if they are needed, before the work begins."""
+        if "movielens" in arguments.users:
+            given_folder(arguments.data)
+
+    def measure(self, work: Work) -> Report:
+        """Run the phases on a real service, then judge broken and better candidates."""
+        options = work.options
+        makers = {"simulated": _simulated, "movielens": _movielens}
+        measured = [
+            _measured(makers[name](options), options, work.progress) for name in options.users
+        ]
+        return Report(
+            settings={
+                "sessions": [options.sessions or one.case.sessions for one in measured],
+                "runs": {one.case.name: [_record(run) for run in one.runs] for one in measured},
+            },
+            policies=[row for one in measured for row in _rows(one)],
+            claims=[claim for one in measured for claim in _claims(one, options)],
+            tables=[_table(one) for one in measured],
+        )
+
+    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+        """Draw a figure for each kind of users in results.json."""
+        return {
+            "loop" if users == "simulated" else f"loop-{users}": _draw(users, results)
+            for users in results["settings"]["users"]
+        }
 
 
 def _record(run: Run) -> dict[str, Any]:
@@ -424,42 +394,37 @@ def _table(one: Measured) -> Table:
     return Table(title, columns, rows)
 
 
-# The figure of regret per session by phase of the closed loop, with the reference.
-
-
-def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw a figure for each kind of users in results.json."""
-    return {
-        "loop" if users == "simulated" else f"loop-{users}": _draw(users, results)
-        for users in results["settings"]["users"]
-    }
-
-
 def _draw(users: str, results: Mapping[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
-    by_setting = estimates(results["policies"], "regret")
+    by_setting = drawing.estimates(results["policies"], "regret")
     phases = [
         next(iter(by_policy.values())) for name, by_policy in by_setting.items()
         if name.startswith(f"{users}, phase ")
     ]  # fmt: skip
     reference, aim = next(iter(by_setting[f"{users}, reference"].items()))
     numbers = range(1, len(phases) + 1)
-    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+    figure = Figure(figsize=(drawing.WIDTH, 3.8), layout="constrained")
     axes = figure.subplots()
-    draw_line(axes, numbers, phases, "-", ORANGE, "the service")
-    axes.plot([1, len(phases)], [aim.mean, aim.mean], color=BLUE, lw=1.6, label=reference)
+    drawing.draw_line(axes, numbers, phases, "-", drawing.ORANGE, "the service")
+    axes.plot([1, len(phases)], [aim.mean, aim.mean], color=drawing.BLUE, lw=1.6, label=reference)
     top = 1.15 * max(phase.mean for phase in phases)
     for number, run in zip(numbers, results["settings"]["runs"][users], strict=True):
         if run["decision"] == "activate" and number < len(phases):
-            axes.axvline(number + 0.5, color=GREEN, lw=1.2, ls="--")
-            axes.annotate(" new model", (number + 0.5, top), color=GREEN, fontsize=SMALL, va="top")
-    plain(axes)
+            axes.axvline(number + 0.5, color=drawing.GREEN, lw=1.2, ls="--")
+            axes.annotate(
+                " new model",
+                (number + 0.5, top),
+                color=drawing.GREEN,
+                fontsize=drawing.SMALL,
+                va="top",
+            )
+    drawing.plain(axes)
     axes.set_xticks(numbers)
     axes.set_xlim(1 - 0.02, len(phases) + 0.02)
     axes.set_ylim(0, top)
-    axes.set_xlabel("phase", fontsize=SMALL)
-    axes.set_ylabel("regret per session", fontsize=SMALL)
+    axes.set_xlabel("phase", fontsize=drawing.SMALL)
+    axes.set_ylabel("regret per session", fontsize=drawing.SMALL)
     axes.set_title(f"A service that learns from its own log, {users} users", fontsize=11)
-    label_lines(axes)
+    drawing.label_lines(axes)
     return figure

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evidence.optimum_problems import N_RANDOM, NAMED, Problem, Programme, random_problems
 from latentbandits.environments.from_model import UsersOfModel
-from latentbandits.options import choose, positive
+from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.options import Option, choose, positive
 from latentbandits.policies.registry import AUTO, Inputs, build, entries
-from latentbandits.report.drawing import BLUE, ORANGE, SMALL, WIDTH, plain
-from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+from latentbandits.report import drawing
+from latentbandits.report.report import Claim, Estimate, Report, Table
 from latentbandits.simulation import simulate, tune
 
 if TYPE_CHECKING:
@@ -96,70 +96,87 @@ LIMITS = {"mLookahead": (1.05, None), AUTO: (1.10, 1.35)}
 """By policy: the largest ratio of summed regrets, and the largest ratio in a single problem."""
 
 
-class YardstickExperiment:
+_KINDS = (
+    (True, drawing.BLUE, -0.14, "known model"),
+    (False, drawing.ORANGE, 0.14, "uncertain model"),
+)
+_TICKS = (1, 1.5, 2, 3, 5, 10, 20, 40)
+
+
+class YardstickExperiment(Experiment):
     """Compare policies with optimal play on problems that are small enough to solve."""
 
     name = "yardstick"
     help = "every policy beside the exact Bayes optimum of small Bernoulli problems"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--problems", type=positive, default=N_RANDOM,
-            help=f"random problems beside the named ones (default {N_RANDOM})",
-        )  # fmt: skip
-        parser.add_argument(
-            "--runs", type=positive, default=RUNS,
-            help=f"runs of policies that cannot be evaluated exactly (default {RUNS})",
-        )  # fmt: skip
-        parser.add_argument(
-            "--policies", nargs="+", metavar="POLICY", help="only these (default: all of them)"
-        )
+    options = (
+        Option("problems", "random problems beside the named ones", N_RANDOM, positive),
+        Option("runs", "runs of policies that cannot be evaluated exactly", RUNS, positive),
+        Option("policies", "only these; by default all of them", several=True, metavar="POLICY"),
+    )
 
     def check(self, arguments: argparse.Namespace) -> None:
         choose("policy", arguments.policies, _all_policies())
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-
-        started = time.perf_counter()
-        chosen = choose("policy", arguments.policies, _all_policies())
-        problems = (*NAMED, *random_problems(arguments.problems))
-        jobs = [(problem, chosen, arguments.runs, arguments.seed) for problem in problems]
-        progress.start("yardstick", len(jobs))
-        measured = _run(jobs, executor, progress)
+    def measure(self, work: Work) -> Report:
+        options = work.options
+        chosen = choose("policy", options.policies, _all_policies())
+        problems = (*NAMED, *random_problems(options.problems))
+        one = partial(measure, chosen=chosen, runs=options.runs, seed=options.seed)
+        measured = work.map(self.name, one, problems)
         return Report(
-            experiment=self.name,
-            settings={
-                "problems": len(problems),
-                "runs": arguments.runs,
-                "seed": arguments.seed,
-                "policies": chosen,
-            },
-            seconds=time.perf_counter() - started,
+            settings={"problems": len(problems), "policies": chosen},
             policies=_rows(measured),
             claims=claims(measured),
             tables=[_summary(measured, chosen), _named(measured, chosen), _choices(measured)],
-        ).drawn_by(draw)
+        )
+
+    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+        """Draw every policy, sorted by the sum of regrets."""
+        from matplotlib.figure import Figure
+
+        rows: dict[str, list[Mapping[str, Any]]] = {}
+        for row in results["policies"]:
+            if row["policy"] in results["settings"]["policies"]:
+                rows.setdefault(row["policy"], []).append(row)
+        overall = {
+            policy: sum(row["regret"] for row in points)
+            / sum(row["optimal_regret"] for row in points)
+            for policy, points in rows.items()
+        }
+        ranked = sorted(rows, key=lambda policy: overall[policy])
+        figure = Figure(figsize=(drawing.WIDTH, 1.4 + 0.29 * len(ranked)), layout="constrained")
+        axes = figure.subplots()
+        largest = 1.0
+        for known, colour, shift, words in _KINDS:
+            for place, policy in enumerate(ranked):
+                ratios = [max(row["ratio"], 0.95) for row in rows[policy] if row["known"] == known]
+                largest = max(largest, *ratios, 1.0)
+                axes.plot(
+                    ratios, [place + shift] * len(ratios), ".", color=colour, alpha=0.35, ms=6
+                )
+            axes.annotate(words, (1, 1), xycoords="axes fraction", xytext=(-4, -60 * shift - 18),
+                          textcoords="offset points", ha="right", color=colour)  # fmt: skip
+        axes.plot([overall[p] for p in ranked], range(len(ranked)), "k|", markersize=14)
+        axes.annotate("bar: ratio of summed regrets", (1, 1), xycoords="axes fraction",
+                      xytext=(-4, -42), textcoords="offset points", ha="right")  # fmt: skip
+        axes.set_xscale("log")
+        drawing.plain(axes)
+        axes.set_yticks(range(len(ranked)), ranked)
+        axes.set_ylim(len(ranked) - 0.5, -0.7)
+        ticks = [tick for tick in _TICKS if tick <= largest]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
+        axes.set_xlim(0.94, 1.04 * largest)
+        axes.set_xlabel(
+            "Bayes regret, as a multiple of the smallest possible", fontsize=drawing.SMALL
+        )
+        n_problems = len(next(iter(rows.values())))
+        axes.set_title(f"How far from the best possible: {n_problems} small problems", fontsize=11)
+        return {"yardstick": figure}
 
 
 def _all_policies() -> list[str]:
     return [*policies(NAMED[1]), AUTO]
-
-
-def _run(
-    jobs: list[tuple[Any, ...]], executor: Executor | None, progress: Progress
-) -> list[Measured]:
-    if executor is None:
-        rows = []
-        for job in jobs:
-            rows.append(measure(*job))
-            progress.advance(1)
-        return rows
-    futures = [executor.submit(measure, *job) for job in jobs]
-    for _ in as_completed(futures):
-        progress.advance(1)
-    return [future.result() for future in futures]
 
 
 def summed_ratio(measured: Sequence[Measured], policy: str) -> float:
@@ -238,49 +255,3 @@ def _choices(measured: Sequence[Measured]) -> Table:
     counts = Counter(one.chosen.partition("(horizon")[0] for one in measured if one.chosen)
     rows = [(name, str(count)) for name, count in counts.most_common()]
     return Table("The policies that auto chose", ("policy", "problems"), list(rows))
-
-
-# The figure of ratios to the optimum, with a row per policy and a point per problem.
-
-_KINDS = ((True, BLUE, -0.14, "known model"), (False, ORANGE, 0.14, "uncertain model"))
-_TICKS = (1, 1.5, 2, 3, 5, 10, 20, 40)
-
-
-def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw every policy, sorted by the sum of regrets."""
-    from matplotlib.figure import Figure
-
-    rows: dict[str, list[Mapping[str, Any]]] = {}
-    for row in results["policies"]:
-        if row["policy"] in results["settings"]["policies"]:
-            rows.setdefault(row["policy"], []).append(row)
-    overall = {
-        policy: sum(row["regret"] for row in points) / sum(row["optimal_regret"] for row in points)
-        for policy, points in rows.items()
-    }
-    ranked = sorted(rows, key=lambda policy: overall[policy])
-    figure = Figure(figsize=(WIDTH, 1.4 + 0.29 * len(ranked)), layout="constrained")
-    axes = figure.subplots()
-    largest = 1.0
-    for known, colour, shift, words in _KINDS:
-        for place, policy in enumerate(ranked):
-            ratios = [max(row["ratio"], 0.95) for row in rows[policy] if row["known"] == known]
-            largest = max(largest, *ratios, 1.0)
-            axes.plot(ratios, [place + shift] * len(ratios), ".", color=colour, alpha=0.35, ms=6)
-        axes.annotate(words, (1, 1), xycoords="axes fraction", xytext=(-4, -60 * shift - 18),
-                      textcoords="offset points", ha="right", color=colour)  # fmt: skip
-    axes.plot([overall[p] for p in ranked], range(len(ranked)), "k|", markersize=14)
-    axes.annotate("bar: ratio of summed regrets", (1, 1), xycoords="axes fraction",
-                  xytext=(-4, -42), textcoords="offset points", ha="right")  # fmt: skip
-    axes.set_xscale("log")
-    plain(axes)
-    axes.set_yticks(range(len(ranked)), ranked)
-    axes.set_ylim(len(ranked) - 0.5, -0.7)
-    ticks = [tick for tick in _TICKS if tick <= largest]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xticks([], minor=True)
-    axes.set_xlim(0.94, 1.04 * largest)
-    axes.set_xlabel("Bayes regret, as a multiple of the smallest possible", fontsize=SMALL)
-    n_problems = len(next(iter(rows.values())))
-    axes.set_title(f"How far from the best possible: {n_problems} small problems", fontsize=11)
-    return {"yardstick": figure}

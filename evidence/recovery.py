@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.learning.arms.families import make_family
+from latentbandits.learning.arms.learner import ArmsLearner
+from latentbandits.learning.fitting import split_users
+from latentbandits.learning.generate import generate_family
+from latentbandits.learning.uncertainty import align
 from latentbandits.models.checks import FloatArray
-from latentbandits.options import choose, positive
-from latentbandits.report.report import Claim, Progress, Report, Table
+from latentbandits.options import Option, choose, positive
+from latentbandits.report.report import Claim, Report, Silent, Table
 
 __all__ = ["RecoveryExperiment"]
 
@@ -50,12 +54,6 @@ class Calibration(NamedTuple):
 
 def count_states(job: StatesJob) -> int:
     """Return the chosen number of states."""
-    from latentbandits.learning.arms.families import make_family
-    from latentbandits.learning.arms.learner import ArmsLearner
-    from latentbandits.learning.fitting import split_users
-    from latentbandits.learning.generate import generate_family
-    from latentbandits.report.report import Silent
-
     log = generate_family(job.rewards, n_states=job.n_states, seed=job.seed).log
     learner = ArmsLearner(make_family(job.rewards, log.rewards))
     selection = learner.select(*split_users(log, job.seed), None, job.seed, Silent())
@@ -64,13 +62,6 @@ def count_states(job: StatesJob) -> int:
 
 def calibrate(job: CalibrationJob) -> Calibration:
     """Learn 3 states without the bootstrap, and measure the coverage of 90% intervals."""
-    from latentbandits.learning.arms.families import make_family
-    from latentbandits.learning.arms.learner import ArmsLearner
-    from latentbandits.learning.fitting import split_users
-    from latentbandits.learning.generate import generate_family
-    from latentbandits.learning.uncertainty import align
-    from latentbandits.report.report import Silent
-
     truth = generate_family(job.rewards, separation=job.separation, seed=job.seed)
     kept, held_out = split_users(truth.log, job.seed)
     learner = ArmsLearner(make_family(job.rewards, truth.log.rewards))
@@ -103,34 +94,26 @@ STATES = (1, 2, 3, 5, 8)
 SEEDS, CALIBRATION_SEEDS = 20, 100
 SEPARATIONS = {"well separated": 25.0, "overlapping": 5.0}
 
-J = TypeVar("J")
-R = TypeVar("R")
 
-
-class RecoveryExperiment:
+class RecoveryExperiment(Experiment):
     """Test the chosen number of states and the calibration of mixtures of every reward family."""
 
     name = "recovery"
     help = "generated mixtures of every reward family: number of states and calibration"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        add("--seeds", type=positive, default=SEEDS,
-            help=f"logs for each number of states (default {SEEDS})")  # fmt: skip
-        add("--calibration-seeds", type=positive, default=CALIBRATION_SEEDS,
-            help=f"logs for calibration (default {CALIBRATION_SEEDS})")  # fmt: skip
-        add("--families", nargs="+", metavar="FAMILY", help="only these (default: all)")
+    options = (
+        Option("seeds", "logs for each number of states", SEEDS, positive),
+        Option("calibration-seeds", "logs for calibration", CALIBRATION_SEEDS, positive),
+        Option("families", "only these; by default all", several=True, metavar="FAMILY"),
+    )
 
     def check(self, arguments: argparse.Namespace) -> None:
         choose("family", arguments.families, FAMILIES)
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-        started = time.perf_counter()
-        families = choose("family", arguments.families, FAMILIES)
-        seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-        more = range(arguments.seed, arguments.seed + arguments.calibration_seeds)
+    def measure(self, work: Work) -> Report:
+        options = work.options
+        families = choose("family", options.families, FAMILIES)
+        seeds = range(options.seed, options.seed + options.seeds)
+        more = range(options.seed, options.seed + options.calibration_seeds)
         counting = [StatesJob(f, n, i) for f in families for n in STATES for i in seeds]
         calibrating = [
             CalibrationJob(f, nats, i)
@@ -138,29 +121,16 @@ class RecoveryExperiment:
             for nats in SEPARATIONS.values()
             for i in more
         ]
-        progress.start("recovery", len(counting) + len(calibrating))
-        chosen = list(_run(count_states, counting, executor, progress))
-        calibrations = list(_run(calibrate, calibrating, executor, progress))
+        chosen = work.map("recovery, states", count_states, counting)
+        calibrations = work.map("recovery, calibration", calibrate, calibrating)
         return Report(
-            experiment=self.name,
-            settings={"seeds": arguments.seeds, "calibration_seeds": arguments.calibration_seeds,
-                      "seed": arguments.seed, "families": families},
-            seconds=time.perf_counter() - started,
-            policies=[],
+            settings={"families": families},
             claims=_claims(families, counting, chosen, calibrations),
             tables=[
                 _states_table(families, counting, chosen),
                 _calibration_table(families, calibrations),
             ],
-        )  # fmt: skip
-
-
-def _run(
-    work: Callable[[J], R], jobs: Sequence[J], executor: Executor | None, progress: Progress
-) -> Iterator[R]:
-    for result in map(work, jobs) if executor is None else executor.map(work, jobs):
-        progress.advance(1)
-        yield result
+        )
 
 
 def _claims(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.learning import fit
+from latentbandits.learning.attributes.generate import generate_attributed, round_one
 from latentbandits.learning.attributes.items import fit_items, read_items
 from latentbandits.learning.learners import Learned
 from latentbandits.models.artefacts.catalogue import Catalogue
@@ -18,9 +18,9 @@ from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.growing import add_average
 from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.options import positive
+from latentbandits.options import Option, positive
 from latentbandits.policies.latent.bayes_ucb import mmGreedy
-from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+from latentbandits.report.report import Claim, Estimate, Report, Table
 
 __all__ = ["SideExperiment"]
 
@@ -54,9 +54,6 @@ class RoundOne(NamedTuple):
 
 def play_gate(job: GateJob) -> RoundOne:
     """Fit a log with user attributes, and play round 1 with new users."""
-    from latentbandits.learning import fit
-    from latentbandits.learning.attributes.generate import generate_attributed, round_one
-
     truth = generate_attributed(job.n_users, job.n_rows, seed=job.seed)
     model, untold = (
         fit(truth.table, user_features=columns, states=4, bootstrap=0).model
@@ -173,60 +170,37 @@ def _earned(
 SEEDS, USERS = 20, 4_000
 ROWS = (15, 4)
 
-J = TypeVar("J")
-R = TypeVar("R")
 
-
-class SideExperiment:
+class SideExperiment(Experiment):
     """Attributes of users and items with known effects."""
 
     name = "side"
     help = "attributes of users and items with known effects: how much of their worth is learned"
+    options = (
+        Option("seeds", "generated problems", SEEDS, positive),
+        Option("users", "users of each generated log", USERS, positive),
+    )
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        add("--seeds", type=positive, default=SEEDS, help=f"generated problems (default {SEEDS})")
-        add("--users", type=positive, default=USERS,
-            help=f"users of each generated log (default {USERS:,})")  # fmt: skip
-
-    def check(self, arguments: argparse.Namespace) -> None:
-        """Accept all options; nothing needs a check."""
-
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-        started = time.perf_counter()
-        seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    def measure(self, work: Work) -> Report:
+        options = work.options
+        seeds = range(options.seed, options.seed + options.seeds)
         jobs = [(rows, COLUMNS) for rows in ROWS] + [(ROWS[0], USELESS)]
-        gates = [GateJob(arguments.users, rows, names, i) for rows, names in jobs for i in seeds]
+        gates = [GateJob(options.users, rows, names, i) for rows, names in jobs for i in seeds]
         items = [ItemsJob(informative, i) for informative in (True, False) for i in seeds]
-        progress.start("side", len(gates) + len(items))
-        played = list(_run(play_gate, gates, executor, progress))
-        offered = list(_run(play_items, items, executor, progress))
+        played = work.map("side, users", play_gate, gates)
+        offered = work.map("side, items", play_items, items)
         n = len(seeds)
         by_rows = {rows: played[i * n : (i + 1) * n] for i, rows in enumerate(ROWS)}
         useless = played[len(ROWS) * n :]
         claims = [_recovered(rows, rounds) for rows, rounds in by_rows.items()]
         claims += [_no_cost(useless), _reached(offered[:n]), _nothing(offered[n:])]
         return Report(
-            experiment=self.name,
-            settings={"seeds": n, "users": arguments.users, "seed": arguments.seed},
-            seconds=time.perf_counter() - started,
-            policies=[],
             claims=claims,
             tables=[
                 _gate_table(by_rows | {0: useless}),
                 _item_table({"informative": offered[:n], "not informative": offered[n:]}),
             ],
         )
-
-
-def _run(
-    work: Callable[[J], R], jobs: Sequence[J], executor: Executor | None, progress: Progress
-) -> Iterator[R]:
-    for result in map(work, jobs) if executor is None else executor.map(work, jobs):
-        progress.advance(1)
-        yield result
 
 
 def share_of_gain(rounds: Sequence[RoundOne]) -> float:

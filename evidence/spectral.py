@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.options import positive
-from latentbandits.report.drawing import (
-    BLUE,
-    DARK,
-    GREEN,
-    GREY,
-    ORANGE,
-    SMALL,
-    WIDTH,
-    label_lines,
-    plain,
-)
-from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+from latentbandits.options import Option, positive
+from latentbandits.report import drawing
+from latentbandits.report.report import Claim, Estimate, Report, Table
 
 if TYPE_CHECKING:
     import polars
@@ -116,59 +105,73 @@ TOLERANCE = 0.1
 """The largest accepted difference of the fitted power from -1/2."""
 
 
-class SpectralExperiment:
+_COLOURS = dict(
+    zip(METHODS, (drawing.ORANGE, drawing.GREEN, drawing.BLUE, drawing.GREY), strict=True)
+)
+_STYLES = {"spectral": "o", "em": "-"}  # EM ends at the same point as EM from the moments
+_TICKS = (0.005, 0.01, 0.02, 0.05)
+
+
+class SpectralExperiment(Experiment):
     """Test that epsilon and delta shrink with the amount of offline data (Section 4.2)."""
 
     name = "spectral"
     help = "learning the model by moments and by EM: how errors fall with the data"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--logs", type=positive, default=LOGS, help=f"of each size (default {LOGS})"
-        )
-        sizes = ", ".join(str(size) for size in SIZES)
-        parser.add_argument(
-            "--sizes", type=positive, nargs="+", default=list(SIZES), metavar="USERS",
-            help=f"users of a log (default {sizes})",
-        )  # fmt: skip
+    options = (
+        Option("logs", "of each size", LOGS, positive),
+        Option("sizes", "users of a log", list(SIZES), positive, several=True, metavar="USERS"),
+    )
 
     def check(self, arguments: argparse.Namespace) -> None:
         if len(set(arguments.sizes)) < 2:
             raise ValueError("give at least two different --sizes to fit a slope")
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-
-        started = time.perf_counter()
+    def measure(self, work: Work) -> Report:
         jobs = [
-            Job(size, arguments.seed + i)
-            for size in sorted(set(arguments.sizes))
-            for i in range(arguments.logs)
+            Job(size, work.options.seed + i)
+            for size in sorted(set(work.options.sizes))
+            for i in range(work.options.logs)
         ]
-        progress.start("spectral", len(jobs))
-        outcomes = []
-        for outcome in _run(jobs, executor):
-            outcomes.append(outcome)
-            progress.advance(1)
+        outcomes = work.map(self.name, measure, jobs)
+        rows = _rows(outcomes)
         return Report(
-            experiment=self.name,
-            settings={
-                "sizes": arguments.sizes,
-                "logs": arguments.logs,
-                "seed": arguments.seed,
-                "errors": _rows(outcomes),
-            },
-            seconds=time.perf_counter() - started,
-            policies=[],
+            settings={"errors": rows},
             claims=_claims(outcomes),
-            tables=[_table(outcomes)],
+            tables=[_table(rows)],
             frames={"errors": _frame(outcomes)},
-        ).drawn_by(draw)
+        )
 
+    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+        """Draw two panels with a line for each method and one of slope -1/2."""
+        from matplotlib.figure import Figure
 
-def _run(jobs: Sequence[Job], executor: Executor | None) -> Iterator[Outcome]:
-    return map(measure, jobs) if executor is None else executor.map(measure, jobs)
+        rows = results["settings"]["errors"]
+        figure = Figure(figsize=(drawing.WIDTH, 4.2), layout="constrained")
+        for axes, what in zip(figure.subplots(1, 2), ("means", "shares"), strict=True):
+            for method, colour in _COLOURS.items():
+                of_method = [row for row in rows if row["method"] == method]
+                x, y = [row["users"] for row in of_method], [row[what] for row in of_method]
+                axes.plot(x, y, _STYLES.get(method, "o-"), color=colour, ms=5, lw=1.4, label=method)
+                error = [row[f"{what}_stderr"] for row in of_method]
+                axes.errorbar(x, y, error, fmt="none", ecolor=colour)
+            sizes = np.array(sorted({row["users"] for row in rows}), dtype=float)
+            start = float(next(row[what] for row in rows if row["method"] == "moments"))
+            axes.plot(sizes, start * np.sqrt(sizes[0] / sizes), ":", color=drawing.DARK, lw=1.2,
+                      label=r"slope $-1/2$")  # fmt: skip
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            drawing.plain(axes)
+            axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+            axes.set_yticks([tick for tick in _TICKS if axes.get_ylim()[0] <= tick])
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.minorticks_off()
+            axes.margins(y=0.06)
+            axes.set_xlim(0.97 * sizes[0], 1.03 * sizes[-1])
+            axes.set_xlabel("users in the log", fontsize=drawing.SMALL)
+            axes.set_title(f"error of the {what}", fontsize=10)
+            drawing.label_lines(axes)
+        figure.suptitle("Learning by moments, by EM, and with the labels known", fontsize=11)
+        return {"spectral": figure}
 
 
 def _claims(outcomes: Sequence[Outcome]) -> list[Claim]:
@@ -218,8 +221,8 @@ def _near(power: Estimate, expected: float) -> bool | None:
     return None if distance - 2 * power.stderr <= TOLERANCE else False
 
 
-def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, float | str]]:
-    rows: list[dict[str, float | str]] = []
+def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    rows = []
     for size in sorted({outcome.n_users for outcome in outcomes}):
         of_size = [outcome for outcome in outcomes if outcome.n_users == size]
         for i, method in enumerate(METHODS):
@@ -232,8 +235,7 @@ def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, float | str]]:
     return rows
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
-    rows = _rows(outcomes)
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     body = []
     for size in dict.fromkeys(row["users"] for row in rows):
         of_size = [row for row in rows if row["users"] == size]
@@ -256,45 +258,3 @@ def _frame(outcomes: Sequence[Outcome]) -> polars.DataFrame:
             for i, method in enumerate(METHODS)
         ]
     )  # fmt: skip
-
-
-# The figure of the errors of learned means and shares by size of the log.
-
-_COLOURS = dict(zip(METHODS, (ORANGE, GREEN, BLUE, GREY), strict=True))
-_STYLES = {"spectral": "o", "em": "-"}  # EM ends at the same point as EM from the moments
-
-
-_TICKS = (0.005, 0.01, 0.02, 0.05)
-
-
-def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw two panels with a line for each method and one of slope -1/2."""
-    from matplotlib.figure import Figure
-
-    rows = results["settings"]["errors"]
-    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
-    for axes, what in zip(figure.subplots(1, 2), ("means", "shares"), strict=True):
-        for method, colour in _COLOURS.items():
-            of_method = [row for row in rows if row["method"] == method]
-            x, y = [row["users"] for row in of_method], [row[what] for row in of_method]
-            axes.plot(x, y, _STYLES.get(method, "o-"), color=colour, ms=5, lw=1.4, label=method)
-            error = [row[f"{what}_stderr"] for row in of_method]
-            axes.errorbar(x, y, error, fmt="none", ecolor=colour)
-        sizes = np.array(sorted({row["users"] for row in rows}), dtype=float)
-        start = float(next(row[what] for row in rows if row["method"] == "moments"))
-        axes.plot(sizes, start * np.sqrt(sizes[0] / sizes), ":", color=DARK, lw=1.2,
-                  label=r"slope $-1/2$")  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        plain(axes)
-        axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
-        axes.set_yticks([tick for tick in _TICKS if axes.get_ylim()[0] <= tick])
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.minorticks_off()
-        axes.margins(y=0.06)
-        axes.set_xlim(0.97 * sizes[0], 1.03 * sizes[-1])
-        axes.set_xlabel("users in the log", fontsize=SMALL)
-        axes.set_title(f"error of the {what}", fontsize=10)
-        label_lines(axes)
-    figure.suptitle("Learning by moments, by EM, and with the labels known", fontsize=11)
-    return {"spectral": figure}

@@ -6,7 +6,7 @@ errors: a right estimator fails with probability below 1e-4.
 
 import numpy as np
 import pytest
-from evidence import evaluation_problem as problem
+from evidence import evaluation as problem
 
 from latentbandits.evaluation.estimators import ESTIMATORS, WeightedLog
 from latentbandits.evaluation.follow import follow

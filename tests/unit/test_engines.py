@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from latentbandits.learning import fit
-from latentbandits.learning.backends import partition_files, scratch
-from latentbandits.learning.backends.out_of_core import OutOfCoreEngine
-from latentbandits.learning.backends.partition_files import (
+from latentbandits.learning.backends import out_of_core, scratch
+from latentbandits.learning.backends.out_of_core import (
     LogColumns,
+    OutOfCoreEngine,
     open_partitions,
     write_partitions,
 )
@@ -59,7 +59,7 @@ def partitions_of(source, folder, columns=COLUMNS):
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_partitions_hold_the_log(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(partition_files, "CHUNK", 3_000)
+    monkeypatch.setattr(out_of_core, "CHUNK", 3_000)
     source = write_folder(table(), tmp_path / "log", kind=kind)
     log = read_log(str(source), "user", "item", "rating", order="time")
     actual = partitions_of(source, tmp_path / "parts")
@@ -95,7 +95,7 @@ def test_whole_numbers_as_floats_are_the_same_ids(tmp_path):
     ],
 )
 def test_a_bad_row_is_named_with_its_file(tmp_path, monkeypatch, change, message):
-    monkeypatch.setattr(partition_files, "CHUNK", 3)
+    monkeypatch.setattr(out_of_core, "CHUNK", 3)
     frame = table(n_rows=30)[:30].with_row_index()
     ((name, value),) = change.items()
     frame = frame.with_columns(

@@ -10,7 +10,7 @@ import pytest
 
 from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import learner as arms_learner
-from latentbandits.learning.backends import opening, partition_files, scratch
+from latentbandits.learning.backends import opening, out_of_core, scratch
 from latentbandits.learning.backends.memory import MemoryEngine
 from latentbandits.learning.generate import generate_arms, generate_ratings
 from latentbandits.learning.linear.completion import complete
@@ -232,7 +232,7 @@ def test_a_disk_that_fills_during_the_work_is_one_sentence(tmp_path, monkeypatch
 
 def test_no_space_is_found_before_the_work(tmp_path, monkeypatch):
     source = folder_of(table_of(arms_log("bernoulli", n_users=300)), tmp_path / "log")
-    monkeypatch.setattr(partition_files, "CHUNK", None)  # reading rows would fail
+    monkeypatch.setattr(out_of_core, "CHUNK", None)  # reading rows would fail
     full = type("Usage", (), {"free": 10})
     monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: full)
     with pytest.raises(LogError, match=r"need about .* and .* has 0.0 MB free"):

@@ -14,7 +14,6 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +63,7 @@ def figures(name: str, results: Path) -> Mapping[str, Figure]:
 
 def drawn(results: Mapping[str, Any]) -> Mapping[str, Figure]:
     """Draw the figures of an experiment from the content of its results.json."""
-    module = import_module(type(_experiment(results["experiment"])).__module__)
-    result: Mapping[str, Figure] = module.draw(results)
-    return result
+    return _experiment(results["experiment"]).draw(results)
 
 
 def _run(name: str, options: str = "") -> Mapping[str, Figure]:

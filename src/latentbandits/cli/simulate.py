@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from latentbandits.cli import log_options
-from latentbandits.options import add_common, add_simulation_options, positive, windows
+from latentbandits.options import add_common, positive, simulation_options, windows
 
 _RANDOM_ITEMS = 1000
 
@@ -26,7 +26,8 @@ def add_parser(subparsers: Any) -> None:
     log_options.add_text_format(parser)
     offered = "actions of a round: of a linear model's catalogue (default 20), or rows (default 10)"
     add("--offered", type=positive, help=offered)
-    add_simulation_options(parser, runs=1000, horizon=200)
+    for option in simulation_options(runs=1000, horizon=200):
+        option.add(parser)
     add_common(parser, out="out/simulate")
     parser.set_defaults(run=run)
 

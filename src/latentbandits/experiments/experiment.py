@@ -1,39 +1,153 @@
-"""The protocol of an experiment: one folder of `experiments/`."""
+"""The frame of every experiment: options, measurement, claims, tables, figures, report."""
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Mapping
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from latentbandits.report.report import Claim, Estimate, Progress, Report, all_positive
+from latentbandits.environments.protocol import Environment
+from latentbandits.options import Option
+from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.report.report import Claim, Estimate, Progress, Report, Table, all_positive
+from latentbandits.simulation import simulate
 from latentbandits.simulation.results import Metric, Results
+from latentbandits.simulation.simulate import PolicyMaker
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Policies = Mapping[str, AnyPolicy | PolicyMaker]
+J = TypeVar("J")
+R = TypeVar("R")
 
 
-class Experiment(Protocol):
-    """An experiment that `latentbandits reproduce NAME` runs."""
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A problem with a name, and the policies that are played on it."""
 
-    @property
-    def name(self) -> str:
-        """The name on the command line."""
+    name: str
+    environment: Environment
+    policies: Policies
 
-    @property
-    def help(self) -> str:
-        """The line that `reproduce --help` shows."""
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What an experiment works with: its options, other processes, and the shown progress."""
+
+    options: argparse.Namespace
+    executor: Executor | None
+    progress: Progress
+
+    def map(self, description: str, measure: Callable[[J], R], jobs: Sequence[J]) -> list[R]:
+        """Return `measure` of every job, in their order; each is a step of the progress."""
+        self.progress.start(description, len(jobs))
+        everywhere = map if self.executor is None else self.executor.map
+        results = []
+        for result in everywhere(measure, jobs):
+            results.append(result)
+            self.progress.advance(1)
+        return results
+
+    def play(self, description: str, setting: Setting, **changes: Any) -> Results:
+        """Play a setting with the options' runs, horizon, seed and windows, or with `changes`."""
+        options = vars(self.options)
+        names = ("horizon", "seed", "first_rounds", "last_rounds")
+        amounts = {name: options[name] for name in names if name in options}
+        amounts = amounts | {"n_runs": options.get("runs")} | changes
+        self.progress.start(f"{description}, {setting.name}", amounts["n_runs"])
+        return simulate(
+            setting.policies,
+            setting.environment,
+            **amounts,
+            executor=self.executor,
+            progress=self.progress.advance,
+        )
+
+    def play_all(
+        self, description: str, settings: Iterable[Setting], chosen: Sequence[str], **changes: Any
+    ) -> dict[str, Results]:
+        """Play the chosen policies in every setting that has any of them."""
+        results = {}
+        for setting in settings:
+            policies = {name: setting.policies[name] for name in chosen if name in setting.policies}
+            if policies:
+                some = replace(setting, policies=policies)
+                results[setting.name] = self.play(description, some, **changes)
+        return results
+
+
+class Experiment(ABC):
+    """An experiment that `reproduce NAME` or `python -m evidence NAME` runs.
+
+    A subclass states its name, help and options, and what it measures. `draw` makes its figures of
+    the content of results.json alone, so that they can be drawn again (`python -m tools.figures`).
+    """
+
+    name: str
+    help: str
+    options: tuple[Option, ...] = ()
+
+    def check(self, arguments: argparse.Namespace) -> None:  # noqa: B027 - most need no check
+        """Raise ValueError for options that cannot be run, before any work."""
+
+    @abstractmethod
+    def measure(self, work: Work) -> Report:
+        """Return rows, claims, tables, and the settings that are not options."""
+
+    def draw(self, results: Mapping[str, Any]) -> Mapping[str, Figure]:
+        """Return figures by name, of the content of results.json."""
+        return {}
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of this experiment to its parser."""
-
-    def check(self, arguments: argparse.Namespace) -> None:
-        """Raise ValueError for options that cannot be run, before any work."""
+        for option in self.options:
+            option.add(parser)
 
     def run(
         self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
     ) -> Report:
         """Run the experiment and return its report; `executor` runs parts in other processes."""
+        started = time.perf_counter()
+        report = self.measure(Work(arguments, executor, progress))
+        settings = {o.key: getattr(arguments, o.key) for o in self.options if o.recorded}
+        settings |= {"seed": arguments.seed, **report.settings}
+        drawn = self.draw({"settings": settings, "policies": report.policies})
+        return replace(
+            report,
+            experiment=self.name,
+            settings=settings,
+            seconds=time.perf_counter() - started,
+            figures={**report.figures, **drawn},
+        )
+
+
+def policy_rows(results: Mapping[str, Results]) -> list[dict[str, Any]]:
+    """Return the rows of results.json: one per policy and setting."""
+    return [
+        policy.row() | {"setting": name}
+        for name, result in results.items()
+        for policy in result.values()
+    ]
+
+
+def metric_table(title: str, results: Mapping[str, Results], metric: Metric) -> Table:
+    """Return a table with a policy in each row and a setting in each column."""
+    policies = list(dict.fromkeys(name for result in results.values() for name in result))
+    cells = [
+        [
+            str(getattr(result[name], metric)) if name in result else ""
+            for result in results.values()
+        ]
+        for name in policies
+    ]
+    body = [(name, *row) for name, row in zip(policies, cells, strict=True)]
+    return Table(title, ("policy", *results), body)
 
 
 # Claims as data: an order of policies, a bound on a share of regret, or near equality.

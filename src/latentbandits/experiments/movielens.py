@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from latentbandits.environments import GroupedRatings
-from latentbandits.experiments.experiment import Alike, BySetting, Checkable, Order, check_all
+from latentbandits.experiments import experiment as frame
+from latentbandits.experiments.experiment import Alike, Order
 from latentbandits.experiments.movielens_data import Ratings, find_folder, given_folder, load
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.options import above_zero, choose, positive
+from latentbandits.options import Option, above_zero, choose, positive
 from latentbandits.policies.derived import average_item_slack
 from latentbandits.policies.registry import PolicySpec
 from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
-from latentbandits.simulation import Results, pool, simulate
+from latentbandits.simulation import Results, pool
 from latentbandits.simulation.results import PolicyResult
 from latentbandits.simulation.simulate import PolicyMaker, makers
 
@@ -101,7 +100,7 @@ class EndsFarAbove:
     def policies(self) -> tuple[str, ...]:
         return self.policy, self.other
 
-    def check(self, results: BySetting) -> Claim:
+    def check(self, results: frame.BySetting) -> Claim:
         mine, others = results[SETTING][self.policy], results[SETTING][self.other]
         rng = np.random.default_rng(0)
         n = len(mine.rewards)
@@ -127,7 +126,7 @@ def _end_of_worst(result: PolicyResult, runs: IntArray) -> float:
     return float(result.last_rewards[runs][worst].mean())
 
 
-CLAIMS: tuple[Checkable, ...] = (
+CLAIMS: tuple[frame.Checkable, ...] = (
     Order("M1", "mUCB and mTS personalise more quickly than LinUCB and LinTS",
           SETTING, "first_rounds_reward", ("mUCB", "mTS"), ("LinUCB", "LinTS")),
     Order("M2", "mUCB and mTS converge to better policies than EXP4",
@@ -154,156 +153,117 @@ NOT_DRAWN = ("LinUCB", "EXP4", "mUCB", "mmUCB", "mIDS")
 """Policies in the tables only, to reduce clutter, as the paper does with mmUCB."""
 
 
-class MovieLensExperiment:
+def _option(name: str, words: str, kind: Callable[[str], Any] = positive) -> Option:
+    """Return an option for one of the settings."""
+    return Option(name, words, getattr(Settings(), name.replace("-", "_")), kind)
+
+
+DATA = Option(
+    "data",
+    "a MovieLens 1M folder (default: $LATENTBANDITS_DATA, else a cached copy, else downloaded from "
+    "grouplens.org)",
+    metavar="DIR",
+    recorded=False,
+)
+
+
+class MovieLensExperiment(frame.Experiment):
     """The paper's Figure 2 and the claims about it."""
 
     name = "movielens"
     help = "the paper's MovieLens 1M experiment (Section 5.2, Figure 2)"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        defaults = Settings()
-
-        def option(name: str, kind: Callable[[str], Any], help_text: str) -> None:
-            default = getattr(defaults, name.replace("-", "_"))
-            parser.add_argument(
-                f"--{name}", type=kind, default=default, help=f"{help_text} (default {default:g})"
-            )
-
-        parser.add_argument(
-            "--data",
-            metavar="DIR",
-            help="a MovieLens 1M folder (default: $LATENTBANDITS_DATA, else a cached copy, else "
-            "downloaded from grouplens.org)",
-        )
-        option("users", positive, "users to play, drawn uniformly, in each split; the paper: 100")
-        option("rank", positive, "rank of the completed matrices")
-        option("states", positive, "latent states: clusters of users")
-        option("reg", above_zero, "regularisation of the completion")
-        option("horizon", positive, "rounds per user")
-        option("splits", positive, "random 50/50 splits of the ratings; errors are over them too")
-        option("more-than", positive, "keep users and movies with more ratings than this")
-        parser.add_argument(
-            "--reg-sweep",
-            type=above_zero,
-            nargs="+",
-            metavar="REG",
-            default=[],
-            help="also for these: a table of which claims hold for which regularisation",
-        )
-        parser.add_argument(
-            "--policies", nargs="+", metavar="POLICY", help="only these (default: all of them)"
-        )
+    options = (
+        DATA,
+        _option("users", "users to play, drawn uniformly, in each split; the paper: 100"),
+        _option("rank", "rank of the completed matrices"),
+        _option("states", "latent states: clusters of users"),
+        _option("reg", "regularisation of the completion", above_zero),
+        _option("horizon", "rounds per user"),
+        _option("splits", "random 50/50 splits of the ratings; errors are over them too"),
+        _option("more-than", "keep users and movies with more ratings than this"),
+        Option("reg-sweep", "also for these: a table of which claims hold for which regularisation",
+               [], above_zero, several=True, metavar="REG"),
+        Option("policies", "only these; by default all of them", several=True, metavar="POLICY"),
+    )  # fmt: skip
 
     def check(self, arguments: argparse.Namespace) -> None:
-        _chosen(arguments)
+        choose("policy", arguments.policies, POLICIES)
         given_folder(arguments.data)
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
+    def measure(self, work: frame.Work) -> Report:
         from latentbandits.experiments.movielens_data import keep_active
         from latentbandits.report.terminal import policy_table
         from latentbandits.simulation.plots import draw_results
 
-        settings = Settings(**{name: getattr(arguments, name) for name in asdict(Settings())})
-        chosen = _chosen(arguments)
-        data = load(find_folder(arguments.data, _bytes_shown_by(progress)))
-        started = time.perf_counter()
+        options = work.options
+        settings = Settings(**{name: getattr(options, name) for name in asdict(Settings())})
+        chosen = choose("policy", options.policies, POLICIES)
+        data = load(find_folder(options.data, _bytes_shown_by(work.progress)))
         kept = keep_active(data, settings.more_than)
-        player = _Player(kept, chosen, executor, progress)
-        outcome = player.play(settings)
-        sweep = {settings.reg: outcome}
-        for reg in arguments.reg_sweep:
-            if reg not in sweep:
-                sweep[reg] = player.play(replace(settings, reg=reg))
-        rows = [
-            row | {"setting": SETTING if reg == settings.reg else f"{SETTING}, reg={reg:g}"}
-            for reg, claims_of in sweep.items()
-            for row in claims_of.rows
-        ]
+        sweep = {
+            reg: _play(work, kept, chosen, replace(settings, reg=reg))
+            for reg in dict.fromkeys([settings.reg, *options.reg_sweep])
+        }
+        outcome = sweep[settings.reg]
+        results = {
+            SETTING if reg == settings.reg else f"{SETTING}, reg={reg:g}": one.results
+            for reg, one in sweep.items()
+        }
         title = f"MovieLens 1M, {kept}: {_amount(settings)}"
-        tables = [_learning_table(outcome), policy_table(title, outcome.rows)]
+        rows = frame.policy_rows({SETTING: outcome.results})
+        tables = [_learning_table(outcome), policy_table(title, rows)]
         if len(sweep) > 1:
             tables.append(_sweep_table(sweep))
+        figure = draw_results(
+            outcome.results, f"{title}, one standard error", "mean rating", NOT_DRAWN
+        )
         return Report(
-            experiment=self.name,
-            settings=asdict(settings)
-            | {
+            settings={
                 "policies": chosen,
-                "reg_sweep": list(arguments.reg_sweep),
                 "filtered_ratings": len(kept.ratings),
                 "filtered_users": len(kept.user_ids),
                 "filtered_movies": len(kept.movie_ids),
                 "learned": outcome.learned,
             },
-            seconds=time.perf_counter() - started,
-            policies=rows,
+            policies=frame.policy_rows(results),
             claims=outcome.claims,
             tables=tables,
-            figures={
-                "movielens": draw_results(
-                    outcome.results, f"{title}, one standard error", "mean rating", NOT_DRAWN
-                )
-            },
+            figures={"movielens": figure},
             frames={"curves": outcome.results.curves()},
         )
 
 
-def _chosen(arguments: argparse.Namespace) -> list[str]:
-    return choose("policy", arguments.policies, POLICIES)
-
-
-@dataclass(frozen=True, eq=False)
-class _Outcome:
+class _Outcome(NamedTuple):
     """The results of one setting."""
 
     results: Results
-    rows: list[dict[str, Any]]
     claims: list[Claim]
     learned: list[dict[str, Any]]  # one per split
 
 
-@dataclass(frozen=True, eq=False)
-class _Player:
-    """A player of the same data with any settings."""
+def _play(work: frame.Work, data: Ratings, names: Sequence[str], settings: Settings) -> _Outcome:
+    from latentbandits.experiments.movielens_split import learn
 
-    data: Ratings
-    policies: Sequence[str]
-    executor: Executor | None
-    progress: Progress
-
-    def play(self, settings: Settings) -> _Outcome:
-        from latentbandits.experiments.movielens_split import learn
-
-        learned, parts = [], []
-        for number in range(settings.splits):
-            what = f"movielens, reg={settings.reg:g}, split {number + 1} of {settings.splits}"
-            self.progress.start(what, settings.users)
-            split = learn(self.data, settings, number)
-            parts.append(
-                simulate(
-                    policies(self.policies, split.environment, settings.horizon),
-                    split.environment,
-                    n_runs=settings.users,
-                    horizon=settings.horizon,
-                    seed=settings.seed + number,
-                    executor=self.executor,
-                    progress=self.progress.advance,
-                )
-            )
-            learned.append(
-                {
-                    "train_rmse": split.train.history[-1].rmse,
-                    "test_rmse": split.test.history[-1].rmse,
-                    "residual_noise": split.train.noise,
-                    "cluster_sizes": split.clusters.sizes.tolist(),
-                    "shrinkage": split.clusters.shrinkage.tolist(),
-                    "mmUCB_slack": session_slack(split.environment),
-                }
-            )
-        results = pool(parts)
-        rows = [policy.row() | {"setting": SETTING} for policy in results.values()]
-        return _Outcome(results, rows, check_all(CLAIMS, {SETTING: results}), learned)
+    learned, parts = [], []
+    for number in range(settings.splits):
+        split = learn(data, settings, number)
+        chosen = policies(names, split.environment, settings.horizon)
+        what = f"reg={settings.reg:g}, split {number + 1} of {settings.splits}"
+        setting = frame.Setting(what, split.environment, chosen)
+        seed = settings.seed + number
+        parts.append(work.play("movielens", setting, n_runs=settings.users, seed=seed))
+        learned.append(
+            {
+                "train_rmse": split.train.history[-1].rmse,
+                "test_rmse": split.test.history[-1].rmse,
+                "residual_noise": split.train.noise,
+                "cluster_sizes": split.clusters.sizes.tolist(),
+                "shrinkage": split.clusters.shrinkage.tolist(),
+                "mmUCB_slack": session_slack(split.environment),
+            }
+        )
+    results = pool(parts)
+    return _Outcome(results, frame.check_all(CLAIMS, {SETTING: results}), learned)
 
 
 def _learning_table(outcome: _Outcome) -> Table:
@@ -367,30 +327,3 @@ def _bytes_shown_by(progress: Progress) -> Callable[[str, int], Callable[[int], 
         return progress.advance
 
     return start
-
-
-# Results of an independent implementation, 100 users once, reg = 1; ours must be close.
-
-
-class Expected(NamedTuple):
-    """Mean true rating in rounds 1-20, in the last 100, and of the worst 10% of users."""
-
-    first_20: float
-    last_100: float
-    worst_decile: float
-
-
-RATING: Mapping[str, Expected] = {
-    "LinUCB": Expected(3.58, 4.41, 3.65),
-    "LinTS": Expected(3.67, 4.43, 3.60),
-    "EXP4": Expected(4.07, 4.14, 3.24),
-    "mUCB": Expected(4.15, 4.21, 3.26),
-    "mTS": Expected(4.20, 4.26, 3.30),
-    "mmTS": Expected(3.91, 4.43, 3.61),
-}
-
-AVERAGE: Mapping[str, float] = {"mmTS": 4.35, "mmIDS": 4.38, "mmGreedy": 4.40}
-"""Mean true rating over the horizon, of mmTS and of policies beyond the paper."""
-
-FILTERED = {"users": 1353, "movies": 1124, "ratings": 458_145}
-"""The numbers of users, movies and ratings in the paper."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from latentbandits.environments import GroupedRatings
 from latentbandits.experiments.movielens import ACTIONS, NOISE, Settings
-from latentbandits.experiments.movielens_data import Ratings
+from latentbandits.experiments.movielens_data import Ratings, find_folder, keep_active, load
 from latentbandits.learning.linear.clusters import Clusters, cluster_users
 from latentbandits.learning.linear.completion import Completion, complete
 from latentbandits.models.checks import IntArray
@@ -61,3 +61,10 @@ def learn(data: Ratings, settings: Settings, number: int) -> Split:
         NOISE,
     )
     return Split(train, test, clusters, environment)
+
+
+def first_split(folder: str | None, seed: int) -> GroupedRatings:
+    """Return the paper's problem on one split of the ratings in a MovieLens 1M folder."""
+    settings = Settings(seed=seed)
+    ratings = keep_active(load(find_folder(folder)), settings.more_than)
+    return learn(ratings, settings, 0).environment

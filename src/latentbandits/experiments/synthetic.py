@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from latentbandits.environments import Synthetic
+from latentbandits.experiments import experiment as frame
 from latentbandits.experiments import theory
-from latentbandits.experiments.experiment import Alike, Checkable, Degrades, Order, Share, check_all
-from latentbandits.options import add_simulation_options, choose, windows
-from latentbandits.report.report import Estimate, Progress, Report
-from latentbandits.simulation import Results, simulate
+from latentbandits.experiments.experiment import Alike, Degrades, Order, Share
+from latentbandits.options import choose, simulation_options
+from latentbandits.report.report import Report
+from latentbandits.simulation import Results
 from latentbandits.simulation.plots import draw_curves, name_lines
 from latentbandits.simulation.simulate import PolicyMaker, makers
 
@@ -28,8 +26,10 @@ __all__ = ["SyntheticExperiment"]
 # Claims of the paper about its synthetic experiment (Section 5.1), and further ones.
 
 GOOD, BAD = "sigma0=0.05", "sigma0=0.2"
+SETTINGS = {GOOD: Synthetic(model_noise=0.05), BAD: Synthetic(model_noise=0.2)}
+"""The problem with small and with large errors in the model that the policies are given."""
 
-CLAIMS: tuple[Checkable, ...] = (
+CLAIMS: tuple[frame.Checkable, ...] = (
     Order("S1", "a good model: mUCB and mTS beat the baselines that have none",
           GOOD, "regret", ("mUCB", "mTS"), ("UCB1", "TS")),
     Degrades("S2", "mUCB and mTS degrade with a bad model", GOOD, BAD, ("mUCB", "mTS")),
@@ -51,27 +51,8 @@ CLAIMS: tuple[Checkable, ...] = (
 
 # The settings of the paper's synthetic experiment, and its policies.
 
-MODEL_NOISES = (0.05, 0.2)
 HORIZON = 500
 RUNS = 1000
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One noise level of the model that the policies are given."""
-
-    sigma0: float
-
-    @property
-    def name(self) -> str:
-        return f"sigma0={self.sigma0:g}"
-
-    @property
-    def environment(self) -> Synthetic:
-        return Synthetic(model_noise=self.sigma0)
-
-
-SETTINGS = tuple(Setting(sigma0) for sigma0 in MODEL_NOISES)
 
 
 REWARD_RANGE = (0.0, 1.0)
@@ -96,56 +77,36 @@ def policies(names: Sequence[str] | None, horizon: int) -> dict[str, PolicyMaker
 # Play every policy at both noise levels, and check the theory on a grid of problems.
 
 
-class SyntheticExperiment:
+class SyntheticExperiment(frame.Experiment):
     """The paper's Figure 1 and the claims about it."""
 
     name = "synthetic"
     help = "the paper's synthetic experiment (Section 5.1, Figure 1) and its regret bounds"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        add_simulation_options(parser, runs=RUNS, horizon=HORIZON)
+    options = simulation_options(RUNS, HORIZON)
 
     def check(self, arguments: argparse.Namespace) -> None:
         policies(arguments.policies, arguments.horizon)
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
+    def measure(self, work: frame.Work) -> Report:
         from latentbandits.report.terminal import policy_table
 
-        started = time.perf_counter()
-        runs, horizon = arguments.runs, arguments.horizon
-        chosen = policies(arguments.policies, horizon)
-        results: dict[str, Results] = {}
-        for setting in SETTINGS:
-            progress.start(f"synthetic, {setting.name}", runs)
-            results[setting.name] = simulate(
-                chosen,
-                setting.environment,
-                n_runs=runs,
-                horizon=horizon,
-                seed=arguments.seed,
-                **windows(arguments),
-                executor=executor,
-                progress=progress.advance,
-            )
-        rows = {
-            name: [policy.row() | {"setting": name} for policy in result.values()]
-            for name, result in results.items()
+        runs, horizon = work.options.runs, work.options.horizon
+        chosen = policies(work.options.policies, horizon)
+        results = {
+            name: work.play(self.name, frame.Setting(name, environment, chosen))
+            for name, environment in SETTINGS.items()
         }
-        bounds = theory.check_bounds(arguments.seed, executor, progress, horizon=horizon)
+        bounds = theory.check_bounds(
+            work.options.seed, work.executor, work.progress, horizon=horizon
+        )
         return Report(
-            experiment=self.name,
-            settings={
-                "runs": runs,
-                "horizon": horizon,
-                "seed": arguments.seed,
-                "policies": list(chosen),
-            },
-            seconds=time.perf_counter() - started,
-            policies=[row for setting_rows in rows.values() for row in setting_rows],
-            claims=check_all(CLAIMS, results) + theory.claims(bounds),
-            tables=[policy_table(f"{name}, {runs} runs", r) for name, r in rows.items()],
+            settings={"policies": list(chosen)},
+            policies=frame.policy_rows(results),
+            claims=frame.check_all(CLAIMS, results) + theory.claims(bounds),
+            tables=[
+                policy_table(f"{name}, {runs} runs", frame.policy_rows({name: result}))
+                for name, result in results.items()
+            ],
             figures={"synthetic": draw(results, runs)},
             frames={"curves": _curves(results)},
         )
@@ -156,45 +117,9 @@ def _curves(results: dict[str, Results]) -> polars.DataFrame:
     import polars
 
     return polars.concat(
-        results[setting.name].curves().insert_column(1, polars.lit(setting.sigma0).alias("sigma0"))
-        for setting in SETTINGS
+        results[name].curves().insert_column(1, polars.lit(one.model_noise).alias("sigma0"))
+        for name, one in SETTINGS.items()
     )
-
-
-# Results of an independent implementation, 2,000 runs; ours must agree within their errors.
-
-REGRET: Mapping[str, Mapping[str, Estimate]] = {
-    "sigma0=0.05": {
-        "UCB1": Estimate(101.6, 0.2),
-        "UCB1(scale=0.5)": Estimate(46.7, 0.2),
-        "TS": Estimate(37.2, 0.4),
-        "EXP4": Estimate(57.2, 0.4),
-        "mUCB": Estimate(28.6, 0.6),
-        "mTS": Estimate(6.2, 0.3),
-        "mmTS": Estimate(7.3, 0.1),
-    },
-    "sigma0=0.2": {
-        "UCB1": Estimate(101.6, 0.2),
-        "UCB1(scale=0.5)": Estimate(46.7, 0.2),
-        "TS": Estimate(37.2, 0.4),
-        "EXP4": Estimate(80.4, 1.0),
-        "mUCB": Estimate(66.0, 1.6),
-        "mTS": Estimate(55.3, 1.4),
-        "mmTS": Estimate(27.8, 0.3),
-    },
-}
-
-WORST_DECILE_REWARD: Mapping[str, Mapping[str, float]] = {
-    "sigma0=0.05": {"UCB1": 0.540, "UCB1(scale=0.5)": 0.644, "TS": 0.648},
-    "sigma0=0.2": {
-        "UCB1": 0.540,
-        "UCB1(scale=0.5)": 0.644,
-        "TS": 0.648,
-        "mTS": 0.494,
-        "mmTS": 0.677,
-    },
-}
-"""Values printed without errors; they have as many runs as ours, so similar errors are assumed."""
 
 
 # The paper's Figure 1: three panels of reward over time.

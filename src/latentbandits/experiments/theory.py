@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import math
-import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -14,8 +12,9 @@ from itertools import product
 import numpy as np
 
 from latentbandits.environments import Synthetic
+from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.models.checks import FloatArray
-from latentbandits.options import positive
+from latentbandits.options import Option, positive
 from latentbandits.policies import mmTS, mmUCB, mTS, mUCB
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.report.report import Claim, Progress, Report, Table
@@ -182,35 +181,22 @@ def _claim(policy: str, checks: list[BoundCheck]) -> Claim:
 # The regret bounds alone, for each problem of the grid.
 
 
-class TheoryExperiment:
+class TheoryExperiment(Experiment):
     """Measured regret as a share of each bound, on a grid of S, K, n, sigma."""
 
     name = "theory"
     help = "the paper's regret bounds (Theorems 1, 2, Corollaries 1, 2) on a grid of problems"
+    options = (
+        Option("runs", "per problem", RUNS, positive),
+        Option("horizon", "largest number of rounds of a problem", max(HORIZONS), positive),
+    )
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--runs", type=positive, default=RUNS, help=f"per problem (default {RUNS})"
+    def measure(self, work: Work) -> Report:
+        options = work.options
+        checks = check_bounds(
+            options.seed, work.executor, work.progress, options.runs, options.horizon
         )
-        most = max(HORIZONS)
-        parser.add_argument(
-            "--horizon", type=positive, default=most,
-            help=f"largest number of rounds of a problem (default {most})",
-        )  # fmt: skip
-
-    def check(self, arguments: argparse.Namespace) -> None:
-        pass
-
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-        started = time.perf_counter()
-        runs, horizon = arguments.runs, arguments.horizon
-        checks = check_bounds(arguments.seed, executor, progress, runs, horizon)
         return Report(
-            experiment=self.name,
-            settings={"runs": runs, "horizon": horizon, "seed": arguments.seed},
-            seconds=time.perf_counter() - started,
             policies=[_row(check) for check in checks],
             claims=claims(checks),
             tables=[_table(checks)],

@@ -25,7 +25,7 @@ from latentbandits.learning.attributes.items import learn_items, read_items
 from latentbandits.learning.attributes.row_learner import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged
 from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.backends.opening import EngineName, opened
+from latentbandits.learning.backends.opening import EngineName, Opening, opened
 from latentbandits.learning.fit_options import (
     Auto,
     Kind,
@@ -163,21 +163,20 @@ def fit(
         side.check_kind(kind, rank, transform, item_features)
     elif kind != "auto":
         check_options(check_kind(kind), method, reg, rewards, transform, noise)
-    with opened(
-        log,
+    opening = Opening(
         engine=engine,
         user=user,
         action=action,
         reward=reward,
         order=order,
         unrewarded=unrewarded,
+        more=more,
         text_format=text_format,
         scratch=scratch,
         partitions=partitions,
         master=master,
-        more=more,
-        progress=bar,
-    ) as opened_log:
+    )
+    with opened(log, opening, bar) as opened_log:
         # Only a log that fits into memory is read again to name the row of a bad reward.
         source = log if opened_log.engine.name == "memory" else opened_log.engine
         check_rewards(opened_log.engine.summary, rewards, transform, source, reward, text_format)

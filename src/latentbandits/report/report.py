@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -92,24 +92,16 @@ class Table:
 class Report:
     """The results of a command: data for results.json, tables, figures and frames."""
 
-    experiment: str | None  # None: the command is not an experiment
-    settings: Mapping[str, Any]
-    seconds: float
-    policies: list[dict[str, Any]]
+    experiment: str | None = None  # None: the command is not an experiment
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    policies: list[dict[str, Any]] = field(default_factory=list)
     command: str = "reproduce"
     warnings: list[str] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     frames: Mapping[str, polars.DataFrame] = field(default_factory=dict)
-
-    def drawn_by(self, draw: Callable[[Mapping[str, Any]], Mapping[str, Figure]]) -> Report:
-        """Return the report with the figures that `draw` makes of the content of results.json.
-
-        So a figure can be drawn again from the file alone (`python -m tools.figures`).
-        """
-        results = {"settings": self.settings, "policies": self.policies}
-        return replace(self, figures=draw(results))
 
 
 def all_positive(differences: Iterable[Estimate]) -> bool | None:

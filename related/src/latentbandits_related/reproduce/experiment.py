@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, Future
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from latentbandits.options import choose
+from latentbandits.experiments.experiment import Experiment, Work, policy_rows
+from latentbandits.options import Option, choose
 from latentbandits.report.drawing import draw_dots, estimates
-from latentbandits.report.report import Claim, Estimate, Progress, Report, Table
+from latentbandits.report.report import Claim, Estimate, Report, Table
 from latentbandits.simulation import Results, simulate
 from latentbandits.simulation.results import PolicyResult
 from latentbandits_related.reproduce import (
@@ -40,28 +40,18 @@ TABLES: Mapping[str, RelatedTable] = {
 }
 
 
-class RelatedExperiment:
+class RelatedExperiment(Experiment):
     """The systems that the paper discusses as related work, and later ones."""
 
     name = "related"
     help = "related systems side by side: known models, clusters, rank 1, factors, subspaces"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)} (default: all)"
-        )
-        parser.add_argument(
-            "--policies", nargs="+", metavar="POLICY", help="only these rows (default: all of them)"
-        )
-        parser.add_argument(
-            "--quick", action="store_true", help="small problems: seconds instead of an hour"
-        )
-        parser.add_argument(
-            "--keep",
-            type=Path,
-            metavar="FOLDER",
-            help="keep every finished row there, and take rows that are there already",
-        )
+    options = (
+        Option("tables", f"of {', '.join(TABLES)}; by default all", several=True, metavar="TABLE"),
+        Option("policies", "only these rows; by default all", several=True, metavar="POLICY"),
+        Option("quick", "small problems: seconds instead of an hour", False),
+        Option("keep", "keep every finished row there, and take rows that are there already",
+               type=Path, metavar="FOLDER", recorded=False),
+    )  # fmt: skip
 
     def check(self, arguments: argparse.Namespace) -> None:
         self._columns(arguments)
@@ -77,12 +67,8 @@ class RelatedExperiment:
             for name, table in columns.items()
         }
 
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-
-        started = time.perf_counter()
-        chosen = self._columns(arguments)
+    def measure(self, work: Work) -> Report:
+        chosen = self._columns(work.options)
         tables: list[Table] = []
         claims: list[Claim] = []
         rows: list[dict[str, Any]] = []
@@ -90,24 +76,25 @@ class RelatedExperiment:
             if not columns:
                 continue
             table = TABLES[name]
-            results = _play(table, columns, arguments, executor, progress)
+            results = _play(table, columns, work)
             tables += _tables(table, columns, results)
-            if not arguments.quick:
+            if not work.options.quick:
                 claims += [c.check(results) for c in CLAIMS[name] if played(c, results)]
                 claims += agreements(name, columns, results)
-            rows += [
-                policy.row() | {"table": name, "setting": setting}
-                for setting, result in results.items()
-                for policy in result.values()
-            ]
+            rows += [row | {"table": name} for row in policy_rows(results)]
         return Report(
-            experiment=self.name,
-            settings={"tables": list(chosen), "quick": arguments.quick, "seed": arguments.seed},
-            seconds=time.perf_counter() - started,
-            policies=rows,
-            claims=claims,
-            tables=tables,
-        ).drawn_by(draw)
+            settings={"tables": list(chosen)}, policies=rows, claims=claims, tables=tables
+        )
+
+    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+        """Draw a figure of each table whose rows are in the results: regrets on every problem."""
+        figures = {}
+        for name, table in TABLES.items():
+            rows = [row for row in results["policies"] if row["table"] == name]
+            if rows:
+                title = f"({name}) {table.title}"
+                figures[f"related-{name}"] = draw_dots(title, "regret", _bands(rows))
+        return figures
 
 
 def play_row(
@@ -131,38 +118,21 @@ def play_row(
     return result
 
 
-def _play(
-    table: RelatedTable,
-    columns: list[Column],
-    arguments: argparse.Namespace,
-    executor: Executor | None,
-    progress: Progress,
-) -> dict[str, Results]:
-    jobs = [(column, row) for column in columns for row in column.rows]
-    progress.start(f"related, table {table.name}", len(jobs))
+def _play(table: RelatedTable, columns: list[Column], work: Work) -> dict[str, Results]:
+    jobs = [(column.name, row) for column in columns for row in column.rows]
+    fixed = work.options.quick, work.options.seed, work.options.keep
+    play = partial(_play_job, table.name, *fixed)
     results: dict[str, dict[str, PolicyResult]] = {column.name: {} for column in columns}
-    for (column, row), result in zip(jobs, _run(table, jobs, arguments, executor), strict=True):
-        results[column.name][row] = result
-        progress.advance(1)
+    played = work.map(f"related, table {table.name}", play, jobs)
+    for (column, row), result in zip(jobs, played, strict=True):
+        results[column][row] = result
     return {name: Results(rows) for name, rows in results.items()}
 
 
-def _run(
-    table: RelatedTable,
-    jobs: list[tuple[Column, str]],
-    arguments: argparse.Namespace,
-    executor: Executor | None,
-) -> Iterator[PolicyResult]:
-    fixed = arguments.quick, arguments.seed, arguments.keep
-    if executor is None:
-        for column, row in jobs:
-            yield play_row(table.name, column.name, row, *fixed)
-        return
-    futures: list[Future[PolicyResult]] = [
-        executor.submit(play_row, table.name, column.name, row, *fixed) for column, row in jobs
-    ]
-    for future in futures:
-        yield future.result()
+def _play_job(
+    table: str, quick: bool, seed: int, keep: Path | None, job: tuple[str, str]
+) -> PolicyResult:
+    return play_row(table, *job, quick, seed, keep)
 
 
 def _tables(
@@ -193,20 +163,7 @@ def _cell(results: Results, name: str) -> str:
     return str(results[name].regret) if name in results else ""
 
 
-# One figure per table: the regret of every policy on every problem.
-
 _Panels = dict[str, dict[str, Estimate]]
-
-
-def draw(results: Mapping[str, Any]) -> dict[str, Figure]:
-    """Draw the tables whose rows are in the results."""
-    figures = {}
-    for name, table in TABLES.items():
-        rows = [row for row in results["policies"] if row["table"] == name]
-        if rows:
-            title = f"({name}) {table.title}"
-            figures[f"related-{name}"] = draw_dots(title, "regret", _bands(rows))
-    return figures
 
 
 def _bands(rows: list[Mapping[str, Any]]) -> list[_Panels]:

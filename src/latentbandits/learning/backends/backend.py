@@ -110,9 +110,15 @@ class Engine(ABC):
     action_ids: tuple[str, ...]
     n_buckets: int
 
-    @abstractmethod
     def fold(self, summariser: Summariser[Parameters, Sums], parameters: Parameters) -> Sums:
         """Return the sums of `summariser` over all nonempty buckets."""
+        sums: Sums | None = tree_sum(self._summed(summariser, parameters), self.n_buckets)
+        assert sums is not None
+        return sums
+
+    @abstractmethod
+    def _summed(self, summariser: Any, parameters: Any) -> Iterator[tuple[int, Any]]:
+        """Yield the number of each nonempty bucket, ascending, and its sums."""
 
     @abstractmethod
     def mapped(self, change: Change) -> Engine:

@@ -11,16 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.backends.backend import (
-    AnyLog,
-    Change,
-    Engine,
-    Parameters,
-    Summariser,
-    Sums,
-    prepared,
-    tree_sum,
-)
+from latentbandits.learning.backends.backend import AnyLog, Change, Engine, prepared
 from latentbandits.learning.logs.rows import Log
 from latentbandits.processors import cores
 
@@ -35,11 +26,6 @@ class MemoryEngine(Engine):
         self._log = log
         self.n_buckets, self._buckets = _bucketed(log) if buckets is None else buckets
         self._kept: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
-
-    def fold(self, summariser: Summariser[Parameters, Sums], parameters: Parameters) -> Sums:
-        sums: Sums | None = tree_sum(self._summed(summariser, parameters), self.n_buckets)
-        assert sums is not None
-        return sums
 
     def mapped(self, change: Change) -> MemoryEngine:
         changed = ((number, change(part)) for number, part in self._buckets)

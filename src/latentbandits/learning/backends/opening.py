@@ -6,21 +6,21 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from latentbandits.learning.backends.memory import MemoryEngine
-from latentbandits.learning.backends.out_of_core import OutOfCoreEngine
-from latentbandits.learning.backends.partition_files import (
+from latentbandits.learning.backends.out_of_core import (
     LogColumns,
+    OutOfCoreEngine,
     Partitions,
     open_partitions,
     row_count,
     write_partitions,
 )
 from latentbandits.learning.backends.scratch import scratch_folder, size_of
-from latentbandits.learning.logs.formats import LogError, TextFormat
+from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.logs.interactions import (
     DECISION,
     Interactions,
@@ -75,80 +75,100 @@ def choose_engine(log: Any, requested: EngineName | Literal["auto"], partitions:
     return "out_of_core" if expected > _SHARE * available_memory() else "memory"
 
 
+@dataclass(frozen=True)
+class Opening:
+    """Where a log is read, and which of its columns.
+
+    Attributes:
+        engine: its name; "auto" chooses by the size of the log's files.
+        user, action, reward: columns; None: they are found by name.
+        order: the column by which a user's rows are sorted.
+        unrewarded: the reward of decisions without one; None: they are dropped.
+        more: further columns to keep.
+        text_format: of text files.
+        scratch: the folder of scratch files; None: the system's.
+        partitions: a folder to keep partitions in.
+        master: the address of Spark.
+    """
+
+    engine: EngineName | Literal["auto"] = "auto"
+    user: str | None = None
+    action: str | None = None
+    reward: str | None = None
+    order: str | None = None
+    unrewarded: float | None = None
+    more: Sequence[str] = ()
+    text_format: TextFormat = DETECTED
+    scratch: str | os.PathLike[str] | None = None
+    partitions: str | os.PathLike[str] | None = None
+    master: str | None = None
+
+
 @contextmanager
-def opened(
-    log: Any,
-    *,
-    engine: EngineName | Literal["auto"],
-    user: str | None,
-    action: str | None,
-    reward: str | None,
-    order: str | None,
-    unrewarded: float | None,
-    text_format: TextFormat,
-    scratch: str | os.PathLike[str] | None,
-    partitions: str | os.PathLike[str] | None,
-    master: str | None,
-    more: Sequence[str],
-    progress: Progress,
-) -> Iterator[OnEngine]:
+def opened(log: Any, opening: Opening, progress: Progress) -> Iterator[OnEngine]:
     """Yield the log on its engine; scratch files are removed afterwards."""
-    chosen = choose_engine(log, engine, partitions)
-    if chosen != "out_of_core" and partitions is not None:
+    chosen = choose_engine(log, opening.engine, opening.partitions)
+    if chosen != "out_of_core" and opening.partitions is not None:
         raise LogError(f"partitions are for the engine out_of_core, not for {chosen}")
-    if chosen != "spark" and master is not None:
+    if chosen != "spark" and opening.master is not None:
         raise LogError(f"master is for the engine spark, not for {chosen}: add --engine spark")
     if chosen == "memory":
         progress.start("reading the log", 1)
-        if more and isinstance(log, Log):
-            raise LogError(
-                f"{', '.join(more)}: features are columns of a table; give `fit` the table itself, "
-                "not a Log"
-            )
-        read = Interactions(log) if isinstance(log, Log) else read_interactions(
-            log,
-            user=user,
-            action=action,
-            reward=reward,
-            order=order,
-            text_format=text_format,
-            unrewarded=unrewarded,
-            more=more,
-        )  # fmt: skip
-        held = replace(read.log, beside=read.more) if more else read.log
-        yield OnEngine(MemoryEngine(held), read)
+        yield _in_memory(log, opening)
         return
-    if unrewarded is not None:
+    if opening.unrewarded is not None:
         raise LogError(
             f"unrewarded needs the engine memory, not {chosen}: fill in missing rewards before"
         )
     if chosen == "spark":
         from latentbandits.learning.backends.spark import on_spark
 
-        with on_spark(log, user, action, reward, order, master, progress, more) as opened_log:
-            yield OnEngine(opened_log)
+        names = (opening.user, opening.action, opening.reward, opening.order)
+        with on_spark(log, names, opening.more, opening.master, progress) as on_executors:
+            yield OnEngine(on_executors)
         return
-    names, has_decisions = find_columns(log, user, action, reward, text_format)
+    with _partitioned(log, opening, progress) as partitions:
+        engine = OutOfCoreEngine(partitions, progress=progress)
+        yield OnEngine(engine, disk=size_of(partitions.folder))
+
+
+def _in_memory(log: Any, opening: Opening) -> OnEngine:
+    more = opening.more
+    if isinstance(log, Log):
+        if more:
+            raise LogError(
+                f"{', '.join(more)}: features are columns of a table; give `fit` the table itself, "
+                "not a Log"
+            )
+        return OnEngine(MemoryEngine(log), Interactions(log))
+    names = ("user", "action", "reward", "order", "text_format", "unrewarded", "more")
+    read = read_interactions(log, **{name: getattr(opening, name) for name in names})
+    held = replace(read.log, beside=read.more) if more else read.log
+    return OnEngine(MemoryEngine(held), read)
+
+
+@contextmanager
+def _partitioned(log: Any, opening: Opening, progress: Progress) -> Iterator[Partitions]:
+    """Yield partitions of the log: kept ones, or new ones, which may be scratch files."""
+    given = opening.user, opening.action, opening.reward
+    names, has_decisions = find_columns(log, *given, opening.text_format)
     if has_decisions:
         raise LogError(
             f"the log has a column {DECISION}: exports of the service are read in memory, because "
             "a later row of a decision replaces an earlier one. Write the rows that count to "
             f"Parquet without {DECISION}, or use the engine memory"
         )
-    columns = LogColumns(*names, order, text_format, tuple(more))
+    columns = LogColumns(*names, opening.order, opening.text_format, tuple(opening.more))
     needed = columns.bytes_of_a_row * sum(row_count(path) for path in files_of(log))
-    if partitions is None:
-        with scratch_folder(scratch, needed) as folder:
-            made = write_partitions(log, columns, folder, progress)
-            yield OnEngine(OutOfCoreEngine(made, progress=progress), disk=size_of(folder))
+    if opening.partitions is None:
+        with scratch_folder(opening.scratch, needed) as folder:
+            yield write_partitions(log, columns, folder, progress)
         return
-    folder = Path(partitions)
+    folder = Path(opening.partitions)
     if folder.exists() and not folder.is_dir():
         raise LogError(f"--partitions must be a folder, to keep partitions in; {folder} is a file")
     kept = open_partitions(folder, log, columns) if folder.exists() else None
-    if kept is None:
-        kept = _made_partitions(folder, needed, log, columns, progress)
-    yield OnEngine(OutOfCoreEngine(kept, progress=progress), disk=size_of(folder))
+    yield _made_partitions(folder, needed, log, columns, progress) if kept is None else kept
 
 
 def _made_partitions(

@@ -16,7 +16,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar, NamedTuple
+from itertools import groupby
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import polars as pl
@@ -31,7 +32,7 @@ from latentbandits.learning.backends.backend import (
     prepared,
     tree_sum,
 )
-from latentbandits.learning.backends.partition_files import MORE
+from latentbandits.learning.backends.out_of_core import MORE
 from latentbandits.learning.backends.spark_rows import (
     Batches,
     batches_of,
@@ -74,18 +75,20 @@ class SparkEngine(Engine):
         self._blocks, self._n_blocks, self._changes = blocks, n_blocks, changes
 
     def fold(self, summariser: Summariser[Parameters, Sums], parameters: Parameters) -> Sums:
-        from pyspark.serializers import CPickleSerializer
-
-        work = _summing(
-            summariser, parameters, self._changes, self.action_ids, self.n_buckets // self._n_blocks
-        )
-        rows = _mapped(self._blocks, work, "block int, sums binary").collect()
-        read: Any = CPickleSerializer()
-        blocks = sorted((row["block"], bytes(row["sums"])) for row in rows)
-        parts = ((block, read.loads(data)) for block, data in blocks)
-        sums: Sums | None = tree_sum(parts, self._n_blocks)
+        sums: Sums | None = tree_sum(self._summed(summariser, parameters), self._n_blocks)
         assert sums is not None
         return sums
+
+    def _summed(self, summariser: Any, parameters: Any) -> Iterator[tuple[int, Any]]:
+        """Yield the number of each block of buckets and its sums."""
+        from pyspark.serializers import CPickleSerializer
+
+        size = self.n_buckets // self._n_blocks
+        work = _summing(summariser, parameters, self._changes, self.action_ids, size)
+        rows = _mapped(self._blocks, work, "block int, sums binary").collect()
+        read: Any = CPickleSerializer()
+        for block, data in sorted((row["block"], bytes(row["sums"])) for row in rows):
+            yield block, read.loads(data)
 
     def mapped(self, change: Change) -> SparkEngine:
         return SparkEngine(
@@ -97,21 +100,18 @@ class SparkEngine(Engine):
         )
 
 
+Names: TypeAlias = tuple[str | None, str | None, str | None, str | None]
+"""The columns of users, actions and rewards, found by name if None, and the column of the order."""
+
+
 @contextmanager
 def on_spark(
-    log: Any,
-    user: str | None,
-    action: str | None,
-    reward: str | None,
-    order: str | None,
-    master: str | None,
-    progress: Progress,
-    more: Sequence[str] = (),
+    log: Any, names: Names, more: Sequence[str], master: str | None, progress: Progress
 ) -> Iterator[SparkEngine]:
     """Yield the engine for a Spark DataFrame, or for Parquet files that Spark reads."""
     with _session(log, master) as session:
         progress.start("shuffling the log on Spark", 3)
-        frame, columns = _frame(session, log, user, action, reward, order, tuple(more))
+        frame, columns = _frame(session, log, names, tuple(more))
         engine = _loaded(session, frame, columns, progress)
         try:
             yield engine
@@ -212,10 +212,7 @@ def _session(log: Any, master: str | None) -> Iterator[Any]:
         session.stop()
 
 
-def _frame(
-    session: Any, log: Any, user: str | None, action: str | None, reward: str | None,
-    order: str | None, more: tuple[str, ...],
-) -> tuple[Any, _Columns]:  # fmt: skip
+def _frame(session: Any, log: Any, given: Names, more: tuple[str, ...]) -> tuple[Any, _Columns]:
     """Return columns user, action, reward, order, file and row, and their original names."""
     from pyspark.sql import functions as f
 
@@ -238,7 +235,8 @@ def _frame(
         # Files are sorted by name, as on the other engines.
         name = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
         file, row = number[name], f.col("_metadata.row_index")
-    names = _Columns(*name_columns(frame.columns, user, action, reward), order, more)
+    *columns, order = given
+    names = _Columns(*name_columns(frame.columns, *columns), order, more)
     wanted = [name for name in (*names[:4], *more) if name is not None]
     check_columns(wanted, frame.columns, "the log")
     kinds = dict(frame.dtypes)
@@ -351,9 +349,9 @@ def _summing(
     parameters: Any,
     changes: tuple[Change, ...],
     action_ids: tuple[str, ...],
-    buckets_of_a_block: int,
+    size: int,
 ) -> Callable[[Batches], Batches]:
-    """Return the function that sums the buckets of a block, on the executors."""
+    """Return the function that sums the `size` buckets of each block, on the executors."""
 
     def buckets(batches: Batches) -> Iterator[tuple[int, Any]]:
         for batch in batches:
@@ -367,34 +365,12 @@ def _summing(
     def work(batches: Batches) -> Batches:
         from pyspark.serializers import CPickleSerializer
 
-        numbered = buckets(batches)
-        first = next(numbered, None)
-        while first is not None:
-            block = first[0] // buckets_of_a_block
-            of_block, rest = _of_block(first, numbered, block, buckets_of_a_block)
-            sums = tree_sum(of_block, buckets_of_a_block)
-            write: Any = CPickleSerializer()
-            data = write.dumps(sums)
+        write: Any = CPickleSerializer()
+        for block, members in groupby(buckets(batches), lambda pair: pair[0] // size):
+            numbered = ((number % size, sums) for number, sums in members)
+            data = write.dumps(tree_sum(numbered, size))
             yield from batches_of(
                 pl.DataFrame({"block": pl.Series([block], dtype=pl.Int32), "sums": [data]})
             )
-            first = rest[0] if rest else None
 
     return work
-
-
-def _of_block(
-    first: tuple[int, Any], numbered: Iterator[tuple[int, Any]], block: int, size: int
-) -> tuple[Iterator[tuple[int, Any]], list[tuple[int, Any]]]:
-    """Return the buckets of one block, numbered from 0, and a list for the first one beyond it."""
-    rest: list[tuple[int, Any]] = []
-
-    def buckets() -> Iterator[tuple[int, Any]]:
-        yield first[0] - block * size, first[1]
-        for number, sums in numbered:
-            if number // size != block:
-                rest.append((number, sums))
-                return
-            yield number - block * size, sums
-
-    return buckets(), rest

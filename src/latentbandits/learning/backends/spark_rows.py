@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.backends.partition_files import MORE, beside_of, further_names
+from latentbandits.learning.backends.out_of_core import MORE, beside_of, further_names
 from latentbandits.learning.logs.rows import Log
 
 Batches = Iterator[Any]  # iterators of pyarrow.RecordBatch

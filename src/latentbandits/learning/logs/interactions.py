@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from latentbandits.learning.backends.backend import Engine
-from latentbandits.learning.backends.partition_files import MORE
+from latentbandits.learning.backends.out_of_core import MORE
 from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.logs.rows import Log, read_log_with
 from latentbandits.learning.logs.tables import (
