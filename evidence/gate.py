@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor
 from typing import NamedTuple
 
 import numpy as np
@@ -13,14 +10,15 @@ import numpy as np
 from evidence.loop_users import SimulatedUsers
 from evidence.loop_visits import play
 from latentbandits.evaluation import DecisionLog
+from latentbandits.experiments import experiment as frame
 from latentbandits.loop.comparison import Side
 from latentbandits.loop.promotion import Verdict, judge
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray
-from latentbandits.options import positive
+from latentbandits.options import Option, positive
 from latentbandits.policies import Exploring, mmGreedy, mTS, mUCB
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.report.report import Claim, Progress, Report, Table
+from latentbandits.report.report import Claim, Report, Table
 
 __all__ = ["GateExperiment", "Try", "tries", "verdict_of"]
 
@@ -131,48 +129,32 @@ def verdict_of(one: Try) -> Verdict:
     return judge(side(one.current), side(one.candidate))
 
 
-class GateExperiment:
+class GateExperiment(frame.Experiment):
     """Candidates that are worse, better or the same, at the gate of the loop."""
 
     name = "gate"
     help = "the loop's gate: candidates that are worse over a session stay out, better ones pass"
+    options = (
+        Option("worse", "candidates that are worse", WORSE, positive),
+        Option("better", "candidates that are better", BETTER, positive),
+        Option("relabelled", "models with relabelled states", RELABELLED, positive),
+    )
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        add("--worse", type=positive, default=WORSE, help=f"candidates (default {WORSE})")
-        add("--better", type=positive, default=BETTER, help=f"candidates (default {BETTER})")
-        add("--relabelled", type=positive, default=RELABELLED, help=f"(default {RELABELLED})")
-
-    def check(self, arguments: argparse.Namespace) -> None:
-        """Accept all options: each of them is a positive number."""
-
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-        started = time.perf_counter()
+    def measure(self, work: frame.Work) -> Report:
+        options = work.options
         plans: Mapping[str, tuple[tuple[str, ...], int, bool | None]] = {
-            "worse": (("first", "rough"), arguments.worse, True),
-            "better": (("better", "later"), arguments.better, False),
-            "relabelled": (("relabelled",), arguments.relabelled, None),
+            "worse": (("first", "rough"), options.worse, True),
+            "better": (("better", "later"), options.better, False),
+            "relabelled": (("relabelled",), options.relabelled, None),
         }
         judged: dict[str, list[tuple[Try, Verdict]]] = {}
         for number, (group, (kinds, count, worse)) in enumerate(plans.items()):
-            progress.start(f"{group} candidates at the gate", count)
+            work.progress.start(f"{group} candidates at the gate", count)
             judged[group] = []
-            for one in tries(kinds, count, arguments.seed + 1000 * number, worse=worse):
+            for one in tries(kinds, count, options.seed + 1000 * number, worse=worse):
                 judged[group].append((one, verdict_of(one)))
-                progress.advance(1)
-        return Report(
-            experiment=self.name,
-            settings=dict(
-                worse=arguments.worse, better=arguments.better, relabelled=arguments.relabelled,
-                seed=arguments.seed,
-            ),
-            seconds=time.perf_counter() - started,
-            policies=[],
-            claims=_claims(judged),
-            tables=[_table(judged)],
-        )  # fmt: skip
+                work.progress.advance(1)
+        return Report(claims=_claims(judged), tables=[_table(judged)])
 
 
 def _claims(judged: Mapping[str, list[tuple[Try, Verdict]]]) -> list[Claim]:
