@@ -11,7 +11,6 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
 from latentbandits.models.trees import map_leaves
 from latentbandits.policies.decision import ANYONE, Decision
-from latentbandits.policies.latent.thompson import JointThompson
 from latentbandits.policies.protocol import AnyPolicy
 
 
@@ -69,14 +68,13 @@ def probabilities(
     policy for its own. Averages of importance weights stay unbiased with either, because draws
     of different rounds are independent.
     """
-    if draws is not None and isinstance(policy, JointThompson):
-        return policy.count_probabilities(belief, context, eligible, draws, rng).values
-    method = getattr(policy, "action_probabilities", None)
-    if method is not None:
-        probabilities = method(belief, context, rng, eligible=eligible)
-        if probabilities.kind != "none":
-            values: FloatArray = probabilities.values
-            return values
+    if draws is not None:
+        counted = policy.count_probabilities(belief, context, eligible, draws, rng)
+        if counted is not None:
+            return counted.values
+    known = policy.action_probabilities(belief, context, rng, eligible=eligible)
+    if known is not None and known.kind != "none":
+        return known.values
     count = np.zeros((len(_first_leaf(belief)), n_actions))
     rows = np.arange(len(count))
     for _ in range(draws or 100):
@@ -99,7 +97,7 @@ def own_decision(
     """
     n = len(round_.action)
     state = np.zeros(n, np.int64)
-    if getattr(policy, "learns_from", "any") == "own":
+    if policy.learns_from == "own":
         for _ in range(16):
             made = policy.decide(
                 belief, round_.context, rng, eligible=round_.eligible, propensity=False
@@ -209,7 +207,7 @@ def learn_before(
             )
         except ValueError as error:
             raise EvaluationError(
-                f"{getattr(policy, 'name', type(policy).__name__)} cannot learn from the log: "
+                f"{policy.name} cannot learn from the log: "
                 f"{error} (rewards of round {j + 1}). Is it a model of these rewards?"
             ) from None
         learner.put(rows, n, learned)
