@@ -201,14 +201,14 @@ class Programme:
 
         The probability of every count vector is propagated through the rounds.
         """
-        if not getattr(policy, "order_free", True) or getattr(policy, "learns_from", "") == "own":
+        if policy.order_free is False or policy.learns_from == "own":
             return None
         rng = np.random.default_rng(0)
         earned, mass, place = 0.0, np.ones(1), np.zeros(1, np.int64)
         belief = policy.init(1)
         for t in range(self.problem.horizon):
-            probabilities = policy.action_probabilities(belief, None, rng)  # type: ignore[attr-defined]
-            if probabilities.kind not in ("exact", "quadrature"):
+            probabilities = policy.action_probabilities(belief, None, rng)
+            if probabilities is None or probabilities.kind not in ("exact", "quadrature"):
                 return None
             counts = self.levels[t][place]
             chances = self.chances(counts)

@@ -35,6 +35,7 @@ from latentbandits.models.composed.particle_model import TooFewParticles
 from latentbandits.models.numerics.laws import Component, Normal
 from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.policies import choice, registry
+from latentbandits.policies.checked import Asked
 from latentbandits.policies.registry import Inputs
 from latentbandits.policies.shared import chunks
 from latentbandits.serving.engine.row_generator import RowGenerator
@@ -184,7 +185,7 @@ def test_exploring_a_policy_that_says_nothing_about_order():
     class Own:
         init = decide = update = None
 
-    assert Exploring(Own(), 0.1).order_free
+    assert Exploring(Own(), 0.1).order_free is None
     assert not Exploring(Discounted(UCB1(2), 0.9), 0.1).order_free
 
 
@@ -315,7 +316,7 @@ def test_indices_of_competitive_policies():
         assert decision.action == 1
     wide = UCBC(GaussianArms([[0.1, 0.9], [0.9, 0.1]], noise=0.5), alpha=2.0)
     index = 0.9 + 0.5 * np.sqrt(4.0 * np.log(7) / 5)  # 2 alpha ln t / N, in the seventh round
-    np.testing.assert_allclose(wide._scores(belief, None, None)[0, 1], index)
+    np.testing.assert_allclose(wide._scores(belief, Asked(None, None, None))[0, 1], index)
 
 
 def test_edges_of_a_sparse_graph_at_one_node_and_at_several():

@@ -147,7 +147,7 @@ def test_a_wrong_share_is_refused(e):
 
 
 def test_what_is_no_policy_is_refused():
-    with pytest.raises(TypeError, match="needs a policy; got str"):
+    with pytest.raises(TypeError, match=r"Exploring needs a policy, .*; got 'mmTS'"):
         Exploring("mmTS", 0.1)
 
 

@@ -21,6 +21,7 @@ from latentbandits import (
 )
 from latentbandits.beliefs import joint, known, states
 from latentbandits.models.numerics.resampling import thin
+from latentbandits.policies.checked import Asked
 from latentbandits.policies.decision import Decision
 from tests.reference.state_paths import enumerate_paths
 
@@ -241,7 +242,7 @@ def test_linucb_that_forgets_is_weighted_ridge_regression(policy, weights):
     inverse = np.linalg.inv(precision)
     context = rng.standard_normal((1, 5, 3))
     index = [x @ inverse @ products + 0.7 * np.sqrt(x @ inverse @ x) for x in context[0]]
-    actual = policy._inner._scores(belief.sums, context, None)[0]
+    actual = policy._inner._scores(belief.sums, Asked(context, None, None))[0]
     np.testing.assert_allclose(actual, index, rtol=1e-12)
     assert policy.decide(belief, context, rng).action == np.argmax(index)
 
@@ -257,7 +258,7 @@ def test_the_bonus_grows_with_what_is_remembered(forget):
     remembered = 40.0 if isinstance(policy, SlidingWindow) else (1 - 0.97**300) / 0.03
     assert counts.sum() == pytest.approx(remembered)
     bonus = 0.5 * np.sqrt(2 * np.log(remembered) / counts)
-    index = policy._inner._scores(belief.sums, None, None)[0]
+    index = policy._inner._scores(belief.sums, Asked(None, None, None))[0]
     np.testing.assert_allclose(index, belief.sums.sums[0] / counts + bonus)
 
 

@@ -79,7 +79,7 @@ def test_an_agent_asks_a_policy_of_one_s_own_for_its_states():
     np.testing.assert_array_equal(agent.state_probabilities("ann"), [1, 0])
     del Own.state_probabilities
     with pytest.raises(TypeError, match="Own has no method state_probabilities"):
-        agent.state_probabilities("ann")
+        Agent(Own()).state_probabilities("ann")
 
 
 @pytest.mark.parametrize("action", [[1.7], [float("nan")], [float("inf")], ["a"], [True]])

@@ -19,6 +19,7 @@ from latentbandits import (
 from latentbandits.beliefs import joint, planning
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.composed.known import Known
+from latentbandits.policies.checked import Asked
 from latentbandits.testing import check_policy
 from latentbandits_related.policy_reuse import PolicyReuse
 from tests.reference import planning as slow
@@ -167,7 +168,7 @@ def test_the_knowledge_gradient_is_one_formula_over_two_action_sets():
             belief = policy.update(belief, None, decision, reward)
             other = reuse.update(other, None, decision, reward)
         np.testing.assert_allclose(
-            policy._scores(belief, None, None),
+            policy._scores(belief, Asked(None, None, None)),
             reuse._scores(other, reuse._library(None, None)[1]),
             atol=1e-12,
         )
@@ -175,7 +176,7 @@ def test_the_knowledge_gradient_is_one_formula_over_two_action_sets():
             values = planning.action_values(
                 Known(model), JointBelief(*belief[:2]), None, 20 - belief.rounds, 1, mask
             )
-            scores = policy._scores(belief, None, mask)
+            scores = policy._scores(belief, Asked(None, mask, None))
             shown = np.ones((2, 3), np.bool_) if mask is None else mask
             shift = (values - scores)[:, 2:]
             np.testing.assert_allclose(values[shown], (scores + shift)[shown], atol=atol)

@@ -28,6 +28,7 @@ from latentbandits.beliefs.information import (
     minimal_ratio_mixture,
     regret_and_information,
 )
+from latentbandits.policies.checked import Asked
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.testing import check_policy
 from tests.reference.textbook import (
@@ -145,7 +146,7 @@ def test_linucb_against_the_textbook():
     for _ in range(60):
         context = rng.normal(size=(1, 5, 3))
         decision = policy.decide(belief, context, rng)
-        actual = policy._scores(belief, context, None)[0]
+        actual = policy._scores(belief, Asked(context, None, None))[0]
         np.testing.assert_allclose(actual, textbook.indices(context[0]), atol=1e-9)
         reward = rng.normal()
         belief = policy.update(belief, context, decision, [reward])

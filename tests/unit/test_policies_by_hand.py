@@ -30,6 +30,7 @@ from latentbandits.models.attributes.items import Items
 from latentbandits.models.attributes.parts import part, with_parts
 from latentbandits.models.growing import add_vectors
 from latentbandits.models.numerics.dirichlet import unnormalised
+from latentbandits.policies.checked import Asked
 from latentbandits.policies.decision import LARGEST_REWARD, check_outcome
 from latentbandits.policies.registry import Inputs, build
 from latentbandits_related import (
@@ -173,11 +174,15 @@ def test_the_upper_bounds_of_proball_in_the_subspace_and_in_all_features():
             slack = 0.5 if name == "low" else 0.0
             bounds[t, name] = mean + (radius + slack * np.sqrt(t)) * width + slack
     # 0.5 sqrt(2 t) < sqrt(2) holds for one round and not for five
-    np.testing.assert_allclose(switch._scores(beliefs[1], x, None)[0], bounds[1, "low"])
-    np.testing.assert_allclose(switch._scores(beliefs[5], x, None)[0], bounds[5, "full"])
+    np.testing.assert_allclose(
+        switch._scores(beliefs[1], Asked(x, None, None))[0], bounds[1, "low"]
+    )
+    np.testing.assert_allclose(
+        switch._scores(beliefs[5], Asked(x, None, None))[0], bounds[5, "full"]
+    )
     for t in (1, 5):
         smaller = np.minimum(bounds[t, "low"], bounds[t, "full"])
-        np.testing.assert_allclose(least._scores(beliefs[t], x, None)[0], smaller)
+        np.testing.assert_allclose(least._scores(beliefs[t], Asked(x, None, None))[0], smaller)
     assert not np.allclose(bounds[5, "low"], bounds[5, "full"])
 
 

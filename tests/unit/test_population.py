@@ -7,6 +7,7 @@ import pytest
 
 from latentbandits import Decision, LinearGaussian, LinTS
 from latentbandits.models.visit import Visit
+from latentbandits.policies.checked import Asked
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.policies.shared import GroupedLinUCB, HierTS, HierUCB, chunks
 from latentbandits.serving.engine.propensities import make_policy
@@ -326,9 +327,9 @@ def test_populations_side_by_side_are_populations_alone_across_chunks():
                 for b, belief in enumerate(beliefs)
             ]
         visit = Visit(np.full(3, 5), rng.normal(size=(3, 4, 2)))
-        together = policy._scores(batch, visit, None)
+        together = policy._scores(batch, Asked(visit, None, None))
         for b, belief in enumerate(beliefs):
-            alone = policy._scores(belief, visit[np.array([b])], None)
+            alone = policy._scores(belief, Asked(visit[np.array([b])], None, None))
             np.testing.assert_allclose(alone[0], together[b], atol=1e-12)
 
 

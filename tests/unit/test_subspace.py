@@ -5,6 +5,7 @@ import pytest
 
 from latentbandits import LinUCB
 from latentbandits.learning.subspace import learn_subspace, subspace_distance
+from latentbandits.policies.checked import Asked
 from latentbandits.testing import check_policy
 from latentbandits_related.proball import ProBALL
 
@@ -148,7 +149,10 @@ def test_the_whole_space_without_error_is_linucb():
         bare = linucb.update(bare, x_t, type(decision).logged(decision.action), reward)
     for combine in ("min", "switch"):
         same = ProBALL(np.eye(4), 0.0, 0.5, 100, combine, ridge=2.0, bound=1.5)
-        actual, expected = same._scores(belief, x, None), linucb._scores(bare, x, None)
+        actual, expected = (
+            same._scores(belief, Asked(x, None, None)),
+            linucb._scores(bare, Asked(x, None, None)),
+        )
         np.testing.assert_allclose(actual, expected, atol=1e-9)
 
 
@@ -163,7 +167,9 @@ def test_the_true_subspace_is_linucb_in_its_own_coordinates():
         rounds=belief.rounds,
     )
     np.testing.assert_allclose(
-        policy._scores(belief, x, None), small._scores(inner, x @ BASIS, None), atol=1e-9
+        policy._scores(belief, Asked(x, None, None)),
+        small._scores(inner, Asked(x @ BASIS, None, None)),
+        atol=1e-9,
     )
 
 
@@ -175,7 +181,10 @@ def test_the_switch_happens_where_it_should():
     x = features(1, np.random.default_rng(10))
     for rounds, early in ((24.0, True), (25.0, False)):
         at = belief._replace(rounds=np.array([rounds]))
-        actual, expected = switch._scores(at, x, None), low._scores(at, x, None)
+        actual, expected = (
+            switch._scores(at, Asked(x, None, None)),
+            low._scores(at, Asked(x, None, None)),
+        )
         assert np.array_equal(actual, expected) == early
 
 

@@ -4,7 +4,11 @@ Then `simulate`, `serve`, `tune`, save and load work with them, alone and togeth
 """
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,3 +122,82 @@ def test_without_options_all_policies_are_played_also_the_toy(surprise, tmp_path
     assert main([*command, "--out", str(tmp_path / "out")]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert "Surprise" in [row["policy"] for row in results["policies"]]
+
+
+PACKAGE = """
+import numpy as np
+from latentbandits import Decision
+
+class Alternate:
+    def __init__(self, n_actions, start=0):
+        self.n_actions, self.start = n_actions, start
+
+    def init(self, n_sessions=1):
+        return (np.full(n_sessions, float(self.start)),)
+
+    def decide(self, belief, context, rng, *, eligible=None, propensity=True):
+        action = belief[0].astype(int) % self.n_actions
+        if eligible is not None:
+            action = np.where(eligible[np.arange(len(action)), action], action, eligible.argmax(1))
+        return Decision(action, np.zeros_like(action), np.ones(len(action)), "exact", "Alternate")
+
+    def update(self, belief, context, decision, reward):
+        return (belief[0] + 1,)
+"""
+
+USE = """
+import numpy as np
+from latentbandits import Agent, GaussianArms, simulate
+from latentbandits.environments import Synthetic
+from latentbandits.policies.registry import Inputs, build, entries
+from tests.unit.engine_driver import Driver
+from latentbandits.serving.engine.values import DecisionRequest, RewardReport
+
+model = GaussianArms([[0.9, 0.1, 0.5], [0.2, 0.8, 0.5]], noise=0.5)
+assert "Alternate" in [entry.name for entry in entries("session")]
+policy = build("Alternate(start=1)", Inputs(model))
+assert (policy.n_states, policy.order_free, policy.model_or_none) == (1, None, None)
+agent = Agent(policy)
+played = []
+for _ in range(4):
+    chosen = agent.decide("ann")
+    agent.update(chosen, 0.5)
+    played.append(chosen.action)
+assert played == [1, 2, 0, 1], played
+driver = Driver(model, policy="Alternate")
+served = []
+for _ in range(3):
+    made = driver.decide(DecisionRequest("bob"))
+    driver.reward(RewardReport(made.decision_id, 0.5))
+    served.append(made.index)
+assert served == [0, 1, 2], served
+players = {"mine": lambda model: build("Alternate", Inputs(model))}
+results = simulate(players, Synthetic(0.1), n_runs=4, horizon=5)
+assert results["mine"].regret.mean > 0
+exploring = build("Exploring(policy=Alternate, e=0.3)", Inputs(model))
+chances = exploring.action_probabilities(exploring.init(), None, np.random.default_rng(0))
+np.testing.assert_allclose(chances.values, [[0.8, 0.1, 0.1]])
+print("joined")
+"""
+
+
+def test_a_policy_in_a_package_of_its_own_joins_by_its_entry_point(tmp_path):
+    """Two files make the package: a class with three methods, and metadata with one line."""
+    (tmp_path / "alternating.py").write_text(PACKAGE)
+    metadata = tmp_path / "alternating-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: alternating\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[latentbandits.policies]\nAlternate = alternating:Alternate\n"
+    )
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(tmp_path), str(root), *sys.path])
+    made = subprocess.run(
+        [sys.executable, "-c", USE],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert made.returncode == 0, made.stderr
+    assert made.stdout == "joined\n"

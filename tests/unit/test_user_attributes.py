@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from latentbandits import Agent, GaussianArms, load, mmGreedy, mmTS, mTS, mUCB, save
+from latentbandits import EXP4, Agent, GaussianArms, load, mmGreedy, mmTS, mTS, mUCB, save
 from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import mixture as mixtures
 from latentbandits.learning.arms.coordinate_ascent import Problem, start_at
@@ -130,8 +130,10 @@ def test_none_of_these_keeps_its_prior_probability():
     np.testing.assert_allclose(gated[:2] / gated[:2].sum(), by_hand(0.25, 1.0))
 
 
-def test_policies_without_a_posterior_over_states_begin_as_ever():
-    policy = mUCB(GATED)
+@pytest.mark.parametrize("kind", [mUCB, EXP4])
+def test_policies_without_a_posterior_over_states_begin_as_ever(kind):
+    """EXP4 has weights of the states too, but they follow from losses: a prior would be lost."""
+    policy = kind(GATED)
     for one, other in zip(begin(policy, [{"country": "DE"}]), policy.init(1), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.policies.decision import Decision
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import (
     Ridge,
@@ -69,6 +69,7 @@ class CLUB(ScoredPopulation[ClubBelief]):
         n_clusters: m of the sparse graph.
         seed: of the graph that is drawn at the start.
 
+    >>> from latentbandits import Decision
     >>> policy = CLUB(n_users=3, n_features=2)
     >>> from latentbandits.models.visit import Visit
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
@@ -112,27 +113,20 @@ class CLUB(ScoredPopulation[ClubBelief]):
             no_cuts(self._graph, n),
         )
 
-    def _scores(self, belief: ClubBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
-        assert context.features is not None
-        component = belief.component[np.arange(len(context.user)), context.user]
+    def _scores(self, belief: ClubBelief, asked: Asked) -> FloatArray:
+        assert asked.context.features is not None
+        component = belief.component[np.arange(len(asked.context.user)), asked.context.user]
         ridge = chunks.take(belief.pooled, component)
-        return optimistic_index(ridge, context.features, self.alpha, belief.rounds)
+        return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
 
-    def _learn(
-        self,
-        belief: ClubBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> ClubBelief:
-        assert context.features is not None
-        population, user = np.arange(len(action)), context.user
-        x = context.features[population, action]
-        sums = add_to_sums(chunks.take(belief.users, user), x, reward)
+    def _learn(self, belief: ClubBelief, outcome: Outcome) -> ClubBelief:
+        assert outcome.context.features is not None
+        population, user = np.arange(len(outcome.action)), outcome.context.user
+        x = outcome.context.features[population, outcome.action]
+        sums = add_to_sums(chunks.take(belief.users, user), x, outcome.reward)
         users = chunks.put(belief.users, user, sums)
         name = belief.component[population, user]
-        ridge = add_to_ridge(chunks.take(belief.pooled, name), x, reward)
+        ridge = add_to_ridge(chunks.take(belief.pooled, name), x, outcome.reward)
         pooled = chunks.put(belief.pooled, name, ridge)
 
         component, cuts, copied = belief.component, belief.cuts, False

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.shared.base import (
     ScoredPopulation,
     invert,
@@ -112,7 +112,7 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
             np.tile(components(self._users), (n, n_items, 1)),
         )
 
-    def _check_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
         user, _ = check_visit(context, n_sessions, self.n_users, None)
         return Visit(user), self._items.shape[1]
 
@@ -121,12 +121,16 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
         features: FloatArray = self._items[b if len(self._items) > 1 else 0]
         return features
 
-    def _scores(self, belief: CofibaBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
+    def _scores(self, belief: CofibaBelief, asked: Asked) -> FloatArray:
         """Return the scores of the eligible items, -inf for all others: `(B, n_items)`."""
-        scores = np.full((len(context.user), self._items.shape[1]), -np.inf)
-        for b, i in enumerate(context.user.tolist()):
+        scores = np.full((len(asked.context.user), self._items.shape[1]), -np.inf)
+        for b, i in enumerate(asked.context.user.tolist()):
             items, cluster = self._item_features(b), belief.item_cluster[b]
-            shown = np.arange(len(items)) if eligible is None else np.flatnonzero(eligible[b])
+            shown = (
+                np.arange(len(items))
+                if asked.eligible is None
+                else np.flatnonzero(asked.eligible[b])
+            )
             for h in np.unique(cluster[shown]).tolist():
                 mine = shown[cluster[shown] == h]
                 label = belief.user_cluster[b, h]
@@ -140,19 +144,12 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
                 )[0]
         return scores
 
-    def _learn(
-        self,
-        belief: CofibaBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> CofibaBelief:
-        population, user = np.arange(len(action)), context.user
-        x = self._items[population if len(self._items) > 1 else 0, action]
+    def _learn(self, belief: CofibaBelief, outcome: Outcome) -> CofibaBelief:
+        population, user = np.arange(len(outcome.action)), outcome.context.user
+        x = self._items[population if len(self._items) > 1 else 0, outcome.action]
         gram, products = belief.gram.copy(), belief.products.copy()
         gram[population, user] += x[:, :, None] * x[:, None, :]
-        products[population, user] += x * reward[:, None]
+        products[population, user] += x * outcome.reward[:, None]
         after = CofibaBelief(
             belief.rounds + 1,
             gram,
@@ -162,7 +159,7 @@ class COFIBA(ScoredPopulation[CofibaBelief]):
             belief.user_cuts.copy(),
             belief.user_cluster.copy(),
         )
-        for b, (i, item) in enumerate(zip(user.tolist(), action.tolist(), strict=True)):
+        for b, (i, item) in enumerate(zip(user.tolist(), outcome.action.tolist(), strict=True)):
             self._cut(after, b, i, item)
         return after
 

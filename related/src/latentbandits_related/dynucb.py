@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.policies.decision import Decision
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import (
     Ridge,
@@ -58,6 +58,7 @@ class DynUCB(ScoredPopulation[DynBelief]):
         alpha: factor of the confidence bonus.
         seed: of the clusters at the start.
 
+    >>> from latentbandits import Decision
     >>> policy = DynUCB(n_users=3, n_features=2, n_clusters=1)
     >>> from latentbandits.models.visit import Visit
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
@@ -95,32 +96,25 @@ class DynUCB(ScoredPopulation[DynBelief]):
             np.zeros((n, k, d)),
         )
 
-    def _scores(self, belief: DynBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
-        assert context.features is not None
-        population = np.arange(len(context.user))
-        cluster = chunks.take(belief.users, context.user).cluster
+    def _scores(self, belief: DynBelief, asked: Asked) -> FloatArray:
+        assert asked.context.features is not None
+        population = np.arange(len(asked.context.user))
+        cluster = chunks.take(belief.users, asked.context.user).cluster
         ridge = Ridge(belief.inverse[population, cluster], belief.products[population, cluster])
-        return optimistic_index(ridge, context.features, self.alpha, belief.rounds)
+        return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
 
-    def _learn(
-        self,
-        belief: DynBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> DynBelief:
-        assert context.features is not None
-        population = np.arange(len(action))
-        x = context.features[population, action]
-        member = chunks.take(belief.users, context.user)
-        sums = add_to_sums(Sums(member.gram, member.products), x, reward)
+    def _learn(self, belief: DynBelief, outcome: Outcome) -> DynBelief:
+        assert outcome.context.features is not None
+        population = np.arange(len(outcome.action))
+        x = outcome.context.features[population, outcome.action]
+        member = chunks.take(belief.users, outcome.context.user)
+        sums = add_to_sums(Sums(member.gram, member.products), x, outcome.reward)
         gram, products = belief.gram.copy(), belief.products.copy()
         inverse, cluster_weights = belief.inverse.copy(), belief.weights.copy()
 
         here = population, member.cluster
         gram[here] += x[:, :, None] * x[:, None, :]
-        ridge = add_to_ridge(Ridge(inverse[here], products[here]), x, reward)
+        ridge = add_to_ridge(Ridge(inverse[here], products[here]), x, outcome.reward)
         inverse[here], products[here] = ridge
         cluster_weights[here] = (ridge.inverse @ ridge.products[:, :, None])[:, :, 0]
 
@@ -134,5 +128,5 @@ class DynUCB(ScoredPopulation[DynBelief]):
                 products[place] += sign * sums.products[movers]
                 inverse[place] = invert(np.eye(self.n_features) + gram[place])
                 cluster_weights[place] = (inverse[place] @ products[place][:, :, None])[:, :, 0]
-        users = chunks.put(belief.users, context.user, Member(*sums, nearest))
+        users = chunks.put(belief.users, outcome.context.user, Member(*sums, nearest))
         return DynBelief(belief.rounds + 1, users, gram, products, inverse, cluster_weights)

@@ -14,10 +14,10 @@ from latentbandits.beliefs import states
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.models.protocol import KnownModel
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import Asked, Choice, Outcome
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import LatentPolicy
 
 
@@ -95,40 +95,20 @@ class LatentOrderTS(LatentPolicy[ArmStatistics]):
         mask = None if eligible is None else eligible[:, None, :]
         return choice.best(choice.restrict(self.model.expected_rewards(None), mask))
 
-    def _choose(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
+    def _choose(self, belief: ArmStatistics, asked: Asked, propensity: bool) -> Choice:
         log_weights = self._log_weights(belief)
-        state = states.sample(log_weights, rng)
-        best = self._best(eligible)
-        action = choice.pick(best[0 if len(best) == 1 else np.arange(len(state)), state], rng)
+        state = states.sample(log_weights, asked.rng)
+        best = self._best(asked.eligible)
+        action = choice.pick(best[0 if len(best) == 1 else np.arange(len(state)), state], asked.rng)
         if not propensity:
             return Choice(action, state, None, "none")
         chance = (states.probabilities(log_weights)[:, None, :] @ choice.shares(best))[:, 0]
         return Choice(action, state, choice.at(chance, action), "exact")
 
-    def _learn(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> ArmStatistics:
-        return belief.add(action, reward)
+    def _learn(self, belief: ArmStatistics, outcome: Outcome) -> ArmStatistics:
+        return belief.add(outcome.action, outcome.reward)
 
-    def _probabilities(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
+    def _probabilities(self, belief: ArmStatistics, asked: Asked) -> ActionProbabilities:
         weights = states.probabilities(self._log_weights(belief))
-        shares = choice.shares(self._best(eligible))
+        shares = choice.shares(self._best(asked.eligible))
         return ActionProbabilities((weights[:, None, :] @ shares)[:, 0], "exact")

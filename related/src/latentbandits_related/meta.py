@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from latentbandits.models import checks, history
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.history import Keys
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import Sums, invert
 from latentbandits.policies.shared.hierarchical import HierBelief, HierTS, Normal
@@ -79,15 +79,14 @@ class _Started(HierTS):
     def _learn(  # type: ignore[override]
         self,
         belief: StartedBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
+        outcome: Outcome,
     ) -> StartedBelief:
-        start = self._start(belief, context.user)
-        after = super()._learn(HierBelief(*belief[:4]), context, decision, action, reward)
-        keys = history.advance(belief.keys, action + context.user * 4096, reward)
-        return StartedBelief(*after, chunks.put(belief.starts, context.user, start), keys)
+        start = self._start(belief, outcome.context.user)
+        after = super()._learn(HierBelief(*belief[:4]), outcome)
+        keys = history.advance(
+            belief.keys, outcome.action + outcome.context.user * 4096, outcome.reward
+        )
+        return StartedBelief(*after, chunks.put(belief.starts, outcome.context.user, start), keys)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import Asked, Choice, Outcome
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.shared.base import PopulationPolicy
 
 
@@ -148,59 +148,39 @@ class NMFBandit(PopulationPolicy[NMFBelief]):
         cells = np.zeros((n, self.n_users, self.n_items))
         return NMFBelief(np.zeros(n), cells, cells, cells, np.full(n, float(self.first)))
 
-    def _check_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
         user, _ = check_visit(context, n_sessions, self.n_users, None)
         return Visit(user), self.n_items
 
-    def _probabilities(
-        self,
-        belief: NMFBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        population = np.arange(len(context.user))
-        probing = np.isin(context.user, self._probe_users)
+    def _probabilities(self, belief: NMFBelief, asked: Asked) -> ActionProbabilities:
+        population = np.arange(len(asked.context.user))
+        probing = np.isin(asked.context.user, self._probe_users)
         tried = np.zeros((len(population), self.n_items), np.bool_)
         tried[:, self._probe_items] = True
         tried |= probing[:, None]
-        if eligible is not None:
-            tried &= eligible
-            tried |= ~tried.any(axis=1, keepdims=True) & eligible
-        scores = choice.restrict(belief.estimate[population, context.user], eligible)
+        if asked.eligible is not None:
+            tried &= asked.eligible
+            tried |= ~tried.any(axis=1, keepdims=True) & asked.eligible
+        scores = choice.restrict(belief.estimate[population, asked.context.user], asked.eligible)
         greedy = choice.shares(choice.best(scores))
         rounds = np.maximum(belief.rounds, 1)
         epsilon = np.minimum(1.0, self.exploration * self.n_users * self.rank / rounds)[:, None]
         values = epsilon * choice.shares(tried) + (1 - epsilon) * greedy
         return ActionProbabilities(values, "exact")
 
-    def _choose(
-        self,
-        belief: NMFBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        chance = self._probabilities(belief, context, eligible, rng).values
-        action = choice.draw(chance, rng)
+    def _choose(self, belief: NMFBelief, asked: Asked, propensity: bool) -> Choice:
+        chance = self._probabilities(belief, asked).values
+        action = choice.draw(chance, asked.rng)
         state = np.zeros(len(action), np.int64)
         if not propensity:
             return Choice(action, state, None, "none")
         return Choice(action, state, choice.at(chance, action), "exact")
 
-    def _learn(
-        self,
-        belief: NMFBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> NMFBelief:
-        cell = np.arange(len(action)), context.user, action
+    def _learn(self, belief: NMFBelief, outcome: Outcome) -> NMFBelief:
+        cell = np.arange(len(outcome.action)), outcome.context.user, outcome.action
         counts, sums = belief.counts.copy(), belief.sums.copy()
         counts[cell] += 1
-        sums[cell] += reward
+        sums[cell] += outcome.reward
         rounds, next_refit = belief.rounds + 1, belief.next_refit
         estimate = belief.estimate
         due = rounds >= next_refit

@@ -17,7 +17,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.history import Keys
 from latentbandits.models.numerics.blocks import log_normal_density
 from latentbandits.models.visit import Visit, check_visit
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import Outcome
 from latentbandits.policies.shared.base import SampledPopulation, invert
 
 
@@ -110,7 +110,7 @@ class ParticleMF(SampledPopulation[ParticleBelief]):
             history.start(n, self.seed),
         )
 
-    def _check_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
         user, _ = check_visit(context, n_sessions, self.n_users, None)
         return Visit(user), self.n_items
 
@@ -172,20 +172,13 @@ class ParticleMF(SampledPopulation[ParticleBelief]):
             rewards[:, draw] = (items @ _sample(factor, normals)[:, 0, :, None])[:, :, 0]
         return rewards
 
-    def _learn(
-        self,
-        belief: ParticleBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> ParticleBelief:
-        population, user = np.arange(len(action)), context.user
-        keys = history.advance(belief.keys, action + self.n_items * user, reward)
+    def _learn(self, belief: ParticleBelief, outcome: Outcome) -> ParticleBelief:
+        population, user = np.arange(len(outcome.action)), outcome.context.user
+        keys = history.advance(belief.keys, outcome.action + self.n_items * user, outcome.reward)
         uniform, normals, gammas = self._randomness(keys)
-        centred = reward - self.centre
+        centred = outcome.reward - self.centre
         factor = self._user_factor(belief, user)
-        row = belief.items[population, :, action]
+        row = belief.items[population, :, outcome.action]
         log_weights = self._log_weights(factor, invert(factor.precision), row, centred)
         chosen = (
             population[:, None],
@@ -193,8 +186,8 @@ class ParticleMF(SampledPopulation[ParticleBelief]):
         )
 
         counts, sums = belief.counts.copy(), belief.sums.copy()
-        counts[population, user, action] += 1
-        sums[population, user, action] += centred
+        counts[population, user, outcome.action] += 1
+        sums[population, user, outcome.action] += centred
         users, items = belief.users[chosen], belief.items[chosen]
         variance = belief.user_variance[chosen]
         row = row[chosen]
@@ -205,11 +198,11 @@ class ParticleMF(SampledPopulation[ParticleBelief]):
         users[population, :, user] = _sample(after, normals[:, 0])
         item = self._factor(
             users,
-            counts[population, :, action],
-            sums[population, :, action],
-            np.full((len(action), self.n_particles), 1 / self.item_spread**2),
+            counts[population, :, outcome.action],
+            sums[population, :, outcome.action],
+            np.full((len(outcome.action), self.n_particles), 1 / self.item_spread**2),
         )
-        items[population, :, action] = _sample(item, normals[:, 1])
+        items[population, :, outcome.action] = _sample(item, normals[:, 1])
         if self.learn_spread:
             squares = (users * users).sum(axis=(2, 3)) / 2
             variance = (squares + self.user_spread**2) / gammas

@@ -19,8 +19,8 @@ from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context, KnownModel
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import Asked, Choice, Outcome
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import PosteriorPolicy
 from latentbandits.policies.latent.ucb import check_horizon
 
@@ -87,16 +87,9 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
         log_weights = known.prior(self.model, n_sessions).log_weights
         return ReuseBelief(log_weights, np.zeros(len(log_weights)))
 
-    def _learn(
-        self,
-        belief: ReuseBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> ReuseBelief:
+    def _learn(self, belief: ReuseBelief, outcome: Outcome) -> ReuseBelief:
         before = KnownBelief(belief.log_weights)
-        after = known.condition(self.model, before, context, action, reward)
+        after = known.condition(self.model, before, outcome.context, outcome.action, outcome.reward)
         return ReuseBelief(after.log_weights, belief.rounds + 1)
 
     def _library(self, context: Context, eligible: BoolArray | None) -> tuple[IntArray, FloatArray]:
@@ -137,33 +130,20 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
         score: FloatArray = (weights[:, None, :] @ term)[:, 0]
         return score
 
-    def _choose(
-        self,
-        belief: ReuseBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        actions, utility = self._library(context, eligible)
+    def _choose(self, belief: ReuseBelief, asked: Asked, propensity: bool) -> Choice:
+        actions, utility = self._library(asked.context, asked.eligible)
         best = choice.best(self._scores(belief, utility))
-        state = choice.pick(best, rng)
+        state = choice.pick(best, asked.rng)
         action = actions[0 if len(actions) == 1 else np.arange(len(state)), state]
         if not propensity:
             return Choice(action, state, None, "none")
         same = np.broadcast_to(actions, best.shape) == action[:, None]
         return Choice(action, state, (choice.shares(best) * same).sum(axis=1), "exact")
 
-    def _probabilities(
-        self,
-        belief: ReuseBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        actions, utility = self._library(context, eligible)
+    def _probabilities(self, belief: ReuseBelief, asked: Asked) -> ActionProbabilities:
+        actions, utility = self._library(asked.context, asked.eligible)
         shares = choice.shares(choice.best(self._scores(belief, utility)))
-        n_actions = self._check_context(context, len(shares))[1]
+        n_actions = self.checked_context(asked.context, len(shares))[1]
         values = np.zeros((len(shares), n_actions))
         np.add.at(
             values,

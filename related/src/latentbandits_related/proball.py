@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.protocol import Context
-from latentbandits.policies.checked import LargestScore
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import Asked, LargestScore, Outcome
 
 
 class RoundSums(NamedTuple):
@@ -117,34 +116,28 @@ class ProBALL(LargestScore[RoundSums]):
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    @property
-    def n_states(self) -> int:
-        return 1
-
     def init(self, n_sessions: int = 1) -> RoundSums:
         n, d = checks.session_count(n_sessions, None), len(self.basis)
         return RoundSums(np.zeros((n, d, d)), np.zeros((n, d)), np.zeros(n))
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         features = checks.features(context, n_sessions, len(self.basis))
         return features, features.shape[1]
 
-    def _scores(
-        self, belief: RoundSums, context: Context, eligible: BoolArray | None
-    ) -> FloatArray:
+    def _scores(self, belief: RoundSums, asked: Asked) -> FloatArray:
         """Return the upper bound that is played, `(n, K)`."""
-        assert context is not None
+        assert asked.context is not None
         rounds = belief.rounds[:, None]
         bias = self.scale * self.bound * self.length * self.error
         mean, width, radius = self._regression(
             self.basis.T @ belief.gram @ self.basis, belief.products @ self.basis,
-            context @ self.basis,
+            asked.context @ self.basis,
         )  # fmt: skip
         low = mean + (radius + bias * np.sqrt(rounds)) * width + bias
         early = self.error * np.sqrt(self.tau * rounds) < self.threshold
         if self.combine == "switch" and early.all():
             return low
-        mean, width, radius = self._regression(belief.gram, belief.products, context)
+        mean, width, radius = self._regression(belief.gram, belief.products, asked.context)
         full = mean + radius * width
         return np.where(early, low, full) if self.combine == "switch" else np.minimum(low, full)
 
@@ -161,18 +154,11 @@ class ProBALL(LargestScore[RoundSums]):
         radius += math.sqrt(self.ridge) * self.bound
         return mean, width, (self.scale * radius)[:, None]
 
-    def _learn(
-        self,
-        belief: RoundSums,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> RoundSums:
-        assert context is not None
-        x = context[np.arange(len(action)), action]
+    def _learn(self, belief: RoundSums, outcome: Outcome) -> RoundSums:
+        assert outcome.context is not None
+        x = outcome.context[np.arange(len(outcome.action)), outcome.action]
         return RoundSums(
             belief.gram + x[:, :, None] * x[:, None, :],
-            belief.products + x * reward[:, None],
+            belief.products + x * outcome.reward[:, None],
             belief.rounds + 1,
         )

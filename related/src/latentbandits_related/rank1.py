@@ -19,8 +19,8 @@ from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
 from latentbandits.policies import choice
-from latentbandits.policies.checked import CheckedPolicy, Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
+from latentbandits.policies.decision import ActionProbabilities
 
 ROW, COLUMN = 0, 1
 
@@ -63,10 +63,6 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
     def _bounds(self, means: FloatArray, n_plays: int) -> tuple[FloatArray, FloatArray]:
         """Return lower and upper confidence bounds of means of `n_plays` rewards."""
 
-    @property
-    def n_states(self) -> int:
-        return 1
-
     def sweeps_until(self, stage: int) -> int:
         """Return n_l, the number of sweeps in all when stage l ends: gap_l = 2^-l."""
         return math.ceil(self._constant * math.log(self.horizon) * 4.0**stage)
@@ -85,7 +81,7 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
             zero,
         )
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         checks.no_context(self.name, context)
         return None, self.n_rows * self.n_columns
 
@@ -105,13 +101,7 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
         line = np.where(side == ROW, _nth(rows, inside), _nth(columns, inside))
         return side, line, inside == 0
 
-    def _probabilities(
-        self,
-        belief: Rank1Belief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
+    def _probabilities(self, belief: Rank1Belief, asked: Asked) -> ActionProbabilities:
         """Return the planned pairs; where none of them is eligible, all eligible ones equally."""
         side, line, fresh = self._plan(belief)
         pairs = np.zeros((len(line), self.n_rows, self.n_columns))
@@ -123,47 +113,35 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
             else:
                 view[belief.fixed[b]] = 1.0
         values = pairs.reshape(len(line), -1)
-        if eligible is not None:
-            values = np.where(eligible, values, 0.0)
+        if asked.eligible is not None:
+            values = np.where(asked.eligible, values, 0.0)
             total = values.sum(axis=1, keepdims=True)
             some = total > 0
-            values = np.where(some, values / np.where(some, total, 1.0), choice.shares(eligible))
+            values = np.where(
+                some, values / np.where(some, total, 1.0), choice.shares(asked.eligible)
+            )
         return ActionProbabilities(values, "exact")
 
-    def _choose(
-        self,
-        belief: Rank1Belief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
+    def _choose(self, belief: Rank1Belief, asked: Asked, propensity: bool) -> Choice:
         state = np.zeros(len(belief.stage), np.int64)
-        if propensity or eligible is not None:
-            chance = self._probabilities(belief, context, eligible, rng).values
-            action = choice.draw(chance, rng)
+        if propensity or asked.eligible is not None:
+            chance = self._probabilities(belief, asked).values
+            action = choice.draw(chance, asked.rng)
             if propensity:
                 return Choice(action, state, choice.at(chance, action), "exact")
             return Choice(action, state, None, "none")
         side, line, fresh = self._plan(belief)
         session = np.arange(len(line))
-        column = belief.column_of[session, rng.integers(self.n_columns, size=len(line))]
-        row = belief.row_of[session, rng.integers(self.n_rows, size=len(line))]
+        column = belief.column_of[session, asked.rng.integers(self.n_columns, size=len(line))]
+        row = belief.row_of[session, asked.rng.integers(self.n_rows, size=len(line))]
         other = np.where(fresh, np.where(side == ROW, column, row), belief.fixed)
         action = np.where(side == ROW, line * self.n_columns + other, other * self.n_columns + line)
         return Choice(action, state, None, "none")
 
-    def _learn(
-        self,
-        belief: Rank1Belief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> Rank1Belief:
+    def _learn(self, belief: Rank1Belief, outcome: Outcome) -> Rank1Belief:
         side, line, fresh = self._plan(belief)
-        row, column = np.divmod(action, self.n_columns)
-        session = np.arange(len(action))
+        row, column = np.divmod(outcome.action, self.n_columns)
+        session = np.arange(len(outcome.action))
         played = np.where(side == ROW, row, column)
         other = np.where(side == ROW, column, row)
         stands = np.where(
@@ -174,8 +152,8 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
         planned = (played == line) & np.where(fresh, stands, other == belief.fixed)
         row_sums, column_sums = belief.row_sums.copy(), belief.column_sums.copy()
         by_row, by_column = planned & (side == ROW), planned & (side == COLUMN)
-        row_sums[session[by_row], row[by_row]] += reward[by_row]
-        column_sums[session[by_column], column[by_column]] += reward[by_column]
+        row_sums[session[by_row], row[by_row]] += outcome.reward[by_row]
+        column_sums[session[by_column], column[by_column]] += outcome.reward[by_column]
         place = belief.place + planned
         n_lines = _survivors(belief.row_of).sum(axis=1) + _survivors(belief.column_of).sum(axis=1)
         done = place == n_lines

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import (
     Ridge,
@@ -63,6 +63,7 @@ class SCLUB(ScoredPopulation[SclubBelief]):
         a_theta: factor of the test on weights.
         a_p: factor of the test on frequencies.
 
+    >>> from latentbandits import Decision
     >>> policy = SCLUB(n_users=3, n_features=2)
     >>> from latentbandits.models.visit import Visit
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
@@ -107,27 +108,20 @@ class SCLUB(ScoredPopulation[SclubBelief]):
             start_counts=np.zeros((n, m)),
         )
 
-    def _scores(self, belief: SclubBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
-        assert context.features is not None
-        mine = belief.set_of[np.arange(len(context.user)), context.user]
+    def _scores(self, belief: SclubBelief, asked: Asked) -> FloatArray:
+        assert asked.context.features is not None
+        mine = belief.set_of[np.arange(len(asked.context.user)), asked.context.user]
         ridge = chunks.take(belief.set_ridges, mine)
-        return optimistic_index(ridge, context.features, self.alpha, belief.rounds)
+        return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
 
-    def _learn(
-        self,
-        belief: SclubBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> SclubBelief:
-        assert context.features is not None
-        population, user = np.arange(len(action)), context.user
-        x = context.features[population, action]
-        user_sums = add_to_sums(chunks.take(belief.users, user), x, reward)
+    def _learn(self, belief: SclubBelief, outcome: Outcome) -> SclubBelief:
+        assert outcome.context.features is not None
+        population, user = np.arange(len(outcome.action)), outcome.context.user
+        x = outcome.context.features[population, outcome.action]
+        user_sums = add_to_sums(chunks.take(belief.users, user), x, outcome.reward)
         mine = belief.set_of[population, user]
-        ridge = add_to_ridge(chunks.take(belief.set_ridges, mine), x, reward)
-        sums = add_to_sums(chunks.take(belief.set_sums, mine), x, reward)
+        ridge = add_to_ridge(chunks.take(belief.set_ridges, mine), x, outcome.reward)
+        sums = add_to_sums(chunks.take(belief.set_sums, mine), x, outcome.reward)
         after = _Draft(belief)
         after.users = chunks.put(belief.users, user, user_sums)
         after.set_sums = chunks.put(belief.set_sums, mine, sums)

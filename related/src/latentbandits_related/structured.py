@@ -16,10 +16,10 @@ from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.quadrature import probability_largest
-from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.models.protocol import KnownModel
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice, LargestScore
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import Asked, Choice, LargestScore, Outcome
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import LatentPolicy
 
 
@@ -71,15 +71,8 @@ class _Structured(LatentPolicy[ArmStatistics], ABC):
         state: IntArray = self._violation(belief).argmin(axis=1)
         return state
 
-    def _learn(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> ArmStatistics:
-        return belief.add(action, reward)
+    def _learn(self, belief: ArmStatistics, outcome: Outcome) -> ArmStatistics:
+        return belief.add(outcome.action, outcome.reward)
 
 
 class _BestAllowed(_Structured, ABC):
@@ -100,29 +93,16 @@ class _BestAllowed(_Structured, ABC):
         scores = choice.restrict(scores, None if eligible is None else eligible[:, None, :])
         return choice.best(scores.reshape(len(scores), -1)).reshape(scores.shape)
 
-    def _choose(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        pairs = self._pairs(belief, eligible)
-        flat = choice.pick(pairs.reshape(len(pairs), -1), rng)
+    def _choose(self, belief: ArmStatistics, asked: Asked, propensity: bool) -> Choice:
+        pairs = self._pairs(belief, asked.eligible)
+        flat = choice.pick(pairs.reshape(len(pairs), -1), asked.rng)
         state, action = np.divmod(flat, pairs.shape[2])
         if not propensity:
             return Choice(action, state, None, "none")
         return Choice(action, state, choice.at(_action_shares(pairs), action), "exact")
 
-    def _probabilities(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return ActionProbabilities(_action_shares(self._pairs(belief, eligible)), "exact")
+    def _probabilities(self, belief: ArmStatistics, asked: Asked) -> ActionProbabilities:
+        return ActionProbabilities(_action_shares(self._pairs(belief, asked.eligible)), "exact")
 
 
 def _action_shares(pairs: BoolArray) -> FloatArray:
@@ -236,13 +216,11 @@ class UCBC(LargestScore[ArmStatistics], _Competitive):
     alpha: float = 3.0
     every_action_first: bool = False
 
-    def _scores(
-        self, belief: ArmStatistics, context: Context, eligible: BoolArray | None
-    ) -> FloatArray:
+    def _scores(self, belief: ArmStatistics, asked: Asked) -> FloatArray:
         average, deviation = self._average(belief)
         index = average + deviation * np.sqrt(2 * self.alpha * self._log_round(belief))
         index = np.where(belief.counts == 0, np.inf, index)
-        return np.where(self._competitive(belief, eligible), index, -np.inf)
+        return np.where(self._competitive(belief, asked.eligible), index, -np.inf)
 
     def _believed_state(self, belief: ArmStatistics) -> IntArray:
         return self._least_violated(belief)
@@ -277,34 +255,21 @@ class TSC(_Competitive):
         super().__post_init__()
         checks.positive_number("beta", self.beta)
 
-    def _choose(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        competitive = self._competitive(belief, eligible)
+    def _choose(self, belief: ArmStatistics, asked: Asked, propensity: bool) -> Choice:
+        competitive = self._competitive(belief, asked.eligible)
         average, deviation = self._average(belief)
         untried = belief.counts == 0
-        draws = average + np.sqrt(self.beta) * deviation * rng.standard_normal(average.shape)
+        draws = average + np.sqrt(self.beta) * deviation * asked.rng.standard_normal(average.shape)
         scores = np.where(competitive, np.where(untried, np.inf, draws), -np.inf)
-        action = choice.pick_best(scores, None, rng)
+        action = choice.pick_best(scores, None, asked.rng)
         state = self._least_violated(belief)
         if not propensity:
             return Choice(action, state, None, "none")
-        probabilities = self._probabilities(belief, context, eligible, rng)
+        probabilities = self._probabilities(belief, asked)
         return Choice(action, state, choice.at(probabilities.values, action), probabilities.kind)
 
-    def _probabilities(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        competitive = self._competitive(belief, eligible)
+    def _probabilities(self, belief: ArmStatistics, asked: Asked) -> ActionProbabilities:
+        competitive = self._competitive(belief, asked.eligible)
         average, deviation = self._average(belief)
         chance = probability_largest(
             average[:, None], (np.sqrt(self.beta) * deviation)[:, None], competitive

@@ -25,6 +25,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from latentbandits.models.protocol import KnownModel
+
 _MAGIC = b"LBb1"
 _DIGEST_BYTES = 12
 _HEADER = struct.Struct(f"<4s{_DIGEST_BYTES}sII")  # magic, digest, checksum, number of leaves
@@ -40,13 +42,22 @@ class BeliefError(ValueError):
     """The belief cannot be encoded, or the bytes cannot be decoded; the message says why."""
 
 
-class HasInit(Protocol):
+class Encodable(Protocol):
     """The part of a policy that gives a belief its structure."""
+
+    @property
+    def model_or_none(self) -> KnownModel | None: ...
 
     def init(self, n_sessions: int = 1) -> Any: ...
 
 
-def encode(policy: HasInit, belief: Any) -> bytes:
+class StandsFor:
+    """A value that is told from others by the value that it stands for."""
+
+    stands_for: Any
+
+
+def encode(policy: Encodable, belief: Any) -> bytes:
     """Return the belief of `policy` as bytes.
 
     Raises:
@@ -63,7 +74,7 @@ def encode(policy: HasInit, belief: Any) -> bytes:
     return _HEADER.pack(_MAGIC, codec.digest, zlib.crc32(body), len(leaves)) + body
 
 
-def decode(policy: HasInit, data: bytes) -> Any:
+def decode(policy: Encodable, data: bytes) -> Any:
     """Return the belief that `encode(policy, ...)` turned into these bytes, equal to the last bit.
 
     Raises:
@@ -91,7 +102,7 @@ def decode(policy: HasInit, data: bytes) -> Any:
     return belief
 
 
-def can_encode(policy: HasInit) -> bool:
+def can_encode(policy: Encodable) -> bool:
     """Tell whether the beliefs of `policy` are trees of arrays.
 
     >>> from latentbandits import UCB1
@@ -108,7 +119,7 @@ def can_encode(policy: HasInit) -> bool:
 class _Codec:
     """Facts about a policy that encoding needs, computed once; it keeps no reference to it."""
 
-    def __init__(self, policy: HasInit) -> None:
+    def __init__(self, policy: Encodable) -> None:
         self.template = policy.init(_sessions_of(policy))
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         try:
@@ -122,7 +133,7 @@ class _Codec:
 _codecs: WeakKeyDictionary[Any, _Codec] = WeakKeyDictionary()
 
 
-def _codec(policy: HasInit) -> _Codec:
+def _codec(policy: Encodable) -> _Codec:
     try:
         codec = _codecs.get(policy)
     except TypeError:  # the policy is not hashable or not weakly referencable
@@ -132,11 +143,10 @@ def _codec(policy: HasInit) -> _Codec:
     return codec
 
 
-def _sessions_of(policy: Any) -> int:
+def _sessions_of(policy: Encodable) -> int:
     """Return the number of sessions that the model's arrays are for; 1 where any number will do."""
-    while hasattr(policy, "policy"):
-        policy = policy.policy
-    return getattr(getattr(policy, "model", None), "n_sessions", None) or 1
+    model = policy.model_or_none
+    return 1 if model is None else model.n_sessions or 1
 
 
 def _stable_name(kind: Any) -> str:
@@ -146,7 +156,9 @@ def _stable_name(kind: Any) -> str:
 
 def _describe(digest: Any, value: Any, values: bool = True) -> None:
     """Feed a value to a digest: its types and names, and unless `values` is False its numbers."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, StandsFor):
+        _describe(digest, value.stands_for, values)
+    elif isinstance(value, np.ndarray):
         digest.update(f"array {value.dtype.str} {value.shape if values else value.ndim};".encode())
         if values:
             digest.update(np.ascontiguousarray(value).tobytes())

@@ -32,7 +32,7 @@ from latentbandits.evaluation.intervals import (
 from latentbandits.evaluation.log import DecisionLog, EvaluationError
 from latentbandits.evaluation.model_based import predict
 from latentbandits.models.checks import FloatArray
-from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.protocol import AnyPolicy, adopt
 
 LOGGED = "logged"
 """The name of the policy that produced the log."""
@@ -185,17 +185,17 @@ def _named(policies: AnyPolicy | Mapping[str, AnyPolicy]) -> Mapping[str, AnyPol
     if isinstance(policies, Mapping):
         if not policies:
             raise EvaluationError("there is no policy to evaluate")
-        return policies
-    return {getattr(policies, "name", type(policies).__name__): policies}
+        return {name: adopt(policy, "evaluate") for name, policy in policies.items()}
+    policy = adopt(policies, "evaluate")
+    return {policy.name: policy}
 
 
 def _reward_model(policies: Mapping[str, AnyPolicy], model: Any) -> Any:
     if model is not None:
         return model
     for policy in policies.values():
-        policy_model = getattr(policy, "model", None)
-        if policy_model is not None:
-            return policy_model
+        if policy.model_or_none is not None:
+            return policy.model_or_none
     return None
 
 

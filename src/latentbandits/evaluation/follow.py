@@ -10,11 +10,8 @@ from latentbandits.evaluation.log import DecisionLog, EvaluationError, LoggedRou
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
 from latentbandits.models.trees import map_leaves
-from latentbandits.policies.choice import shares
 from latentbandits.policies.decision import ANYONE, Decision
-from latentbandits.policies.latent.thompson import JointThompson
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.wrappers.exploring import Exploring
 
 
 class Followed(NamedTuple):
@@ -71,18 +68,13 @@ def probabilities(
     policy for its own. Averages of importance weights stay unbiased with either, because draws
     of different rounds are independent.
     """
-    if isinstance(policy, Exploring):
-        inner = probabilities(policy.policy, belief, context, eligible, n_actions, rng, draws)
-        mask = np.ones(inner.shape, np.bool_) if eligible is None else eligible
-        return (1 - policy.e) * inner + policy.e * shares(mask)
-    if draws is not None and isinstance(policy, JointThompson):
-        return policy.count_probabilities(belief, context, eligible, draws, rng).values
-    method = getattr(policy, "action_probabilities", None)
-    if method is not None:
-        own = method(belief, context, rng, eligible=eligible)
-        if own.kind != "none":
-            values: FloatArray = own.values
-            return values
+    if draws is not None:
+        counted = policy.count_probabilities(belief, context, eligible, draws, rng)
+        if counted is not None:
+            return counted.values
+    known = policy.action_probabilities(belief, context, rng, eligible=eligible)
+    if known is not None and known.kind != "none":
+        return known.values
     count = np.zeros((len(_first_leaf(belief)), n_actions))
     rows = np.arange(len(count))
     for _ in range(draws or 100):
@@ -105,7 +97,7 @@ def own_decision(
     """
     n = len(round_.action)
     state = np.zeros(n, np.int64)
-    if getattr(policy, "learns_from", "any") == "own":
+    if policy.learns_from == "own":
         for _ in range(16):
             made = policy.decide(
                 belief, round_.context, rng, eligible=round_.eligible, propensity=False
@@ -215,7 +207,7 @@ def learn_before(
             )
         except ValueError as error:
             raise EvaluationError(
-                f"{getattr(policy, 'name', type(policy).__name__)} cannot learn from the log: "
+                f"{policy.name} cannot learn from the log: "
                 f"{error} (rewards of round {j + 1}). Is it a model of these rewards?"
             ) from None
         learner.put(rows, n, learned)

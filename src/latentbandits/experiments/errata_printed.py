@@ -9,13 +9,12 @@ import numpy as np
 
 from latentbandits.beliefs import states
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
+from latentbandits.models.checks import FloatArray, IntArray, session_count
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.numerics.blocks import log_normal_density
-from latentbandits.models.protocol import Context
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision, check_state
+from latentbandits.policies.checked import Asked, Choice, Outcome
+from latentbandits.policies.decision import ActionProbabilities, check_state
 from latentbandits.policies.latent.base import PosteriorPolicy
 
 
@@ -48,54 +47,34 @@ class PrintedThompson(PosteriorPolicy[PrintedBelief]):
         weights = np.broadcast_to(model.log_state_prior, shape[:2])
         return PrintedBelief(weights, np.zeros(shape), np.zeros(shape))
 
-    def _choose(
-        self,
-        belief: PrintedBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        state = states.sample(belief.log_weights, rng)
+    def _choose(self, belief: PrintedBelief, asked: Asked, propensity: bool) -> Choice:
+        state = states.sample(belief.log_weights, asked.rng)
         mean, variance = self._posterior(belief)
         session = np.arange(len(state))
-        draws = rng.standard_normal(mean[session, state].shape)
+        draws = asked.rng.standard_normal(mean[session, state].shape)
         rewards = mean[session, state] + draws * np.sqrt(variance[session, state])
-        action = choice.pick(choice.best(choice.restrict(rewards, eligible)), rng)
+        action = choice.pick(choice.best(choice.restrict(rewards, asked.eligible)), asked.rng)
         return Choice(action, state, None, "none")
 
-    def _learn(
-        self,
-        belief: PrintedBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> PrintedBelief:
-        believed = np.eye(self.model.n_states)[check_state(decision, self.model.n_states)]
-        session = np.arange(len(action))
+    def _learn(self, belief: PrintedBelief, outcome: Outcome) -> PrintedBelief:
+        believed = np.eye(self.model.n_states)[check_state(outcome.decision, self.model.n_states)]
+        session = np.arange(len(outcome.action))
         if self.prior_predictive:
             mean, variance = self._prior()
         else:
             mean, variance = self._posterior(belief)
         log_predictive = log_normal_density(
-            reward[:, None] - mean[session, :, action],
-            variance[session, :, action] + self.model.noise**2,
+            outcome.reward[:, None] - mean[session, :, outcome.action],
+            variance[session, :, outcome.action] + self.model.noise**2,
         )
         counted = believed if self.parameter_indicator else np.ones_like(believed)
         counts, sums = belief.counts.copy(), belief.sums.copy()
-        counts[session, :, action] += counted
-        sums[session, :, action] += counted * reward[:, None]
+        counts[session, :, outcome.action] += counted
+        sums[session, :, outcome.action] += counted * outcome.reward[:, None]
         weighed = believed if self.marginal_indicator else 1.0
         return PrintedBelief(belief.log_weights + weighed * log_predictive, counts, sums)
 
-    def _probabilities(
-        self,
-        belief: PrintedBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
+    def _probabilities(self, belief: PrintedBelief, asked: Asked) -> ActionProbabilities:
         shape = (len(belief.log_weights), self.model.n_actions)
         return ActionProbabilities(np.full(shape, np.nan), "none")
 
@@ -145,23 +124,16 @@ class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
             weights, np.zeros((n, s)), np.zeros((n, s, d, d)), np.zeros((n, s, d))
         )
 
-    def _choose(
-        self,
-        belief: PrintedLinearBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        assert context is not None
-        state = states.sample(belief.log_weights, rng)
+    def _choose(self, belief: PrintedLinearBelief, asked: Asked, propensity: bool) -> Choice:
+        assert asked.context is not None
+        state = states.sample(belief.log_weights, asked.rng)
         chosen = np.arange(len(state)), state
         precision, mean = self._posterior(belief, chosen)
-        noise = rng.standard_normal((len(state), self.model.n_features, 1))
+        noise = asked.rng.standard_normal((len(state), self.model.n_features, 1))
         root = np.linalg.cholesky(precision).swapaxes(1, 2)
         theta = mean[..., None] + np.linalg.solve(root, noise)
-        rewards = (context @ theta)[..., 0]
-        return Choice(choice.pick_best(rewards, eligible, rng), state, None, "none")
+        rewards = (asked.context @ theta)[..., 0]
+        return Choice(choice.pick_best(rewards, asked.eligible, asked.rng), state, None, "none")
 
     def _posterior(
         self, belief: PrintedLinearBelief, chosen: tuple[IntArray, IntArray]
@@ -180,28 +152,21 @@ class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
         mean = np.linalg.solve(precision, target[..., None])[..., 0]
         return precision, np.asarray(mean, np.float64)
 
-    def _learn(
-        self,
-        belief: PrintedLinearBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> PrintedLinearBelief:
-        assert context is not None
+    def _learn(self, belief: PrintedLinearBelief, outcome: Outcome) -> PrintedLinearBelief:
+        assert outcome.context is not None
         n_states = self.model.n_states
-        believed = np.eye(n_states)[check_state(decision, n_states)]
-        x = context[np.arange(len(action)), action]
+        believed = np.eye(n_states)[check_state(outcome.decision, n_states)]
+        x = outcome.context[np.arange(len(outcome.action)), outcome.action]
         counted = believed if self.indicator else np.ones_like(believed)
         log_predictive = np.stack(
-            [self._log_predictive(belief, s, x, reward) for s in range(n_states)], axis=1
+            [self._log_predictive(belief, s, x, outcome.reward) for s in range(n_states)], axis=1
         )
         outer = x[:, :, None] * x[:, None, :]
         return PrintedLinearBelief(
             belief.log_weights + counted * log_predictive,
             belief.counts + counted,
             belief.grams + counted[..., None, None] * outer[:, None],
-            belief.moments + counted[..., None] * (x * reward[:, None])[:, None],
+            belief.moments + counted[..., None] * (x * outcome.reward[:, None])[:, None],
         )
 
     def _log_predictive(
@@ -219,13 +184,7 @@ class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
         variance = np.einsum("nd,nde,ne->n", x, covariance, x) + self.model.noise**2
         return log_normal_density(reward - np.einsum("nd,nd->n", x, mean), variance)
 
-    def _probabilities(
-        self,
-        belief: PrintedLinearBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        _, n_actions = self._check_context(context, len(belief.log_weights))
+    def _probabilities(self, belief: PrintedLinearBelief, asked: Asked) -> ActionProbabilities:
+        _, n_actions = self.checked_context(asked.context, len(belief.log_weights))
         shape = (len(belief.log_weights), n_actions)
         return ActionProbabilities(np.full(shape, np.nan), "none")

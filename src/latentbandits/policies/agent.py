@@ -13,7 +13,7 @@ from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies.begin import begin, gate_of
 from latentbandits.policies.decision import Decision
-from latentbandits.policies.protocol import AnyPolicy, policy_name
+from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,10 +47,10 @@ class Agent:
     array([1., 0.])
     """
 
-    def __init__(self, policy: AnyPolicy, seed: int | np.random.Generator = 0) -> None:
-        if isinstance(policy, type) or not hasattr(policy, "decide"):
-            raise TypeError(f"Agent needs a policy, such as mmTS(model); got {policy!r}")
-        self.policy = policy
+    def __init__(
+        self, policy: AnyPolicy | ThreeMethods[Any], seed: int | np.random.Generator = 0
+    ) -> None:
+        self.policy = adopt(policy, "Agent")
         self._rng = np.random.default_rng(seed)
         self._beliefs: dict[Hashable, Any] = {}
         self._users: dict[Hashable, Row] = {}  # user attributes at the start of each session
@@ -101,17 +101,17 @@ class Agent:
 
     def state_probabilities(self, session_id: Hashable) -> FloatArray:
         """Return P(s) of one session, `(n_states,)`."""
-        of_belief = getattr(self.policy, "state_probabilities", None)
-        if of_belief is None:
-            raise TypeError(
-                f"{policy_name(self.policy)} has no method state_probabilities: it keeps no "
-                "probabilities of latent states"
-            )
         belief = self._beliefs.get(session_id)
         if belief is None:
             belief = self._first_belief(session_id)
-        probabilities: FloatArray = np.asarray(of_belief(belief))[0]
-        return probabilities
+        probabilities = self.policy.state_probabilities(belief)
+        if probabilities is None:
+            raise TypeError(
+                f"{self.policy.name} has no method state_probabilities: it keeps no "
+                "probabilities of latent states"
+            )
+        mine: FloatArray = np.asarray(probabilities)[0]
+        return mine
 
     def forget(self, session_id: Hashable) -> None:
         """Drop the belief of a session."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.attributes.gate import Gate
 from latentbandits.models.attributes.parts import part
@@ -24,6 +22,7 @@ def begin(policy: AnyPolicy, users: Sequence[Row | None]) -> Any:
     Policies that keep no posterior over states (mUCB, UCB1, LinTS, ...) and models without a gate
     begin with `policy.init`.
 
+    >>> import numpy as np
     >>> from latentbandits import GaussianArms, mTS
     >>> from latentbandits.models.attributes.columns import Category
     >>> from latentbandits.models.attributes.columns import Encoder
@@ -37,30 +36,14 @@ def begin(policy: AnyPolicy, users: Sequence[Row | None]) -> Any:
            [0.5 , 0.5 ]])
     """
     belief = policy.init(len(users))
-    gated = _gated(policy)
-    weights = getattr(belief, "log_weights", None)
-    if gated is None or weights is None or not any(users):
+    model, gate = policy.model_or_none, gate_of(policy)
+    if model is None or gate is None or not any(users):
         return belief
-    gate, average = gated
-    shift = gate.log_prior(users, average) - average
-    shifted = np.array(weights)
-    shifted[:, : gate.n_states] += shift  # a catch-all state comes last and keeps its prior
-    return belief._replace(log_weights=shifted)
+    average = model.log_state_prior
+    return policy.shift_state_prior(belief, gate.log_prior(users, average) - average)
 
 
 def gate_of(policy: AnyPolicy) -> Gate | None:
     """Return the gate of a policy's model; None if there is none."""
-    gated = _gated(policy)
-    return None if gated is None else gated[0]
-
-
-def _gated(policy: Any) -> tuple[Gate, Any] | None:
-    """Return the gate and log P1(s) of the model that the gate belongs to."""
-    while hasattr(policy, "policy"):
-        policy = policy.policy
-    model = getattr(policy, "model", None)
-    for candidate in (model, getattr(model, "_without_the_catch_all_of_a_policy", None)):
-        gate = part(candidate, "gate")
-        if gate is not None and candidate is not None:
-            return gate, candidate.log_state_prior
-    return None
+    gate: Gate | None = part(policy.model_or_none, "gate")
+    return gate

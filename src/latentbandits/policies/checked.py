@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.protocol import Context
 from latentbandits.policies import choice
 from latentbandits.policies.decision import (
     ActionProbabilities,
@@ -18,10 +17,7 @@ from latentbandits.policies.decision import (
     check_eligible,
     check_outcome,
 )
-from latentbandits.policies.protocol import BeliefT
-
-LearnsFrom = Literal["any", "own"]
-
+from latentbandits.policies.protocol import BeliefT, Policy
 
 _NO_GENERATOR = "rng must be a numpy Generator, numpy.random.default_rng(seed); got {!r}"
 
@@ -35,37 +31,35 @@ class Choice(NamedTuple):
     kind: PropensityKind
 
 
-class CheckedPolicy(ABC, Generic[BeliefT]):
-    """Base class; a subclass has `_check_context`, `_choose`, `_learn` and `_probabilities`.
+class Asked(NamedTuple):
+    """A request to decide for a batch of sessions, checked."""
+
+    context: Any  # None, features (n_sessions, n_actions, n_features), or a Visit
+    eligible: BoolArray | None
+    rng: np.random.Generator
+
+
+class Outcome(NamedTuple):
+    """One rewarded decision of each session, checked."""
+
+    context: Any  # as in `Asked`
+    decision: Decision
+    action: IntArray
+    reward: FloatArray
+
+
+class CheckedPolicy(Policy[BeliefT], ABC):
+    """Base class; a subclass has `checked_context`, `_choose`, `_learn` and `_probabilities`.
 
     A belief is a NamedTuple whose first field is an array with sessions first.
-
-    `order_free` says that the order in which a session's rewards arrive does not matter (for a
-    model whose state stands still). `learns_from` is "own" for a policy that can learn only from
-    its own decisions, because `update` uses the believed state or the propensity of a decision.
     """
 
-    order_free: ClassVar[bool] = True
-    learns_from: ClassVar[LearnsFrom] = "any"
-    row_wise: ClassVar[bool] = False
-    """Whether a session is decided alone as in a batch: with a generator that has one stream of
-    random numbers per session, its decision does not depend on the other sessions of the batch."""
-
-    @property
-    def name(self) -> str:
-        return type(self).__name__
-
-    @property
-    @abstractmethod
-    def n_states(self) -> int: ...
-
-    @abstractmethod
-    def init(self, n_sessions: int = 1) -> BeliefT: ...
+    order_free: ClassVar[bool | None] = True
 
     def decide(
         self,
         belief: BeliefT,
-        context: ArrayLike | None,
+        context: Any,
         rng: np.random.Generator,
         *,
         eligible: ArrayLike | None = None,
@@ -75,25 +69,25 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
         if not _is_generator(rng):
             raise TypeError(_NO_GENERATOR.format(rng))
         n = _n_sessions(belief)
-        features, n_actions = self._check_context(context, n)
+        features, n_actions = self.checked_context(context, n)
         mask = check_eligible(eligible, n, n_actions)
-        chosen = self._choose(belief, features, mask, rng, propensity)
+        chosen = self._choose(belief, Asked(features, mask, rng), propensity)
         return Decision(*chosen, self.name, mask)
 
     def update(
-        self, belief: BeliefT, context: ArrayLike | None, decision: Decision, reward: ArrayLike
+        self, belief: BeliefT, context: Any, decision: Decision, reward: ArrayLike
     ) -> BeliefT:
         """Return the belief after these rewards; ValueError before anything has changed."""
         n = _n_sessions(belief)
-        features, n_actions = self._check_context(context, n)
+        features, n_actions = self.checked_context(context, n)
         action, rewards = check_outcome(self.name, decision, reward, n, n_actions)
         self._check_reward(rewards)
-        return self._learn(belief, features, decision, action, rewards)
+        return self._learn(belief, Outcome(features, decision, action, rewards))
 
     def action_probabilities(
         self,
         belief: BeliefT,
-        context: ArrayLike | None,
+        context: Any,
         rng: np.random.Generator,
         *,
         eligible: ArrayLike | None = None,
@@ -103,49 +97,29 @@ class CheckedPolicy(ABC, Generic[BeliefT]):
         `rng` is used only where the kind is "counted" or "conditional".
         """
         n = _n_sessions(belief)
-        features, n_actions = self._check_context(context, n)
+        features, n_actions = self.checked_context(context, n)
         mask = check_eligible(eligible, n, n_actions)
-        return self._probabilities(belief, features, mask, rng)
+        return self._probabilities(belief, Asked(features, mask, rng))
 
     def state_probabilities(self, belief: BeliefT) -> FloatArray:
         """Return P(s) given the session's rewards, `(n_sessions, n_states)`."""
         return np.ones((_n_sessions(belief), 1))
 
     @abstractmethod
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
         """Return the checked context and the number of actions."""
 
     def _check_reward(self, reward: FloatArray) -> None:
         """Raise ValueError for impossible rewards; here every finite number is possible."""
 
     @abstractmethod
-    def _choose(
-        self,
-        belief: BeliefT,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice: ...
+    def _choose(self, belief: BeliefT, asked: Asked, propensity: bool) -> Choice: ...
 
     @abstractmethod
-    def _learn(
-        self,
-        belief: BeliefT,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> BeliefT: ...
+    def _learn(self, belief: BeliefT, outcome: Outcome) -> BeliefT: ...
 
     @abstractmethod
-    def _probabilities(
-        self,
-        belief: BeliefT,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities: ...
+    def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities: ...
 
 
 class LargestScore(CheckedPolicy[BeliefT], ABC):
@@ -154,7 +128,7 @@ class LargestScore(CheckedPolicy[BeliefT], ABC):
     row_wise: ClassVar[bool] = True
 
     @abstractmethod
-    def _scores(self, belief: BeliefT, context: Context, eligible: BoolArray | None) -> FloatArray:
+    def _scores(self, belief: BeliefT, asked: Asked) -> FloatArray:
         """Return the score of every action, `(n_sessions, n_actions)`.
 
         Scores of actions that are not eligible are ignored, so they need not be computed.
@@ -164,25 +138,14 @@ class LargestScore(CheckedPolicy[BeliefT], ABC):
         """Return the state that a decision reports, `(n_sessions,)`; None: state 0."""
         return None
 
-    def _choose(
-        self,
-        belief: BeliefT,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        scores = self._scores(belief, context, eligible)
-        return choose_best(scores, eligible, rng, propensity, self._believed_state(belief))
+    def _choose(self, belief: BeliefT, asked: Asked, propensity: bool) -> Choice:
+        scores = self._scores(belief, asked)
+        return choose_best(
+            scores, asked.eligible, asked.rng, propensity, self._believed_state(belief)
+        )
 
-    def _probabilities(
-        self,
-        belief: BeliefT,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return best_probabilities(self._scores(belief, context, eligible), eligible)
+    def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities:
+        return best_probabilities(self._scores(belief, asked), asked.eligible)
 
 
 def choose_best(
@@ -210,7 +173,7 @@ def best_probabilities(scores: FloatArray, eligible: BoolArray | None) -> Action
 
 def _is_generator(rng: object) -> bool:
     """Tell whether `rng` is numpy's generator, or one with a stream for every session."""
-    return isinstance(rng, np.random.Generator) or hasattr(rng, "random_where")
+    return isinstance(rng, (np.random.Generator, choice.StreamPerSession))
 
 
 def _n_sessions(belief: object) -> int:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+
+
+class StreamPerSession(ABC):
+    """A generator that draws the numbers of each session from a stream of the session's own."""
+
+    @abstractmethod
+    def random_where(self, tied: BoolArray, size: tuple[int, ...]) -> FloatArray:
+        """Draw uniform numbers for the sessions that are marked; others get zeros."""
 
 
 def restrict(scores: FloatArray, eligible: BoolArray | None) -> FloatArray:
@@ -36,11 +46,9 @@ def pick(mask: BoolArray, rng: np.random.Generator) -> IntArray:
 
 def _tie_breakers(mask: BoolArray, rng: np.random.Generator) -> FloatArray:
     """Draw uniform numbers; a generator with a stream per session draws for ties only."""
-    where = getattr(rng, "random_where", None)
-    if where is None:
-        return rng.random(mask.shape)
-    numbers: FloatArray = where(mask.sum(axis=-1) > 1, mask.shape)
-    return numbers
+    if isinstance(rng, StreamPerSession):
+        return rng.random_where(mask.sum(axis=-1) > 1, mask.shape)
+    return rng.random(mask.shape)
 
 
 def pick_best(scores: FloatArray, eligible: BoolArray | None, rng: np.random.Generator) -> IntArray:

@@ -1,31 +1,96 @@
-"""The protocol of a policy: a frozen value with three pure methods."""
+"""The protocol of a policy: a frozen value with three pure methods, and what it may say of itself.
+
+`Policy` is the base class: every member but `init`, `decide` and `update` has a default. A class of
+somebody else needs these three methods and nothing else, and need not inherit: whoever takes a
+policy calls `adopt` once, which adds the defaults.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.policies.decision import Decision
+from latentbandits.beliefs.encoding import StandsFor
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import KnownModel
+from latentbandits.policies.decision import ActionProbabilities, Decision
 
 BeliefT = TypeVar("BeliefT")
+LearnsFrom = Literal["any", "own"]
 
 
-class Policy(Protocol[BeliefT]):
-    """A policy: beliefs are data and randomness is an argument, so no method changes anything.
+class ThreeMethods(Protocol[BeliefT]):
+    """The methods that a policy of somebody else must have; `Policy` documents them."""
 
-    A policy of your own needs these three methods and nothing else; check it with
-    `latentbandits.testing.check_policy`.
-    """
-
-    def init(self, n_sessions: int = 1) -> BeliefT:
-        """Return the belief of `n_sessions` sessions without rewards: a tree of arrays."""
+    def init(self, n_sessions: int = 1) -> BeliefT: ...
 
     def decide(
         self,
         belief: BeliefT,
-        context: ArrayLike | None,
+        context: Any,
+        rng: np.random.Generator,
+        *,
+        eligible: ArrayLike | None = None,
+        propensity: bool = True,
+    ) -> Decision: ...
+
+    def update(
+        self, belief: BeliefT, context: Any, decision: Decision, reward: ArrayLike
+    ) -> BeliefT: ...
+
+
+class Policy(ABC, Generic[BeliefT]):
+    """A policy: beliefs are data and randomness is an argument, so no method changes anything.
+
+    A policy of your own needs `init`, `decide` and `update`; check it with
+    `latentbandits.testing.check_policy`. The other members have defaults.
+    """
+
+    order_free: ClassVar[bool | None] = None
+    """Whether the order in which a session's rewards arrive does not matter (for a model whose
+    state stands still). None: unknown. `check_policy` then expects that it does not matter, and a
+    service acts as if it did."""
+    learns_from: ClassVar[LearnsFrom] = "any"
+    """"own" for a policy that can learn only from its own decisions, because `update` uses the
+    believed state or the propensity of a decision."""
+    row_wise: ClassVar[bool] = False
+    """Whether a session is decided alone as in a batch: with a generator that has one stream of
+    random numbers per session, its decision does not depend on the other sessions of the batch."""
+    propensity_draws: int = 0
+    """Posterior draws that are counted for a propensity without a closed form; 0: none."""
+
+    @property
+    def name(self) -> str:
+        """The name that its decisions carry."""
+        return type(self).__name__
+
+    @property
+    def n_states(self) -> int:
+        """The number of latent states that `state_probabilities` tells apart."""
+        return 1
+
+    @property
+    def model_or_none(self) -> KnownModel | None:
+        """The model that it was given, or made for itself; None if it has none."""
+        return None
+
+    @property
+    def population_size(self) -> int | None:
+        """The number of users that share a belief; None if each session has a belief of its own."""
+        return None
+
+    @abstractmethod
+    def init(self, n_sessions: int = 1) -> BeliefT:
+        """Return the belief of `n_sessions` sessions without rewards: a tree of arrays."""
+
+    @abstractmethod
+    def decide(
+        self,
+        belief: BeliefT,
+        context: Any,
         rng: np.random.Generator,
         *,
         eligible: ArrayLike | None = None,
@@ -35,26 +100,189 @@ class Policy(Protocol[BeliefT]):
 
         Args:
             belief: of n sessions.
-            context: None, or features `(n, n_actions, n_features)`.
+            context: None, or features `(n, n_actions, n_features)`; a `Visit` for a policy that
+                learns across users.
             rng: the source of all randomness.
             eligible: mask of the actions that may be chosen, `(n, n_actions)`; None: all.
             propensity: whether the decision needs the probability of its action.
         """
 
+    @abstractmethod
     def update(
-        self, belief: BeliefT, context: ArrayLike | None, decision: Decision, reward: ArrayLike
+        self, belief: BeliefT, context: Any, decision: Decision, reward: ArrayLike
     ) -> BeliefT:
         """Return the belief after the rewards `(n,)`; ValueError if an input is impossible."""
+
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
+        """Return the checked context and the number of actions.
+
+        Here the features say how many actions there are; ValueError without them.
+        """
+        features = None if context is None else np.asarray(context, np.float64)
+        if features is None or features.ndim < 2:
+            raise ValueError(
+                f"cannot tell how many actions {self.name} has: give the policy an attribute "
+                "n_actions"
+            )
+        return features, features.shape[1]
+
+    def shift_state_prior(self, belief: BeliefT, shift: FloatArray) -> BeliefT:
+        """Return a belief without rewards whose log P1(s) is larger by `shift` (n, S or fewer).
+
+        A policy without a posterior over states keeps its belief.
+        """
+        return belief
+
+    def state_probabilities(self, belief: BeliefT) -> FloatArray | None:
+        """Return P(s) given the session's rewards, `(n, n_states)`; None: it keeps none."""
+        return None
+
+    def action_probabilities(
+        self,
+        belief: BeliefT,
+        context: Any,
+        rng: np.random.Generator,
+        *,
+        eligible: ArrayLike | None = None,
+    ) -> ActionProbabilities | None:
+        """Return the distribution over actions that `decide` draws from; None: it is unknown."""
+        return None
+
+    def decide_counting(
+        self,
+        belief: BeliefT,
+        context: Any,
+        rng: np.random.Generator,
+        draws: int,
+        *,
+        eligible: ArrayLike | None = None,
+    ) -> Decision:
+        """Decide with propensities from `draws` counted draws, where they are quicker to have."""
+        return self.decide(belief, context, rng, eligible=eligible)
+
+    def sample_actions(
+        self,
+        belief: BeliefT,
+        context: Any,
+        eligible: BoolArray | None,
+        draws: int,
+        rng: np.random.Generator,
+    ) -> tuple[IntArray, IntArray] | None:
+        """Draw independent decisions from one belief, and their states: `(n, draws)` both.
+
+        `context` and `eligible` are taken as checked. None: repeated calls of `decide` are as good.
+        """
+        return None
+
+    def count_probabilities(
+        self,
+        belief: BeliefT,
+        context: Any,
+        eligible: BoolArray | None,
+        draws: int,
+        rng: np.random.Generator,
+    ) -> ActionProbabilities | None:
+        """Estimate `action_probabilities` from `draws` posterior draws: unbiased.
+
+        `context` and `eligible` are taken as checked. None: `action_probabilities` is as quick.
+        """
+        return None
 
 
 AnyPolicy = Policy[Any]
 
+_METHODS = ("init", "decide", "update")
+_OPTIONAL = (
+    "order_free",
+    "learns_from",
+    "row_wise",
+    "propensity_draws",
+    "shift_state_prior",
+    "state_probabilities",
+    "action_probabilities",
+    "decide_counting",
+    "sample_actions",
+    "count_probabilities",
+)
 
-def policy_name(policy: AnyPolicy) -> str:
-    """Return the `name` of a policy; that of its class if it has none."""
-    return str(getattr(policy, "name", type(policy).__name__))
+
+class Adopted(Policy[Any], StandsFor):
+    """A class of somebody else with three methods, with the defaults of `Policy` for all others.
+
+    What the class says by a name of `Policy` is taken from it; its field `model` is the model that
+    it acts on, and `n_actions` the number of its actions.
+    """
+
+    def __init__(self, policy: ThreeMethods[Any]) -> None:
+        self.stands_for: Any = policy
+        for member in _OPTIONAL:
+            if hasattr(policy, member):
+                setattr(self, member, getattr(policy, member))
+
+    def __repr__(self) -> str:
+        return repr(self.stands_for)
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.stands_for, "name", type(self.stands_for).__name__))
+
+    @property
+    def n_states(self) -> int:
+        return int(getattr(self.stands_for, "n_states", 1))
+
+    @property
+    def model_or_none(self) -> KnownModel | None:
+        model: KnownModel | None = getattr(self.stands_for, "model", None)
+        return model
+
+    @property
+    def population_size(self) -> int | None:
+        size: int | None = getattr(self.stands_for, "population_size", None)
+        return size
+
+    def init(self, n_sessions: int = 1) -> Any:
+        return self.stands_for.init(n_sessions)
+
+    def decide(
+        self,
+        belief: Any,
+        context: Any,
+        rng: np.random.Generator,
+        *,
+        eligible: ArrayLike | None = None,
+        propensity: bool = True,
+    ) -> Decision:
+        decision: Decision = self.stands_for.decide(
+            belief, context, rng, eligible=eligible, propensity=propensity
+        )
+        return decision
+
+    def update(self, belief: Any, context: Any, decision: Decision, reward: ArrayLike) -> Any:
+        return self.stands_for.update(belief, context, decision, reward)
+
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
+        n_actions = getattr(self.stands_for, "n_actions", None)
+        if n_actions is None:
+            return super().checked_context(context, n_sessions)
+        return (None if context is None else np.asarray(context, np.float64)), int(n_actions)
 
 
-def learns_from_any(policy: AnyPolicy) -> bool:
-    """Tell whether a policy can learn from others' decisions (see `CheckedPolicy`)."""
-    return getattr(policy, "learns_from", "any") == "any"
+def is_policy(value: object) -> bool:
+    """Tell whether a value has the three methods of a policy; a class has not."""
+    return isinstance(value, Policy) or (
+        not isinstance(value, type) and all(hasattr(value, name) for name in _METHODS)
+    )
+
+
+def adopt(policy: AnyPolicy | ThreeMethods[Any], taker: str = "this") -> AnyPolicy:
+    """Return a policy with all members of `Policy`; TypeError, which names `taker`, if it is none.
+
+    >>> from latentbandits import UCB1
+    >>> adopt(UCB1(3)).name
+    'UCB1'
+    """
+    if isinstance(policy, Policy):
+        return policy
+    if not is_policy(policy):
+        raise TypeError(f"{taker} needs a policy, such as mmTS(model); got {policy!r}")
+    return Adopted(policy)

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from latentbandits.models.checks import FloatArray
 from latentbandits.names import one_of
-from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
 from latentbandits.policies.specification import PolicySpec
 
 __all__ = [
@@ -121,14 +121,17 @@ class Entry:
         summary: one line for tables and help.
         on_request: whether `simulate` plays it only if it is named, because it is slow or of
             special interest.
+        served: whether the service can play it; None: if its scope is "session". A population
+            policy can be served if the order of rewards does not matter to it.
     """
 
     name: str
-    build: Callable[..., AnyPolicy] | str
+    build: Callable[..., AnyPolicy | ThreeMethods[Any]] | str
     scope: Scope = "session"
     source: str = ""
     summary: str = ""
     on_request: bool = False
+    served: bool | None = None
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name == AUTO:
@@ -142,17 +145,23 @@ class Entry:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
+    def can_be_served(self) -> bool:
+        """Whether the service can play it."""
+        return self.scope == "session" if self.served is None else self.served
+
+    @property
     def wraps(self) -> bool:
         """Whether this is a policy around another, which is its option `policy`."""
         return "policy" in self.options
 
     @cached_property
-    def builder(self) -> Callable[..., AnyPolicy]:
+    def builder(self) -> Callable[..., AnyPolicy | ThreeMethods[Any]]:
         """`build`, imported."""
         if not isinstance(self.build, str):
             return self.build
         module, _, name = self.build.partition(":")
-        return cast("Callable[..., AnyPolicy]", getattr(import_module(module), name))
+        made: Callable[..., AnyPolicy] = getattr(import_module(module), name)
+        return made
 
     @cached_property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -211,9 +220,10 @@ class Entry:
         if "inputs" in self._parameters:
             values["inputs"] = inputs
         try:
-            return self.builder(**{**values, **options})
+            made = self.builder(**{**values, **options})
         except TypeError as error:
             raise ValueError(f"cannot build {PolicySpec(self.name, options)}: {error}") from None
+        return adopt(made, self.name)
 
 
 _registered: dict[str, Entry] = {}
@@ -388,9 +398,9 @@ for _entry in (
           "after Zhou & Brunskill 2016",
           "fit a mixture to all users at doublings; serve each by a policy on it"),
     Entry("HierTS", f"{_SHARED}:HierTS", "population", "Hong et al. 2022",
-          "Thompson sampling; users share an unknown mean, exactly"),
+          "Thompson sampling; users share an unknown mean, exactly", served=True),
     Entry("HierUCB", f"{_SHARED}:HierUCB", "population", "after Hong et al. 2022",
-          "posterior mean plus one deviation; users share an unknown mean"),
+          "posterior mean plus one deviation; users share an unknown mean", served=True),
 ):  # fmt: skip
     register(_entry)
 _LIBRARY = frozenset(_registered)

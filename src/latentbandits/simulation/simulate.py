@@ -17,7 +17,7 @@ from latentbandits.environments.protocol import Environment, Round
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
 from latentbandits.policies.begin import begin
-from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.protocol import AnyPolicy, adopt, is_policy
 from latentbandits.policies.registry import Entry, Inputs, PolicySpec, find, parse
 from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Recorder
 from latentbandits.simulation.results import Results, Windows
@@ -163,9 +163,9 @@ def _play(job: _Job) -> ChunkResult:
 
 
 def _make(policy: AnyPolicy | PolicyMaker, model: Any) -> AnyPolicy:
-    if isinstance(policy, type) or not hasattr(policy, "decide"):
+    if not is_policy(policy):
         policy = cast(PolicyMaker, policy)(model)
-    return cast(AnyPolicy, policy)
+    return adopt(cast(AnyPolicy, policy), "simulate")
 
 
 class _Player:

@@ -15,7 +15,7 @@ from latentbandits.models.protocol import is_order_free
 from latentbandits.models.trees import leaves
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
-from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
 from latentbandits.testing.trees import assert_same, rows, snapshot
 
 N_SESSIONS = 5
@@ -53,7 +53,7 @@ class _Case:
 
 
 def check_policy(
-    policy: AnyPolicy,
+    policy: AnyPolicy | ThreeMethods[Any],
     n_actions: int,
     context: Draw | None = None,
     reward: Draw | None = None,
@@ -77,14 +77,15 @@ def check_policy(
     >>> check_policy(LinUCB(2), 4, context=lambda n, rng: rng.normal(size=(n, 4, 2)))
     """
     case = _Case(
-        policy,
+        adopt(policy, "check_policy"),
         n_actions,
         context or (lambda n, rng: None),
         reward or (lambda n, rng: rng.standard_normal(n)),
     )
     if order_free is None:
-        model = getattr(policy, "model", None)
-        order_free = getattr(policy, "order_free", True) and (model is None or is_order_free(model))
+        model = case.policy.model_or_none
+        moving = model is not None and not is_order_free(model)
+        order_free = case.policy.order_free is not False and not moving
     for check in CHECKS:
         if order_free or check is not _order_of_rewards:
             check(case)
@@ -145,20 +146,13 @@ def _order_of_rewards(case: _Case) -> None:
     shuffled = case.policy.init(N_SESSIONS)
     for context, decision, reward in reversed(history):
         shuffled = case.policy.update(shuffled, context, decision, reward)
-    if hasattr(case.policy, "state_probabilities"):
-        assert_same(
-            case.policy.state_probabilities(shuffled),
-            case.policy.state_probabilities(belief),
-            "the order of rewards changed the state probabilities",
-            1e-9,
-        )
-    if hasattr(case.policy, "action_probabilities"):
-        context = case.context(N_SESSIONS, case.rng(2))
-        a, b = (
-            case.policy.action_probabilities(x, context, case.rng(3)) for x in (belief, shuffled)
-        )
-        if a.kind in ("exact", "quadrature"):
-            assert_same(b.values, a.values, "the order of rewards changed the actions", 1e-6)
+    before, after = (case.policy.state_probabilities(x) for x in (belief, shuffled))
+    if before is not None:
+        assert_same(after, before, "the order of rewards changed the state probabilities", 1e-9)
+    context = case.context(N_SESSIONS, case.rng(2))
+    a, b = (case.policy.action_probabilities(x, context, case.rng(3)) for x in (belief, shuffled))
+    if a is not None and b is not None and a.kind in ("exact", "quadrature"):
+        assert_same(b.values, a.values, "the order of rewards changed the actions", 1e-6)
 
 
 def _eligible(case: _Case) -> None:
@@ -177,10 +171,8 @@ def _eligible(case: _Case) -> None:
 
 
 def _probabilities_add_up(case: _Case, belief: Any, context: Any, mask: BoolArray | None) -> None:
-    if not hasattr(case.policy, "action_probabilities"):
-        return
     probabilities = case.policy.action_probabilities(belief, context, case.rng(5), eligible=mask)
-    if probabilities.kind == "none":
+    if probabilities is None or probabilities.kind == "none":
         return
     np.testing.assert_allclose(
         probabilities.values.sum(axis=1), 1, atol=1e-6, err_msg="propensities"
@@ -193,10 +185,10 @@ def _probabilities_add_up(case: _Case, belief: Any, context: Any, mask: BoolArra
 
 def _states(case: _Case) -> None:
     """Probabilities of states are probabilities."""
-    if not hasattr(case.policy, "state_probabilities"):
-        return
     belief, _ = case.play(N_SESSIONS, N_ROUNDS)
     states = case.policy.state_probabilities(belief)
+    if states is None:
+        return
     assert states.shape[0] == N_SESSIONS, f"state probabilities of shape {states.shape}"
     np.testing.assert_allclose(states.sum(axis=1), 1, atol=1e-9, err_msg="state probabilities")
     assert (states >= 0).all(), "a negative state probability"
@@ -204,12 +196,10 @@ def _states(case: _Case) -> None:
 
 def _frequencies(case: _Case) -> None:
     """Actions are chosen as often as their propensities say, where these claim to be known."""
-    if not hasattr(case.policy, "action_probabilities"):
-        return
     belief, _ = case.play(1, 3)
     context = case.context(1, case.rng(6))
     probabilities = case.policy.action_probabilities(belief, context, case.rng(7))
-    if probabilities.kind not in ("exact", "quadrature"):
+    if probabilities is None or probabilities.kind not in ("exact", "quadrature"):
         return
     many = np.zeros(N_FREQUENCY, np.int64)
     if context is not None and not isinstance(context, Visit):

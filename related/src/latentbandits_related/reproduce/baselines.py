@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from latentbandits.learning.linear.completion import complete
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.protocol import Context
 from latentbandits.policies import UCB1, choice
-from latentbandits.policies.checked import CheckedPolicy, Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits_related.nmf import NMFBandit
 
 _NEWTON_STEPS = 6
@@ -29,9 +29,7 @@ class KLUCB(UCB1):
     theorem; N and the mean are those of the action.
     """
 
-    def _scores(
-        self, belief: ArmStatistics, context: Context, eligible: BoolArray | None
-    ) -> FloatArray:
+    def _scores(self, belief: ArmStatistics, asked: Asked) -> FloatArray:
         untried = belief.counts == 0
         counts = np.where(untried, 1.0, belief.counts)
         rounds = np.maximum(belief.counts.sum(axis=1, keepdims=True), 1.0)
@@ -86,58 +84,34 @@ class FactorTS(CheckedPolicy[FactorBelief]):
     n_rows: int
     n_columns: int
 
-    @property
-    def n_states(self) -> int:
-        return 1
-
     def init(self, n_sessions: int = 1) -> FactorBelief:
         n = checks.session_count(n_sessions, None)
         return FactorBelief(np.ones((n, self.n_rows, 2)), np.ones((n, self.n_columns, 2)))
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         checks.no_context(self.name, context)
         return None, self.n_rows * self.n_columns
 
-    def _choose(
-        self,
-        belief: FactorBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        u, v = (rng.beta(side[..., 0], side[..., 1]) for side in belief)
+    def _choose(self, belief: FactorBelief, asked: Asked, propensity: bool) -> Choice:
+        u, v = (asked.rng.beta(side[..., 0], side[..., 1]) for side in belief)
         products = (u[:, :, None] * v[:, None, :]).reshape(len(u), -1)
-        action = choice.pick_best(products, eligible, rng)
+        action = choice.pick_best(products, asked.eligible, asked.rng)
         return Choice(action, np.zeros(len(action), np.int64), None, "none")
 
-    def _learn(
-        self,
-        belief: FactorBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> FactorBelief:
+    def _learn(self, belief: FactorBelief, outcome: Outcome) -> FactorBelief:
         sides = [side.copy() for side in belief]
-        session, lines = np.arange(len(action)), np.divmod(action, self.n_columns)
+        session, lines = np.arange(len(outcome.action)), np.divmod(outcome.action, self.n_columns)
         u, v = (
             side[session, line, 0] / side[session, line].sum(axis=1)
             for side, line in zip(sides, lines, strict=True)
         )
         for side, line, mine, other in ((sides[0], lines[0], u, v), (sides[1], lines[1], v, u)):
-            one = np.where(reward > 0, 1.0, mine * (1 - other) / (1 - u * v))
+            one = np.where(outcome.reward > 0, 1.0, mine * (1 - other) / (1 - u * v))
             side[session, line, 0] += one
             side[session, line, 1] += 1 - one
         return FactorBelief(*sides)
 
-    def _probabilities(
-        self,
-        belief: FactorBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
+    def _probabilities(self, belief: FactorBelief, asked: Asked) -> ActionProbabilities:
         shape = len(belief.rows), self.n_rows * self.n_columns
         return ActionProbabilities(np.full(shape, np.nan), "none")
 

@@ -50,12 +50,11 @@ class AttributedPlayer(PolicyPlayer):
 
     def start(self, n_users: int, rng: np.random.Generator) -> None:
         super().start(n_users, rng)
-        weights = getattr(self._belief, "log_weights", None)
-        if self.log_prior is None or weights is None:
+        model = self.policy.model_or_none
+        if self.log_prior is None or model is None:
             return
-        start_weights = np.array(weights)
-        start_weights[:, : self.log_prior.shape[1]] = self.log_prior[self._users]
-        self._belief = self._belief._replace(log_weights=start_weights)
+        shift = self.log_prior[self._users] - model.log_state_prior[:, : self.log_prior.shape[1]]
+        self._belief = self.policy.shift_state_prior(self._belief, shift)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,11 @@ from latentbandits.beliefs import states
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.protocol import Context, KnownModel
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice, LearnsFrom
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import Asked, Choice, Outcome
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import PosteriorPolicy
 from latentbandits.policies.latent.ucb import check_horizon
+from latentbandits.policies.protocol import LearnsFrom
 
 
 class ExpertWeights(NamedTuple):
@@ -66,43 +67,33 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         shape = (session_count(n_sessions, self.model.n_sessions), self.model.n_states)
         return ExpertWeights(np.zeros(shape), np.zeros(shape), np.zeros(shape[0]))
 
+    def shift_state_prior(self, belief: ExpertWeights, shift: FloatArray) -> ExpertWeights:
+        """Return the belief as it is: weights follow from losses alone, and have no prior."""
+        return belief
+
     def _advice(self, context: Context, eligible: BoolArray | None) -> BoolArray:
         """Mark the actions that each expert recommends, several if they tie: `(1 or n, S, K)`."""
         mask = None if eligible is None else eligible[:, None, :]
         return choice.best(choice.restrict(self.model.expected_rewards(context), mask))
 
-    def _choose(
-        self,
-        belief: ExpertWeights,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
+    def _choose(self, belief: ExpertWeights, asked: Asked, propensity: bool) -> Choice:
         weights = states.probabilities(belief.log_weights)
-        advice = self._advice(context, eligible)
-        expert = choice.draw(weights, rng)
-        action = choice.pick(advice[_sessions(advice), expert], rng)
+        advice = self._advice(asked.context, asked.eligible)
+        expert = choice.draw(weights, asked.rng)
+        action = choice.pick(advice[_sessions(advice), expert], asked.rng)
         chance = (weights * _share(advice, action)).sum(axis=1)
         return Choice(action, expert, chance, "exact")
 
-    def _learn(
-        self,
-        belief: ExpertWeights,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> ExpertWeights:
-        if decision.propensity is None:
+    def _learn(self, belief: ExpertWeights, outcome: Outcome) -> ExpertWeights:
+        if outcome.decision.propensity is None:
             raise ValueError(
                 "EXP4 learns from the probability of the action that was played: pass it as "
                 "Decision.logged(action, propensity=...)"
             )
-        advice = self._advice(context, decision.eligible)
+        advice = self._advice(outcome.context, outcome.decision.eligible)
         low, high = self.reward_range
-        loss = (high - reward) / (high - low) / decision.propensity
-        losses = belief.losses + _share(advice, action) * loss[:, None]
+        loss = (high - outcome.reward) / (high - low) / outcome.decision.propensity
+        losses = belief.losses + _share(advice, outcome.action) * loss[:, None]
         rounds = belief.rounds + 1
         rate = self._rate(rounds + 1, advice.shape[2])
         return ExpertWeights(-rate[:, None] * losses, losses, rounds)
@@ -114,15 +105,9 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         rate: FloatArray = np.sqrt(2 * math.log(self.model.n_states) / (n * n_actions))
         return rate
 
-    def _probabilities(
-        self,
-        belief: ExpertWeights,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
+    def _probabilities(self, belief: ExpertWeights, asked: Asked) -> ActionProbabilities:
         weights = states.probabilities(belief.log_weights)
-        advice = choice.shares(self._advice(context, eligible))
+        advice = choice.shares(self._advice(asked.context, asked.eligible))
         return ActionProbabilities((weights[:, None, :] @ advice)[:, 0], "exact")
 
 

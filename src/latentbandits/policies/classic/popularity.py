@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
+from latentbandits.models.checks import FloatArray, session_count
 from latentbandits.models.protocol import Context, KnownModel
-from latentbandits.policies.checked import LargestScore
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import Asked, LargestScore, Outcome
 from latentbandits.policies.latent.base import check_context, check_model
 
 
@@ -31,23 +30,16 @@ class _Unpersonalised(LargestScore[Rounds], ABC):
         check_model(self, self.model)
 
     @property
-    def n_states(self) -> int:
-        return 1
+    def model_or_none(self) -> KnownModel:
+        return self.model
 
     def init(self, n_sessions: int = 1) -> Rounds:
         return Rounds(np.zeros(session_count(n_sessions, self.model.n_sessions)))
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         return check_context(self.model, context, n_sessions)
 
-    def _learn(
-        self,
-        belief: Rounds,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> Rounds:
+    def _learn(self, belief: Rounds, outcome: Outcome) -> Rounds:
         return Rounds(belief.counts + 1)
 
 
@@ -69,9 +61,9 @@ class Popularity(_Unpersonalised):
 
     model: KnownModel
 
-    def _scores(self, belief: Rounds, context: Context, eligible: BoolArray | None) -> FloatArray:
+    def _scores(self, belief: Rounds, asked: Asked) -> FloatArray:
         prior = np.exp(self.model.log_state_prior)
-        scores = (prior[:, None, :] @ self.model.expected_rewards(context))[:, 0]
+        scores = (prior[:, None, :] @ self.model.expected_rewards(asked.context))[:, 0]
         return np.broadcast_to(scores, (len(belief.counts), scores.shape[1]))
 
 
@@ -90,6 +82,6 @@ class Uniform(_Unpersonalised):
 
     model: KnownModel
 
-    def _scores(self, belief: Rounds, context: Context, eligible: BoolArray | None) -> FloatArray:
+    def _scores(self, belief: Rounds, asked: Asked) -> FloatArray:
         n_sessions = len(belief.counts)
-        return np.zeros((n_sessions, self._check_context(context, n_sessions)[1]))
+        return np.zeros((n_sessions, self.checked_context(asked.context, n_sessions)[1]))

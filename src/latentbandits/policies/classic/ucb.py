@@ -9,11 +9,10 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.protocol import Context
-from latentbandits.policies.checked import LargestScore
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import Asked, LargestScore, Outcome
 from latentbandits.policies.latent.base import check_context
 
 
@@ -37,21 +36,15 @@ class UCB1(LargestScore[ArmStatistics]):
         checks.positive_count("n_actions", self.n_actions)
         checks.positive_number("scale", self.scale)
 
-    @property
-    def n_states(self) -> int:
-        return 1
-
     def init(self, n_sessions: int = 1) -> ArmStatistics:
         shape = (checks.session_count(n_sessions, None), self.n_actions)
         return ArmStatistics(np.zeros(shape), np.zeros(shape))
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         checks.no_context("UCB1", context)
         return None, self.n_actions
 
-    def _scores(
-        self, belief: ArmStatistics, context: Context, eligible: BoolArray | None
-    ) -> FloatArray:
+    def _scores(self, belief: ArmStatistics, asked: Asked) -> FloatArray:
         """Return the upper confidence bound of every action; infinite where it was never tried."""
         untried = belief.counts == 0
         counts = np.where(untried, 1.0, belief.counts)
@@ -59,15 +52,8 @@ class UCB1(LargestScore[ArmStatistics]):
         index = belief.sums / counts + self.scale * np.sqrt(2 * np.log(rounds) / counts)
         return np.where(untried, np.inf, index)
 
-    def _learn(
-        self,
-        belief: ArmStatistics,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> ArmStatistics:
-        return belief.add(action, reward)
+    def _learn(self, belief: ArmStatistics, outcome: Outcome) -> ArmStatistics:
+        return belief.add(outcome.action, outcome.reward)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,28 +86,19 @@ class LinUCB(LargestScore[LinearPosterior]):
         object.__setattr__(self, "model", model)
 
     @property
-    def n_states(self) -> int:
-        return 1
+    def model_or_none(self) -> LinearGaussian:
+        return self.model
 
     def init(self, n_sessions: int = 1) -> LinearPosterior:
         return self.model.parameters(n_sessions)
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         return check_context(self.model, context, n_sessions)
 
-    def _scores(
-        self, belief: LinearPosterior, context: Context, eligible: BoolArray | None
-    ) -> FloatArray:
-        mean, variance = self.model.posterior_rewards(belief, context)
+    def _scores(self, belief: LinearPosterior, asked: Asked) -> FloatArray:
+        mean, variance = self.model.posterior_rewards(belief, asked.context)
         index: FloatArray = mean[:, 0] + self.alpha * np.sqrt(variance[:, 0])
         return index
 
-    def _learn(
-        self,
-        belief: LinearPosterior,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> LinearPosterior:
-        return self.model.condition(belief, context, action, reward)[1]
+    def _learn(self, belief: LinearPosterior, outcome: Outcome) -> LinearPosterior:
+        return self.model.condition(belief, outcome.context, outcome.action, outcome.reward)[1]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.beliefs import joint, known, states
@@ -12,8 +13,7 @@ from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.protocol import Context, KnownModel, Model
-from latentbandits.policies.checked import CheckedPolicy, LargestScore
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import CheckedPolicy, LargestScore, Outcome
 
 
 class HasLogWeights(Protocol):
@@ -21,6 +21,8 @@ class HasLogWeights(Protocol):
 
     @property
     def log_weights(self) -> FloatArray: ...
+
+    def _replace(self, *, log_weights: FloatArray) -> Self: ...
 
 
 LatentBeliefT = TypeVar("LatentBeliefT")
@@ -68,7 +70,11 @@ class LatentPolicy(CheckedPolicy[LatentBeliefT], ABC):
     def n_states(self) -> int:
         return self.model.n_states
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+    @property
+    def model_or_none(self) -> KnownModel:
+        return self.model
+
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         return check_context(self.model, context, n_sessions)
 
     def _check_reward(self, reward: FloatArray) -> None:
@@ -81,6 +87,12 @@ class PosteriorPolicy(LatentPolicy[WeightedBeliefT], ABC):
     def state_probabilities(self, belief: WeightedBeliefT) -> FloatArray:
         """Return P(s) given the session's rewards, `(n_sessions, n_states)`."""
         return states.probabilities(belief.log_weights)
+
+    def shift_state_prior(self, belief: WeightedBeliefT, shift: FloatArray) -> WeightedBeliefT:
+        """Add `shift` to the log weights; a catch-all state comes last and keeps its prior."""
+        shifted = np.array(belief.log_weights)
+        shifted[:, : shift.shape[1]] += shift
+        return belief._replace(log_weights=shifted)
 
 
 class LargestPosteriorScore(LargestScore[WeightedBeliefT], PosteriorPolicy[WeightedBeliefT], ABC):
@@ -97,15 +109,8 @@ class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
     def init(self, n_sessions: int = 1) -> KnownBelief:
         return known.prior(self.model, n_sessions)
 
-    def _learn(
-        self,
-        belief: KnownBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> KnownBelief:
-        return known.condition(self.model, belief, context, action, reward)
+    def _learn(self, belief: KnownBelief, outcome: Outcome) -> KnownBelief:
+        return known.condition(self.model, belief, outcome.context, outcome.action, outcome.reward)
 
 
 class JointPolicy(PosteriorPolicy[JointBelief], ABC):
@@ -119,12 +124,5 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
     def init(self, n_sessions: int = 1) -> JointBelief:
         return joint.prior(self.model, n_sessions)
 
-    def _learn(
-        self,
-        belief: JointBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> JointBelief:
-        return joint.condition(self.model, belief, context, action, reward)
+    def _learn(self, belief: JointBelief, outcome: Outcome) -> JointBelief:
+        return joint.condition(self.model, belief, outcome.context, outcome.action, outcome.reward)

@@ -16,9 +16,10 @@ from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.beliefs.quantiles import largest_quantiles
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics.laws import Component, Points
 from latentbandits.models.protocol import Context, KnownModel, Model, reward_laws
+from latentbandits.policies.checked import Asked
 from latentbandits.policies.latent.base import JointPolicy, KnownPolicy, LargestPosteriorScore
 
 
@@ -36,9 +37,11 @@ class _Quantile(LargestPosteriorScore[Any], ABC):
     def _laws(self, belief: Any, context: Context) -> tuple[Component, ...]:
         """Return P(mu(a, x, s, theta) | s) for every action."""
 
-    def _scores(self, belief: Any, context: Context, eligible: BoolArray | None) -> FloatArray:
+    def _scores(self, belief: Any, asked: Asked) -> FloatArray:
         weights = states.probabilities(belief.log_weights)
-        return largest_quantiles(self._laws(belief, context), weights, self.quantile, eligible)
+        return largest_quantiles(
+            self._laws(belief, asked.context), weights, self.quantile, asked.eligible
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +125,5 @@ class mmGreedy(LargestPosteriorScore[JointBelief], JointPolicy):
 
     model: Model
 
-    def _scores(
-        self, belief: JointBelief, context: Context, eligible: BoolArray | None
-    ) -> FloatArray:
-        return joint.mean_rewards(self.model, belief, context)
+    def _scores(self, belief: JointBelief, asked: Asked) -> FloatArray:
+        return joint.mean_rewards(self.model, belief, asked.context)

@@ -25,7 +25,7 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
+from latentbandits.policies.checked import Asked, Choice
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import JointPolicy, KnownPolicy, PosteriorPolicy
 
@@ -46,26 +46,13 @@ class InformationDirected(PosteriorPolicy[Any], ABC):
     def _scenarios(self, belief: Any, context: Context, eligible: BoolArray | None) -> Scenarios:
         """Return mean rewards that are possible, and their weights."""
 
-    def _choose(
-        self,
-        belief: Any,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        action, chance = _draw(self._scenarios(belief, context, eligible), rng)
+    def _choose(self, belief: Any, asked: Asked, propensity: bool) -> Choice:
+        action, chance = _draw(self._scenarios(belief, asked.context, asked.eligible), asked.rng)
         state = belief.log_weights.argmax(axis=1)
         return Choice(action, state, *((chance, "exact") if propensity else (None, "none")))
 
-    def _probabilities(
-        self,
-        belief: Any,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        mixture = _mixture(self._scenarios(belief, context, eligible))
+    def _probabilities(self, belief: Any, asked: Asked) -> ActionProbabilities:
+        mixture = _mixture(self._scenarios(belief, asked.context, asked.eligible))
         return ActionProbabilities(mixture, "exact")
 
 

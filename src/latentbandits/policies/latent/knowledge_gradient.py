@@ -14,11 +14,11 @@ from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.planning import knowledge_gradient
 from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
+from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.models.composed.known import Known
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context, KnownModel, Model, Parameters
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.latent.base import LargestPosteriorScore, check_context
 
 
@@ -53,37 +53,30 @@ class Planning(LargestPosteriorScore[PlanningBelief], ABC):
         prior = joint.prior(self._belief_model, n_sessions)
         return PlanningBelief(*prior, np.zeros(len(prior.log_weights)))
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         features, n_actions = check_context(self.model, context, n_sessions)
         if self.model.n_actions is None:
             self._check_size(n_actions)
         return features, n_actions
 
-    def _learn(
-        self,
-        belief: PlanningBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> PlanningBelief:
+    def _learn(self, belief: PlanningBelief, outcome: Outcome) -> PlanningBelief:
         before = JointBelief(belief.log_weights, belief.parameters)
-        after = joint.condition(self._belief_model, before, context, action, reward)
+        after = joint.condition(
+            self._belief_model, before, outcome.context, outcome.action, outcome.reward
+        )
         return PlanningBelief(*after, belief.rounds + 1)
 
-    def _scores(
-        self, belief: PlanningBelief, context: Context, eligible: BoolArray | None
-    ) -> FloatArray:
+    def _scores(self, belief: PlanningBelief, asked: Asked) -> FloatArray:
         values = planning.action_values(
             self._belief_model,
             JointBelief(belief.log_weights, belief.parameters),
-            context,
+            asked.context,
             np.maximum(self.horizon - belief.rounds, 1.0),
             self._steps,
-            eligible,
+            asked.eligible,
         )
-        if eligible is not None:
-            values = np.where(eligible, values, -np.inf)
+        if asked.eligible is not None:
+            values = np.where(asked.eligible, values, -np.inf)
         return planning.resolve_ties(values)
 
 
@@ -113,23 +106,21 @@ class mKG(Planning):
         object.__setattr__(self, "_belief_model", Known(self.model))
         self._check()
 
-    def _scores(
-        self, belief: PlanningBelief, context: Context, eligible: BoolArray | None
-    ) -> FloatArray:
+    def _scores(self, belief: PlanningBelief, asked: Asked) -> FloatArray:
         """Score Gaussian and binary rewards by `beliefs/planning.py`, others by planning."""
         if not isinstance(self.model, GaussianArms | LinearGaussian | BernoulliArms):
-            return super()._scores(belief, context, eligible)
-        means = self.model.expected_rewards(context)
-        if eligible is not None:  # an ineligible action is never the best
-            means = np.where(eligible[:, None], means, means.min())
+            return super()._scores(belief, asked)
+        means = self.model.expected_rewards(asked.context)
+        if asked.eligible is not None:  # an ineligible action is never the best
+            means = np.where(asked.eligible[:, None], means, means.min())
         scores = knowledge_gradient(
             states.probabilities(belief.log_weights),
             means,
             None if isinstance(self.model, BernoulliArms) else self.model.noise,
             np.maximum(self.horizon - belief.rounds - 1, 0.0)[:, None],
         )
-        if eligible is not None:
-            scores = np.where(eligible, scores, -np.inf)
+        if asked.eligible is not None:
+            scores = np.where(asked.eligible, scores, -np.inf)
         return planning.resolve_ties(scores)
 
 

@@ -19,7 +19,7 @@ from latentbandits.models.composed.wrapping import with_catch_all
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice
+from latentbandits.policies.checked import Asked, Choice
 from latentbandits.policies.decision import (
     ActionProbabilities,
     Decision,
@@ -37,7 +37,6 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
     """Draw a state from its posterior, then mean rewards given the state, and play their best."""
 
     row_wise: ClassVar[bool] = True
-    propensity_draws: int = 0
 
     @abstractmethod
     def _draw_rewards(
@@ -45,20 +44,13 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
     ) -> FloatArray:
         """Draw the mean rewards given `state` (n_sessions,): `(n_sessions, n_actions)`."""
 
-    def _choose(
-        self,
-        belief: WeightedBeliefT,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        state = states.sample(belief.log_weights, rng)
-        rewards = self._draw_rewards(belief, context, state, rng)
-        action = choice.pick_best(rewards, eligible, rng)
+    def _choose(self, belief: WeightedBeliefT, asked: Asked, propensity: bool) -> Choice:
+        state = states.sample(belief.log_weights, asked.rng)
+        rewards = self._draw_rewards(belief, asked.context, state, asked.rng)
+        action = choice.pick_best(rewards, asked.eligible, asked.rng)
         if not propensity:
             return Choice(action, state, None, "none")
-        probabilities = self._probabilities(belief, context, eligible, rng)
+        probabilities = self._probabilities(belief, asked)
         if probabilities.kind == "none":
             return Choice(action, state, None, "none")
         chance = choice.at(probabilities.values, action)
@@ -66,16 +58,10 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
             chance = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
         return Choice(action, state, chance, probabilities.kind)
 
-    def _probabilities(
-        self,
-        belief: WeightedBeliefT,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
+    def _probabilities(self, belief: WeightedBeliefT, asked: Asked) -> ActionProbabilities:
         """Return sum_s P(s) 1{a is best in s}, ties split: exact if the parameters are known."""
-        mask = None if eligible is None else eligible[:, None, :]
-        best = choice.best(choice.restrict(self.model.expected_rewards(context), mask))
+        mask = None if asked.eligible is None else asked.eligible[:, None, :]
+        best = choice.best(choice.restrict(self.model.expected_rewards(asked.context), mask))
         weights = states.probabilities(belief.log_weights)
         return ActionProbabilities((weights[:, None, :] @ choice.shares(best))[:, 0], "exact")
 
@@ -129,7 +115,7 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         same action, so it is never zero. It is quicker than `decide` where that would integrate.
         """
         n = len(belief.log_weights)
-        features, n_actions = self._check_context(context, n)
+        features, n_actions = self.checked_context(context, n)
         mask = check_eligible(eligible, n, n_actions)
         action, state = self.sample_actions(belief, features, mask, draws + 1, rng)
         chance = (action == action[:, :1]).sum(axis=1) / (draws + 1)
@@ -155,23 +141,21 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         action = choice.pick_best(rewards.reshape(n * draws, -1), mask, rng)
         return action.reshape(n, draws), state
 
-    def _probabilities(
-        self,
-        belief: JointBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
+    def _probabilities(self, belief: JointBelief, asked: Asked) -> ActionProbabilities:
         if self.model.is_certain:
-            return super()._probabilities(belief, context, eligible, rng)
+            return super()._probabilities(belief, asked)
         weights = states.probabilities(belief.log_weights)
-        given_state = self.model.probability_best(belief.parameters, context, eligible, weights)
+        given_state = self.model.probability_best(
+            belief.parameters, asked.context, asked.eligible, weights
+        )
         if given_state is not None:
             return ActionProbabilities((weights[:, None, :] @ given_state)[:, 0], "quadrature")
         if self.propensity_draws < 1:
-            n_actions = self._check_context(context, len(weights))[1]
+            n_actions = self.checked_context(asked.context, len(weights))[1]
             return ActionProbabilities(np.full((len(weights), n_actions), np.nan), "none")
-        return self.count_probabilities(belief, context, eligible, self.propensity_draws, rng)
+        return self.count_probabilities(
+            belief, asked.context, asked.eligible, self.propensity_draws, asked.rng
+        )
 
     def count_probabilities(
         self,
@@ -186,9 +170,6 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
         restricted = choice.restrict(rewards, None if eligible is None else eligible[:, None, :])
         return ActionProbabilities(choice.shares(choice.best(restricted)).mean(axis=1), "counted")
-
-
-_NOT_EXTENDED = "_without_the_catch_all_of_a_policy"
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,12 +201,25 @@ class mmTS(JointThompson):
         if not isinstance(self.catch_all, bool):
             raise ValueError(f"catch_all must be True or False; got {self.catch_all!r}")
         # dataclasses.replace passes the extended model, so start from the original one.
-        original: Model = getattr(self.model, _NOT_EXTENDED, self.model)
+        original: Model = _given(self.model)
         model = original
         if self.catch_all:
             model = with_catch_all(original)
-            object.__setattr__(model, _NOT_EXTENDED, original)
+            object.__setattr__(model, _GIVEN, original)
         object.__setattr__(self, "model", model)
+
+    @property
+    def model_or_none(self) -> Model:
+        """The model without the state that `catch_all` adds."""
+        return _given(self.model)
+
+
+_GIVEN = "_given_to_mmts"
+
+
+def _given(model: Model) -> Model:
+    """Return the model that an mmTS was given before it added a state; else `model` itself."""
+    return getattr(model, _GIVEN, model)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,12 +11,13 @@ import numpy as np
 
 from latentbandits.beliefs import gaps
 from latentbandits.beliefs.gaps import GapBelief
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
+from latentbandits.models.checks import BoolArray, FloatArray, session_count
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Choice, LearnsFrom
-from latentbandits.policies.decision import ActionProbabilities, Decision, check_state
+from latentbandits.policies.checked import Asked, Choice, Outcome
+from latentbandits.policies.decision import ActionProbabilities, check_state
 from latentbandits.policies.latent.base import LatentPolicy
+from latentbandits.policies.protocol import LearnsFrom
 
 
 class _ConsistentUCB(LatentPolicy[GapBelief], ABC):
@@ -46,41 +47,21 @@ class _ConsistentUCB(LatentPolicy[GapBelief], ABC):
         scores = np.where(allowed, self.model.expected_rewards(context), -np.inf)
         return choice.best(scores.reshape(len(scores), -1)).reshape(scores.shape)
 
-    def _choose(
-        self,
-        belief: GapBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        pairs = self._optimal_pairs(belief, context, eligible)
-        flat = choice.pick(pairs.reshape(len(pairs), -1), rng)
+    def _choose(self, belief: GapBelief, asked: Asked, propensity: bool) -> Choice:
+        pairs = self._optimal_pairs(belief, asked.context, asked.eligible)
+        flat = choice.pick(pairs.reshape(len(pairs), -1), asked.rng)
         state, action = np.divmod(flat, pairs.shape[2])
         if not propensity:
             return Choice(action, state, None, "none")
         return Choice(action, state, choice.at(_action_shares(pairs), action), "exact")
 
-    def _learn(
-        self,
-        belief: GapBelief,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> GapBelief:
-        state = check_state(decision, self.model.n_states)
-        expected = choice.at(self.model.expected_rewards(context, state), action)
-        return gaps.add(belief, state, expected - self._allowance - reward)
+    def _learn(self, belief: GapBelief, outcome: Outcome) -> GapBelief:
+        state = check_state(outcome.decision, self.model.n_states)
+        expected = choice.at(self.model.expected_rewards(outcome.context, state), outcome.action)
+        return gaps.add(belief, state, expected - self._allowance - outcome.reward)
 
-    def _probabilities(
-        self,
-        belief: GapBelief,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        pairs = self._optimal_pairs(belief, context, eligible)
+    def _probabilities(self, belief: GapBelief, asked: Asked) -> ActionProbabilities:
+        pairs = self._optimal_pairs(belief, asked.context, asked.eligible)
         return ActionProbabilities(_action_shares(pairs), "exact")
 
 

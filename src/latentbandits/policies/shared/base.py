@@ -10,13 +10,12 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
 from latentbandits.policies import choice
-from latentbandits.policies.checked import CheckedPolicy, Choice, LargestScore
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, LargestScore
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.protocol import BeliefT
 
 
@@ -30,79 +29,17 @@ class PopulationPolicy(CheckedPolicy[BeliefT], ABC):
     n_features: int | None
 
     @property
-    def n_states(self) -> int:
-        return 1
+    def population_size(self) -> int:
+        return self.n_users
 
-    def decide(
-        self,
-        belief: BeliefT,
-        context: Any,
-        rng: np.random.Generator,
-        *,
-        eligible: ArrayLike | None = None,
-        propensity: bool = True,
-    ) -> Decision:
-        """Choose an eligible action for the user who asks, in each population."""
-        return super().decide(belief, context, rng, eligible=eligible, propensity=propensity)
-
-    def update(
-        self, belief: BeliefT, context: Any, decision: Decision, reward: ArrayLike
-    ) -> BeliefT:
-        """Return the belief after these rewards; ValueError before anything changed."""
-        return super().update(belief, context, decision, reward)
-
-    def action_probabilities(
-        self,
-        belief: BeliefT,
-        context: Any,
-        rng: np.random.Generator,
-        *,
-        eligible: ArrayLike | None = None,
-    ) -> ActionProbabilities:
-        """Return the distribution that `decide` draws from, over all actions."""
-        return super().action_probabilities(belief, context, rng, eligible=eligible)
-
-    def _check_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
         user, features = check_visit(context, n_sessions, self.n_users, self.n_features)
         assert features is not None
         return Visit(user, features), features.shape[1]
 
-    @abstractmethod
-    def _choose(
-        self,
-        belief: BeliefT,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice: ...
-
-    @abstractmethod
-    def _learn(
-        self,
-        belief: BeliefT,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> BeliefT: ...
-
-    @abstractmethod
-    def _probabilities(
-        self,
-        belief: BeliefT,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities: ...
-
 
 class ScoredPopulation(LargestScore[BeliefT], PopulationPolicy[BeliefT], ABC):
     """A population policy that plays the largest of its scores, ties at random."""
-
-    @abstractmethod
-    def _scores(self, belief: BeliefT, context: Any, eligible: BoolArray | None) -> FloatArray:
-        """Return the score of every action for the user who asks, `(B, K)`."""
 
 
 class SampledPopulation(PopulationPolicy[BeliefT], ABC):
@@ -119,19 +56,12 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
     ) -> FloatArray:
         """Draw mean rewards of every action for the user who asks, `(B, n_draws, K)`."""
 
-    def _choose(
-        self,
-        belief: BeliefT,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        drawn, states = self.sample_actions(belief, context, eligible, 1, rng)
+    def _choose(self, belief: BeliefT, asked: Asked, propensity: bool) -> Choice:
+        drawn, states = self.sample_actions(belief, asked.context, asked.eligible, 1, asked.rng)
         action, state = drawn[:, 0], states[:, 0]
         if not propensity or self.propensity_draws < 1:
             return Choice(action, state, None, "none")
-        chance = choice.at(self._probabilities(belief, context, eligible, rng).values, action)
+        chance = choice.at(self._probabilities(belief, asked).values, action)
         counted = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
         return Choice(action, state, counted, "counted")
 
@@ -153,18 +83,16 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
         action = choice.pick_best(rewards.reshape(n * draws, n_actions), mask, rng)
         return action.reshape(n, draws), np.zeros((n, draws), np.int64)
 
-    def _probabilities(
-        self,
-        belief: BeliefT,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
+    def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities:
         if self.propensity_draws < 1:
-            _, n_actions = self._check_context(context, len(context.user))
-            return ActionProbabilities(np.full((len(context.user), n_actions), np.nan), "none")
-        mask = None if eligible is None else eligible[:, None, :]
-        rewards = choice.restrict(self._draw(belief, context, self.propensity_draws, rng), mask)
+            _, n_actions = self.checked_context(asked.context, len(asked.context.user))
+            return ActionProbabilities(
+                np.full((len(asked.context.user), n_actions), np.nan), "none"
+            )
+        mask = None if asked.eligible is None else asked.eligible[:, None, :]
+        rewards = choice.restrict(
+            self._draw(belief, asked.context, self.propensity_draws, asked.rng), mask
+        )
         return ActionProbabilities(choice.shares(choice.best(rewards)).mean(axis=1), "counted")
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.visit import Visit
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import (
     Ridge,
@@ -41,6 +41,7 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
         groups: group of every user, `(n_users,)` or `(B, n_users)`.
         alpha: factor of the confidence bonus.
 
+    >>> from latentbandits import Decision
     >>> policy = GroupedLinUCB(2, groups=[0, 0, 1])
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
     >>> belief = policy.update(policy.init(), visit, Decision.logged([1]), [1.0])
@@ -82,23 +83,14 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
         group: IntArray = self._labels[population, visit.user]
         return group
 
-    def _scores(
-        self, belief: GroupedBelief, context: Any, eligible: BoolArray | None
-    ) -> FloatArray:
-        assert context.features is not None
-        ridge = chunks.take(belief.groups, self._group(context))
-        return optimistic_index(ridge, context.features, self.alpha, belief.rounds)
+    def _scores(self, belief: GroupedBelief, asked: Asked) -> FloatArray:
+        assert asked.context.features is not None
+        ridge = chunks.take(belief.groups, self._group(asked.context))
+        return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
 
-    def _learn(
-        self,
-        belief: GroupedBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> GroupedBelief:
-        assert context.features is not None
-        x = context.features[np.arange(len(action)), action]
-        group = self._group(context)
-        ridge = add_to_ridge(chunks.take(belief.groups, group), x, reward)
+    def _learn(self, belief: GroupedBelief, outcome: Outcome) -> GroupedBelief:
+        assert outcome.context.features is not None
+        x = outcome.context.features[np.arange(len(outcome.action)), outcome.action]
+        group = self._group(outcome.context)
+        ridge = add_to_ridge(chunks.take(belief.groups, group), x, outcome.reward)
         return GroupedBelief(belief.rounds + 1, chunks.put(belief.groups, group, ridge))

@@ -11,14 +11,14 @@ from __future__ import annotations
 from abc import ABC
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.visit import Visit
-from latentbandits.policies.decision import Decision
+from latentbandits.policies.checked import Asked, Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import (
     PopulationPolicy,
@@ -105,24 +105,17 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
         taken = gram @ solved
         return gram - taken[:, :, :-1], products - taken[:, :, -1]
 
-    def _learn(
-        self,
-        belief: HierBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> HierBelief:
-        assert context.features is not None
-        x = context.features[np.arange(len(action)), action]
-        before = chunks.take(belief.users, context.user)
-        after = add_to_sums(before, x, reward)
+    def _learn(self, belief: HierBelief, outcome: Outcome) -> HierBelief:
+        assert outcome.context.features is not None
+        x = outcome.context.features[np.arange(len(outcome.action)), outcome.action]
+        before = chunks.take(belief.users, outcome.context.user)
+        after = add_to_sums(before, x, outcome.reward)
         both = Sums(*(np.concatenate(pair) for pair in zip(before, after, strict=True)))
         precision, information = self._message(both)
-        n = len(action)
+        n = len(outcome.action)
         return HierBelief(
             belief.rounds + 1,
-            chunks.put(belief.users, context.user, after),
+            chunks.put(belief.users, outcome.context.user, after),
             belief.precision + (precision[n:] - precision[:n]),
             belief.information + (information[n:] - information[:n]),
         )
@@ -144,6 +137,7 @@ class HierTS(SampledPopulation[HierBelief], _Hierarchical):
         hyper_spread: deviation of that mean from 0 (S_q = hyper_spread^2 I).
         propensity_draws: posterior draws that are counted for a propensity; 0: none.
 
+    >>> from latentbandits import Decision
     >>> policy = HierTS(n_users=3, n_features=2, noise=0.5)
     >>> visit = Visit(np.array([2]), np.array([[[1.0, 0.0], [0.0, 2.0]]]))
     >>> belief = policy.update(policy.init(), visit, Decision.logged([1]), [1.0])
@@ -199,10 +193,12 @@ class HierUCB(ScoredPopulation[HierBelief], _Hierarchical):
     hyper_spread: float = 1.0
     width: float = 1.0
 
-    def _scores(self, belief: HierBelief, context: Any, eligible: BoolArray | None) -> FloatArray:
-        assert context.features is not None
-        posterior = self.user_posterior(belief, context.user)
-        mean = (context.features @ posterior.mean[:, :, None])[:, :, 0]
-        variance = ((context.features @ posterior.covariance) * context.features).sum(axis=2)
+    def _scores(self, belief: HierBelief, asked: Asked) -> FloatArray:
+        assert asked.context.features is not None
+        posterior = self.user_posterior(belief, asked.context.user)
+        mean = (asked.context.features @ posterior.mean[:, :, None])[:, :, 0]
+        variance = ((asked.context.features @ posterior.covariance) * asked.context.features).sum(
+            axis=2
+        )
         score: FloatArray = mean + self.width * np.sqrt(variance)
         return score

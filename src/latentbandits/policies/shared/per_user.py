@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
+from latentbandits.models.checks import FloatArray, IntArray, positive_count
+from latentbandits.models.protocol import KnownModel
 from latentbandits.models.trees import leaves, map_leaves
 from latentbandits.models.visit import Visit, check_users
-from latentbandits.policies.checked import CheckedPolicy, Choice
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import PopulationPolicy
 
@@ -54,6 +55,10 @@ class PerUser(PopulationPolicy[PerUserBelief]):
     def name(self) -> str:
         return f"{'Shared' if self.shared else 'PerUser'}({self.policy.name})"
 
+    @property
+    def model_or_none(self) -> KnownModel | None:
+        return self.policy.model_or_none
+
     @cached_property
     def _start(self) -> Any:
         return self.policy.init(1)
@@ -63,14 +68,14 @@ class PerUser(PopulationPolicy[PerUserBelief]):
         row = tuple(np.asarray(leaf)[0] for leaf in leaves(self._start))
         return PerUserBelief(np.zeros(n), chunks.repeat(row, n, 1 if self.shared else self.n_users))
 
-    def _check_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
         if not isinstance(context, Visit):
             raise ValueError(
                 "a population policy needs to know who asks: pass Visit(user, features); "
                 f"got {type(context).__name__}"
             )
         user = check_users(context.user, n_sessions, self.n_users)
-        features, n_actions = self.policy._check_context(context.features, n_sessions)
+        features, n_actions = self.policy.checked_context(context.features, n_sessions)
         return Visit(np.zeros_like(user) if self.shared else user, features), n_actions
 
     def _check_reward(self, reward: FloatArray) -> None:
@@ -81,36 +86,20 @@ class PerUser(PopulationPolicy[PerUserBelief]):
         arrays = iter(chunks.take(belief.users, user))
         return map_leaves(lambda leaf: next(arrays), self._start)
 
-    def _choose(
-        self,
-        belief: PerUserBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        user_belief = self._user(belief, context.user)
-        return self.policy._choose(user_belief, context.features, eligible, rng, propensity)
+    def _choose(self, belief: PerUserBelief, asked: Asked, propensity: bool) -> Choice:
+        user_belief = self._user(belief, asked.context.user)
+        return self.policy._choose(
+            user_belief, asked._replace(context=asked.context.features), propensity
+        )
 
-    def _learn(
-        self,
-        belief: PerUserBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> PerUserBelief:
-        user_belief = self._user(belief, context.user)
-        after = self.policy._learn(user_belief, context.features, decision, action, reward)
-        users = chunks.put(belief.users, context.user, tuple(leaves(after)))
+    def _learn(self, belief: PerUserBelief, outcome: Outcome) -> PerUserBelief:
+        user_belief = self._user(belief, outcome.context.user)
+        after = self.policy._learn(user_belief, outcome._replace(context=outcome.context.features))
+        users = chunks.put(belief.users, outcome.context.user, tuple(leaves(after)))
         return PerUserBelief(belief.rounds + 1, users)
 
-    def _probabilities(
-        self,
-        belief: PerUserBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        user_belief = self._user(belief, context.user)
-        return self.policy._probabilities(user_belief, context.features, eligible, rng)
+    def _probabilities(self, belief: PerUserBelief, asked: Asked) -> ActionProbabilities:
+        user_belief = self._user(belief, asked.context.user)
+        return self.policy._probabilities(
+            user_belief, asked._replace(context=asked.context.features)
+        )

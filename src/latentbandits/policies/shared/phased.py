@@ -14,12 +14,12 @@ import numpy as np
 
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.sums import UserSums, condition_on_sums
-from latentbandits.policies.checked import CheckedPolicy, Choice
+from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
 from latentbandits.policies.classic.ucb import LinUCB
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import JointPolicy
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import PopulationPolicy
@@ -123,52 +123,34 @@ class Phased(PopulationPolicy[PhasedBelief]):
             return chunks.take(belief.kept, user)
         return belief_from_sums(policy, chunks.take(belief.users, user))
 
-    def _choose(
-        self,
-        belief: PhasedBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
+    def _choose(self, belief: PhasedBelief, asked: Asked, propensity: bool) -> Choice:
         policy = self._policy(belief)
-        user_belief = self._user_belief(policy, belief, context.user)
-        return policy._choose(user_belief, context.features, eligible, rng, propensity)
+        user_belief = self._user_belief(policy, belief, asked.context.user)
+        return policy._choose(
+            user_belief, asked._replace(context=asked.context.features), propensity
+        )
 
-    def _probabilities(
-        self,
-        belief: PhasedBelief,
-        context: Any,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
+    def _probabilities(self, belief: PhasedBelief, asked: Asked) -> ActionProbabilities:
         policy = self._policy(belief)
-        user_belief = self._user_belief(policy, belief, context.user)
-        return policy._probabilities(user_belief, context.features, eligible, rng)
+        user_belief = self._user_belief(policy, belief, asked.context.user)
+        return policy._probabilities(user_belief, asked._replace(context=asked.context.features))
 
-    def _learn(
-        self,
-        belief: PhasedBelief,
-        context: Any,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> PhasedBelief:
-        x = context.features[np.arange(len(action)), action]
-        before = chunks.take(belief.users, context.user)
+    def _learn(self, belief: PhasedBelief, outcome: Outcome) -> PhasedBelief:
+        x = outcome.context.features[np.arange(len(outcome.action)), outcome.action]
+        before = chunks.take(belief.users, outcome.context.user)
         after = UserSums(
             before.gram + x[:, :, None] * x[:, None, :],
-            before.products + x * reward[:, None],
-            before.squares + reward**2,
+            before.products + x * outcome.reward[:, None],
+            before.squares + outcome.reward**2,
             before.counts + 1,
         )
         kept = belief.kept
         if kept and belief.weights.shape[1] > 0:
             policy = self._policy(belief)
-            user_belief = chunks.take(kept, context.user)
-            learned = policy._learn(user_belief, context.features, decision, action, reward)
-            kept = chunks.put(kept, context.user, learned)
-        users = chunks.put(belief.users, context.user, after)
+            user_belief = chunks.take(kept, outcome.context.user)
+            learned = policy._learn(user_belief, outcome._replace(context=outcome.context.features))
+            kept = chunks.put(kept, outcome.context.user, learned)
+        users = chunks.put(belief.users, outcome.context.user, after)
         learned_belief = belief._replace(rounds=belief.rounds + 1, users=users, kept=kept)
         if learned_belief.rounds[0] < belief.next_refit[0]:
             return learned_belief

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.protocol import Context
+from latentbandits.models.protocol import KnownModel
 from latentbandits.models.trees import map_leaves
 from latentbandits.policies import choice
-from latentbandits.policies.checked import CheckedPolicy, Choice, LearnsFrom
+from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
 from latentbandits.policies.decision import (
     ActionProbabilities,
     Decision,
     PropensityKind,
     check_eligible,
 )
-from latentbandits.policies.protocol import AnyPolicy, policy_name
+from latentbandits.policies.protocol import AnyPolicy, LearnsFrom, ThreeMethods, adopt
 
 _CERTAIN: tuple[PropensityKind, ...] = ("exact", "quadrature")
 
@@ -36,7 +36,7 @@ class Exploring(CheckedPolicy[Any]):
     then "explored".
 
     Args:
-        policy: any policy. One of your own that is no `CheckedPolicy` and takes no context needs
+        policy: any policy. One of your own that has three methods only and takes no context needs
             an attribute `n_actions`.
         e: probability of exploring, above 0 and at most 1.
         draws: how many draws estimate p where the policy has no closed form and no number of its
@@ -48,7 +48,7 @@ class Exploring(CheckedPolicy[Any]):
     array([[0.95, 0.05]])
     """
 
-    policy: AnyPolicy
+    policy: AnyPolicy | ThreeMethods[Any]
     e: float
     draws: int = 100
 
@@ -56,40 +56,56 @@ class Exploring(CheckedPolicy[Any]):
         if isinstance(self.e, bool) or not isinstance(self.e, (int, float)) or not 0 < self.e <= 1:
             raise ValueError(f"e, the probability of exploring, must be in (0, 1]; got {self.e!r}")
         checks.positive_count("draws", self.draws)
-        if not hasattr(self.policy, "decide"):
-            raise TypeError(f"Exploring needs a policy; got {type(self.policy).__name__}")
+        object.__setattr__(self, "policy", adopt(self.policy, "Exploring"))
+
+    @property
+    def _inner(self) -> AnyPolicy:
+        return cast("AnyPolicy", self.policy)
 
     @property
     def name(self) -> str:
-        return f"Exploring({policy_name(self.policy)})"
+        return f"Exploring({self._inner.name})"
 
     @property
-    def order_free(self) -> bool:  # type: ignore[override]
+    def order_free(self) -> bool | None:  # type: ignore[override]
         """The attribute of the inner policy."""
-        return bool(getattr(self.policy, "order_free", True))
+        return self._inner.order_free
 
     @property
     def learns_from(self) -> LearnsFrom:  # type: ignore[override]
         """The attribute of the inner policy."""
-        return "own" if getattr(self.policy, "learns_from", "any") == "own" else "any"
+        return self._inner.learns_from
 
     @property
     def n_states(self) -> int:
-        return int(getattr(self.policy, "n_states", 1))
+        return self._inner.n_states
+
+    @property
+    def model_or_none(self) -> KnownModel | None:
+        return self._inner.model_or_none
+
+    @property
+    def population_size(self) -> int | None:
+        return self._inner.population_size
 
     def init(self, n_sessions: int = 1) -> Any:
-        return self.policy.init(n_sessions)
+        return self._inner.init(n_sessions)
+
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
+        return self._inner.checked_context(context, n_sessions)
+
+    def shift_state_prior(self, belief: Any, shift: FloatArray) -> Any:
+        return self._inner.shift_state_prior(belief, shift)
 
     def state_probabilities(self, belief: Any) -> FloatArray:
         """Return the state probabilities of the inner policy."""
-        method = getattr(self.policy, "state_probabilities", super().state_probabilities)
-        probabilities: FloatArray = method(belief)
-        return probabilities
+        probabilities = self._inner.state_probabilities(belief)
+        return super().state_probabilities(belief) if probabilities is None else probabilities
 
     def decide_counting(
         self,
         belief: Any,
-        context: ArrayLike | None,
+        context: Any,
         rng: np.random.Generator,
         draws: int,
         *,
@@ -99,134 +115,102 @@ class Exploring(CheckedPolicy[Any]):
 
         Quicker than `decide` where the inner policy would integrate.
         """
-        if not hasattr(self.policy, "sample_actions"):
-            return self.decide(belief, context, rng, eligible=eligible)
-        features, n_actions = self._check_context(context, 1)
+        features, n_actions = self.checked_context(context, 1)
         mask = check_eligible(eligible, 1, n_actions)
-        action, state = self.policy.sample_actions(belief, features, mask, draws + 1, rng)
-        inner = ActionProbabilities(_shares(action, n_actions), "counted")
-        chosen = self._explore(action[:, 0], state[:, 0], inner, mask, rng)
-        return Decision(*chosen, self.name, mask)
+        drawn = self._inner.sample_actions(belief, features, mask, draws + 1, rng)
+        if drawn is None:
+            return self.decide(belief, context, rng, eligible=eligible)
+        inner = _from_draws(*drawn, n_actions)
+        return Decision(*self._explore(inner, Asked(features, mask, rng)), self.name, mask)
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
-        if isinstance(self.policy, CheckedPolicy):
-            return self.policy._check_context(context, n_sessions)
-        n_actions = getattr(self.policy, "n_actions", None)
-        features = None if context is None else np.asarray(context, np.float64)
-        if n_actions is None and features is not None and features.ndim > 1:
-            n_actions = features.shape[1]
-        if n_actions is None:
-            raise ValueError(
-                f"Exploring cannot tell how many actions {policy_name(self.policy)} has: give the "
-                "policy an attribute n_actions"
-            )
-        return features, int(n_actions)
+    def _choose(self, belief: Any, asked: Asked, propensity: bool) -> Choice:
+        if propensity:
+            return self._explore(self._decided(belief, asked), asked)
+        inner = self._inner.decide(
+            belief, asked.context, asked.rng, eligible=asked.eligible, propensity=False
+        )
+        n = len(inner.action)
+        n_actions = self.checked_context(asked.context, n)[1]
+        nothing = ActionProbabilities(np.zeros((n, n_actions)), "none")
+        chosen = self._explore(_Decided(inner.action, inner.state, nothing), asked)
+        return chosen._replace(propensity=None, kind="none")
 
-    def _check_reward(self, reward: FloatArray) -> None:
-        if isinstance(self.policy, CheckedPolicy):
-            self.policy._check_reward(reward)
-
-    def _choose(
-        self,
-        belief: Any,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        if not propensity:
-            inner = self.policy.decide(belief, context, rng, eligible=eligible, propensity=False)
-            n_actions = self._check_context(context, len(inner.action))[1]
-            nothing = ActionProbabilities(np.zeros((len(inner.action), n_actions)), "none")
-            chosen = self._explore(inner.action, inner.state, nothing, eligible, rng)
-            return chosen._replace(propensity=None, kind="none")
-        return self._explore(*self._inner(belief, context, eligible, rng), eligible, rng)
-
-    def _explore(
-        self,
-        action: IntArray,
-        state: IntArray,
-        inner: ActionProbabilities,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> Choice:
+    def _explore(self, inner: _Decided, asked: Asked) -> Choice:
         """Replace some actions by random ones, and give every action's propensity."""
-        n, n_actions = inner.values.shape
-        mask = np.ones((n, n_actions), np.bool_) if eligible is None else eligible
-        explored = np.where(rng.random(n) < self.e, choice.pick(mask, rng), action)
-        mixed = self._mixed(inner, mask)
-        return Choice(explored, state, choice.at(mixed.values, explored), mixed.kind)
+        n, n_actions = inner.chances.values.shape
+        mask = np.ones((n, n_actions), np.bool_) if asked.eligible is None else asked.eligible
+        explores = asked.rng.random(n) < self.e
+        explored = np.where(explores, choice.pick(mask, asked.rng), inner.action)
+        mixed = self._mixed(inner.chances, mask)
+        return Choice(explored, inner.state, choice.at(mixed.values, explored), mixed.kind)
 
     def _mixed(self, inner: ActionProbabilities, mask: BoolArray) -> ActionProbabilities:
         values = (1 - self.e) * inner.values + self.e * choice.shares(mask)
         return ActionProbabilities(values, inner.kind if inner.kind in _CERTAIN else "explored")
 
-    def _inner(
-        self, belief: Any, context: Context, eligible: BoolArray | None, rng: np.random.Generator
-    ) -> tuple[IntArray, IntArray, ActionProbabilities]:
-        """Return a decision of the inner policy, its believed state, and p(a) of all actions."""
-        policy = self.policy
-        if not isinstance(policy, CheckedPolicy):
-            return self._sampled(belief, context, eligible, rng)
-        exact = policy._probabilities(belief, context, eligible, rng)
-        if exact.kind in _CERTAIN:
-            chosen = policy._choose(belief, context, eligible, rng, False)
-            return chosen.action, chosen.state, exact
-        if exact.kind == "none" or hasattr(policy, "sample_actions"):
-            return self._sampled(belief, context, eligible, rng)
-        state = policy.state_probabilities(belief).argmax(axis=1)
-        return choice.draw(exact.values, rng), state, exact
+    def _decided(self, belief: Any, asked: Asked) -> _Decided:
+        """Decide by the inner policy, with p(a) of all actions."""
+        policy, (context, eligible, rng) = self._inner, asked
+        known = policy.action_probabilities(belief, context, rng, eligible=eligible)
+        if known is None or known.kind in ("none", "counted"):
+            return self._sampled(belief, asked)
+        if known.kind in _CERTAIN:
+            made = policy.decide(belief, context, rng, eligible=eligible, propensity=False)
+            return _Decided(made.action, made.state, known)
+        state = self.state_probabilities(belief).argmax(axis=1)
+        return _Decided(choice.draw(known.values, rng), state, known)
 
-    def _sampled(
-        self, belief: Any, context: Context, eligible: BoolArray | None, rng: np.random.Generator
-    ) -> tuple[IntArray, IntArray, ActionProbabilities]:
-        """Estimate `_inner` by draws of the inner policy; the first draw is the decision."""
-        policy: Any = self.policy
-        draws = getattr(policy, "propensity_draws", 0) or self.draws
-        if hasattr(policy, "sample_actions"):
-            action, state = policy.sample_actions(belief, context, eligible, draws, rng)
-        else:
+    def _sampled(self, belief: Any, asked: Asked) -> _Decided:
+        """Estimate p(a) by draws of the inner policy; the first draw is the decision."""
+        policy, (context, eligible, rng) = self._inner, asked
+        draws = policy.propensity_draws or self.draws
+        drawn = policy.sample_actions(belief, context, eligible, draws, rng)
+        if drawn is None:
             wide = [_repeated(value, draws) for value in (belief, context, eligible)]
             many = policy.decide(wide[0], wide[1], rng, eligible=wide[2], propensity=False)
-            action, state = many.action.reshape(-1, draws), many.state.reshape(-1, draws)
-        n_actions = self._check_context(context, len(action))[1]
-        shares = ActionProbabilities(_shares(action, n_actions), "counted")
-        return action[:, 0], state[:, 0], shares
+            drawn = many.action.reshape(-1, draws), many.state.reshape(-1, draws)
+        return _from_draws(*drawn, self.checked_context(context, len(drawn[0]))[1])
 
-    def _learn(
+    def count_probabilities(
         self,
         belief: Any,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> Any:
-        if isinstance(self.policy, CheckedPolicy):
-            return self.policy._learn(belief, context, decision, action, reward)
-        inner = replace(decision, policy=policy_name(self.policy))
-        return self.policy.update(belief, context, inner, reward)
-
-    def _probabilities(
-        self,
-        belief: Any,
-        context: Context,
+        context: Any,
         eligible: BoolArray | None,
+        draws: int,
         rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        inner = self._inner(belief, context, eligible, rng)[2]
+    ) -> ActionProbabilities | None:
+        inner = self._inner.count_probabilities(belief, context, eligible, draws, rng)
+        if inner is None:
+            return None
         mask = np.ones(inner.values.shape, np.bool_) if eligible is None else eligible
         return self._mixed(inner, mask)
+
+    def _learn(self, belief: Any, outcome: Outcome) -> Any:
+        decision = replace(outcome.decision, policy=self._inner.name)
+        return self._inner.update(belief, outcome.context, decision, outcome.reward)
+
+    def _probabilities(self, belief: Any, asked: Asked) -> ActionProbabilities:
+        inner = self._decided(belief, asked).chances
+        mask = np.ones(inner.values.shape, np.bool_) if asked.eligible is None else asked.eligible
+        return self._mixed(inner, mask)
+
+
+class _Decided(NamedTuple):
+    """A decision of the inner policy, its believed state, and p(a) of all actions."""
+
+    action: IntArray
+    state: IntArray
+    chances: ActionProbabilities
+
+
+def _from_draws(action: IntArray, state: IntArray, n_actions: int) -> _Decided:
+    """Return the first of the draws `(n_sessions, n_draws)`, and the share of each action."""
+    n, draws = action.shape
+    cell = action + n_actions * np.arange(n)[:, None]
+    counts = np.bincount(cell.ravel(), minlength=n * n_actions).reshape(n, n_actions)
+    return _Decided(action[:, 0], state[:, 0], ActionProbabilities(counts / draws, "counted"))
 
 
 def _repeated(tree: Any, times: int) -> Any:
     """Return every session of a tree of arrays `times` times, one after the other."""
     return None if tree is None else map_leaves(lambda leaf: np.repeat(leaf, times, axis=0), tree)
-
-
-def _shares(action: IntArray, n_actions: int) -> FloatArray:
-    """Return the share of each action among the draws `(n_sessions, n_draws)`."""
-    n, draws = action.shape
-    cell = action + n_actions * np.arange(n)[:, None]
-    counts = np.bincount(cell.ravel(), minlength=n * n_actions)
-    shares: FloatArray = counts.reshape(n, n_actions) / draws
-    return shares

@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.protocol import Context
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.protocol import Context, KnownModel
 from latentbandits.models.trees import map_leaves
 from latentbandits.policies import choice
-from latentbandits.policies.checked import CheckedPolicy, Choice, LargestScore, LearnsFrom
+from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, LargestScore, Outcome
 from latentbandits.policies.classic.ucb import UCB1, LinUCB
-from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.ucb import mmUCB, mUCB
+from latentbandits.policies.protocol import LearnsFrom
 
 # LinUCB whose belief is sums over rounds, so that rounds can be forgotten.
 
@@ -47,42 +48,32 @@ class RidgeUCB(LargestScore[FeatureSums]):
     alpha: float
     ridge: float
 
-    @property
-    def n_states(self) -> int:
-        return 1
-
     def init(self, n_sessions: int = 1) -> FeatureSums:
         n, d = checks.session_count(n_sessions, None), self.n_features
         return FeatureSums(np.zeros((n, d, d)), np.zeros((n, d)))
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
         features = checks.features(context, n_sessions, self.n_features)
         return features, features.shape[1]
 
-    def _scores(
-        self, belief: FeatureSums, context: Context, eligible: BoolArray | None
-    ) -> FloatArray:
-        assert context is not None
+    def _scores(self, belief: FeatureSums, asked: Asked) -> FloatArray:
+        assert asked.context is not None
         precision = belief.squares + self.ridge * np.eye(self.n_features)
-        columns = np.concatenate([belief.products[:, :, None], context.swapaxes(1, 2)], axis=2)
+        columns = np.concatenate(
+            [belief.products[:, :, None], asked.context.swapaxes(1, 2)], axis=2
+        )
         solved = np.linalg.solve(precision, columns)
-        mean = (context @ solved[:, :, :1])[:, :, 0]
-        variance = np.einsum("nkd,ndk->nk", context, solved[:, :, 1:])
+        mean = (asked.context @ solved[:, :, :1])[:, :, 0]
+        variance = np.einsum("nkd,ndk->nk", asked.context, solved[:, :, 1:])
         index: FloatArray = mean + self.alpha * np.sqrt(np.maximum(variance, 0.0))
         return index
 
-    def _learn(
-        self,
-        belief: FeatureSums,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> FeatureSums:
-        assert context is not None
-        x = context[np.arange(len(action)), action]
+    def _learn(self, belief: FeatureSums, outcome: Outcome) -> FeatureSums:
+        assert outcome.context is not None
+        x = outcome.context[np.arange(len(outcome.action)), outcome.action]
         return FeatureSums(
-            belief.squares + x[:, :, None] * x[:, None, :], belief.products + x * reward[:, None]
+            belief.squares + x[:, :, None] * x[:, None, :],
+            belief.products + x * outcome.reward[:, None],
         )
 
 
@@ -142,6 +133,10 @@ class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
         return self.policy.n_states
 
     @property
+    def model_or_none(self) -> KnownModel | None:
+        return self.policy.model_or_none
+
+    @property
     def _inner(self) -> CheckedPolicy[Any]:
         """The policy on sums: LinUCB's own belief is their solution."""
         policy = self.policy
@@ -153,41 +148,24 @@ class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
         """Return the state probabilities of the inner policy."""
         return self._inner.state_probabilities(belief.sums)
 
-    def _check_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
-        return self._inner._check_context(context, n_sessions)
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+        return self._inner.checked_context(context, n_sessions)
 
     def _check_reward(self, reward: FloatArray) -> None:
         self._inner._check_reward(reward)
 
-    def _choose(
-        self,
-        belief: ForgettingT,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-        propensity: bool,
-    ) -> Choice:
-        return self._inner._choose(belief.sums, context, eligible, rng, propensity)
+    def _choose(self, belief: ForgettingT, asked: Asked, propensity: bool) -> Choice:
+        return self._inner._choose(belief.sums, asked, propensity)
 
-    def _probabilities(
-        self,
-        belief: ForgettingT,
-        context: Context,
-        eligible: BoolArray | None,
-        rng: np.random.Generator,
-    ) -> ActionProbabilities:
-        return self._inner._probabilities(belief.sums, context, eligible, rng)
+    def _probabilities(self, belief: ForgettingT, asked: Asked) -> ActionProbabilities:
+        return self._inner._probabilities(belief.sums, asked)
 
-    def _learn(
-        self,
-        belief: ForgettingT,
-        context: Context,
-        decision: Decision,
-        action: IntArray,
-        reward: FloatArray,
-    ) -> ForgettingT:
-        nothing = self._inner.init(len(action))
-        return self._add(belief, self._inner._learn(nothing, context, decision, action, reward))
+    def _learn(self, belief: ForgettingT, outcome: Outcome) -> ForgettingT:
+        nothing = self._inner.init(len(outcome.action))
+        return self._add(
+            belief,
+            self._inner._learn(nothing, outcome),
+        )
 
     @abstractmethod
     def _add(self, belief: ForgettingT, contribution: Any) -> ForgettingT:
@@ -202,6 +180,7 @@ class Discounted(_Forgetting[Faded]):
         policy: UCB1, LinUCB, mUCB or mmUCB.
         factor: weight of a round relative to the next one, above 0 and at most 1.
 
+    >>> from latentbandits import Decision
     >>> policy = Discounted(UCB1(n_actions=2), factor=0.5)
     >>> belief = policy.init()
     >>> for reward in (1.0, 0.0):
@@ -234,6 +213,7 @@ class SlidingWindow(_Forgetting[Windowed]):
         policy: UCB1, LinUCB, mUCB or mmUCB.
         rounds: length of the window.
 
+    >>> from latentbandits import Decision
     >>> policy = SlidingWindow(UCB1(n_actions=2), rounds=2)
     >>> belief = policy.init()
     >>> for reward in (5.0, 1.0, 0.0):

@@ -263,7 +263,7 @@ class Decisions:
 
 def _kind(place: int, live: Live, inputs: PolicyInputs) -> Any:
     """Return the key by which decisions are batched; `place` if one must be made alone."""
-    if not getattr(live.policy, "row_wise", False):
+    if not live.policy.row_wise:
         return place
     if (
         inputs.context is not None and inputs.context.size > LARGE

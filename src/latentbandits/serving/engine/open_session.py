@@ -69,11 +69,11 @@ class Live(NamedTuple):
 
 def state_probabilities(policy: AnyPolicy, belief: Any, n: int = 1) -> list[list[float]]:
     """Return P(s) of `n` sessions; one certain state where the policy does not give them."""
-    of_belief = getattr(policy, "state_probabilities", None)
-    if of_belief is None:
+    probabilities = policy.state_probabilities(belief)
+    if probabilities is None:
         return [[1.0]] * n
-    probabilities: list[list[float]] = of_belief(belief).tolist()
-    return probabilities
+    rows: list[list[float]] = probabilities.tolist()
+    return rows
 
 
 def first_belief(policy: AnyPolicy, row: SessionRow) -> Any:

@@ -19,8 +19,7 @@ def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPo
 
     `items` are the features of the catalogue's actions, `(n_items, n_features)`.
     """
-    entry = find(parse(text).name)
-    if entry.scope == "population" and not getattr(entry.builder, "order_free", False):
+    if not find(parse(text).name).can_be_served:
         raise ValueError(
             f"{text} learns across users and remembers the order of rewards, so it is for "
             "simulation: of these policies HierTS and HierUCB are served, whose beliefs are sums"
@@ -49,12 +48,8 @@ class Propensities:
         rng: np.random.Generator,
     ) -> Decision:
         """Decide for every session of the belief, with propensities of the mode's kind."""
-        counting = getattr(policy, "decide_counting", None) if self._mode == "counted" else None
-        decision: Decision
-        if counting is not None:
-            decision = counting(belief, context, rng, self._draws, eligible=eligible)
-        else:
-            decision = policy.decide(
-                belief, context, rng, eligible=eligible, propensity=self._mode != "none"
-            )
-        return decision
+        if self._mode == "counted":
+            return policy.decide_counting(belief, context, rng, self._draws, eligible=eligible)
+        return policy.decide(
+            belief, context, rng, eligible=eligible, propensity=self._mode != "none"
+        )

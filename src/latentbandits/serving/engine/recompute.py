@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.engine import Engine, answer_of
 from latentbandits.serving.engine.ids import parse_decision_id
@@ -31,7 +30,7 @@ def recompute(engine: Engine, decision_id: str) -> Decided:
     served = engine.library.served(row.model)
     group = served.of_group(row.group)
     policy = group.policy
-    if session is None or row.policy not in (group.text, policy_name(policy), FALLBACK):
+    if session is None or row.policy not in (group.text, policy.name, FALLBACK):
         raise Invalid(f"{decision_id} was decided by {row.policy}; this engine has {group.text}")
     known = engine.store.applied(row.session, merged=session.members > 0, before=order)
     features: Any = None

@@ -10,7 +10,7 @@ import numpy as np
 
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
-from latentbandits.policies.protocol import AnyPolicy, learns_from_any, policy_name
+from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.serving.engine.actions import ActionSpace, Recalled, decode_names
 from latentbandits.serving.engine.served_models import GroupPolicy
 from latentbandits.serving.engine.visitors import visit
@@ -25,8 +25,8 @@ def teaches(group: GroupPolicy, model_id: str, row: DecisionRow) -> bool:
     """
     if row.policy == FALLBACK:
         return False
-    names = (group.text, policy_name(group.policy))
-    return learns_from_any(group.policy) or (row.policy in names and row.model == model_id)
+    names = (group.text, group.policy.name)
+    return group.policy.learns_from == "any" or (row.policy in names and row.model == model_id)
 
 
 def recall(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.policies.choice import StreamPerSession
 
 
 class Stream:
@@ -33,7 +34,7 @@ class Stream:
         return self.generator
 
 
-class RowGenerator:
+class RowGenerator(StreamPerSession):
     """Draws arrays of `n` sessions, the rows of session i from generator i.
 
     It has the methods of `numpy.random.Generator` whose draws do not depend on each other's

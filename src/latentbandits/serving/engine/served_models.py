@@ -25,7 +25,7 @@ from latentbandits.models.artefacts.files import (
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.growing import add_average
 from latentbandits.models.protocol import is_order_free as model_is_order_free
-from latentbandits.policies.protocol import AnyPolicy, learns_from_any
+from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import AUTO, PolicySpec
 from latentbandits.serving.engine.actions import ActionSpace, action_space
 from latentbandits.serving.engine.groups import MAIN
@@ -413,7 +413,7 @@ def is_order_free(policy: AnyPolicy, model: Any) -> bool:
     That holds for models whose posteriors are exact; a model or a policy has to say so.
     """
     exact = hasattr(model, "order_free") and model_is_order_free(model)
-    return exact and getattr(policy, "order_free", False) and learns_from_any(policy)
+    return exact and bool(policy.order_free) and policy.learns_from == "any"
 
 
 def draws_depend_on_order(belief: Any) -> bool:

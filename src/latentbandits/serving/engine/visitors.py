@@ -15,7 +15,6 @@ import numpy as np
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.visit import Visit
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.shared.base import PopulationPolicy
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import VISITORS
 from latentbandits.serving.stores.protocol import Store
@@ -28,10 +27,7 @@ def users_of(policy: AnyPolicy) -> int | None:
     >>> users_of(HierTS(n_users=7, n_features=2)), users_of(UCB1(3))
     (7, None)
     """
-    inner = getattr(policy, "policy", None)
-    if isinstance(policy, PopulationPolicy):
-        return policy.n_users
-    return None if inner is None else users_of(inner)
+    return policy.population_size
 
 
 def visit(row: int, features: FloatArray | None) -> Any:

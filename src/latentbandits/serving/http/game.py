@@ -14,7 +14,6 @@ import numpy as np
 
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.support import REALS, Support
-from latentbandits.policies.protocol import learns_from_any
 from latentbandits.serving.engine.groups import MAIN
 from latentbandits.serving.engine.open_session import state_probabilities
 from latentbandits.serving.engine.served_models import ServedModel
@@ -107,7 +106,7 @@ def _decide_and_learn(
         context,
         rng,
         eligible=inputs.eligible,
-        propensity=not learns_from_any(group.policy),
+        propensity=group.policy.learns_from == "own",
     )
     place = inputs.answer(int(decision.action[0]))[1]
     return place, group.policy.update(belief, context, decision, [rewards[place]])

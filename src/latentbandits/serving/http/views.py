@@ -15,7 +15,6 @@ from latentbandits.evaluation.intervals import (
     sequence,
 )
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.policies.protocol import policy_name
 from latentbandits.serving.engine.engine import Engine, SessionDetails
 from latentbandits.serving.engine.groups import HOLDOUT, MAIN
 from latentbandits.serving.engine.open_session import Live, decode_user, floats
@@ -112,7 +111,7 @@ def view_with(live: Live, history: list[Event]) -> SessionView:
     return SessionView(
         session=row.name,
         group=row.group,
-        policy=policy_name(live.policy),
+        policy=live.policy.name,
         model=row.model,
         round=row.rounds,
         rewards=row.rewards,
