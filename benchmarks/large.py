@@ -167,8 +167,8 @@ def arms_pass(
 ) -> float:
     """Seconds of a pass of one mixture of arms."""
     from latentbandits.learning.arms.coordinate_ascent import Problem, climb
-    from latentbandits.learning.arms.families import Gaussian
     from latentbandits.learning.arms.starts import SAMPLE, grouped_starts
+    from latentbandits.models.arms.gaussian import Gaussian
 
     problem = Problem.from_log(Gaussian(), engine)
     start = grouped_starts(

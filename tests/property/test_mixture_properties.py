@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.coordinate_ascent import Problem
-from latentbandits.learning.arms.families import REWARDS
+from latentbandits.models.registry import reward_families
 from tests.unit.test_mixture import problem_of, small_log, start_of
 
 problems = st.builds(
     lambda rewards, **size: problem_of(small_log(rewards, **size), rewards),
-    st.sampled_from(REWARDS),
+    st.sampled_from(list(reward_families())),
     n_users=st.integers(2, 30),
     n_rounds=st.integers(1, 8),
     n_actions=st.integers(2, 4),
@@ -22,7 +22,7 @@ problems = st.builds(
 @given(problems, st.integers(1, 4), st.booleans(), st.integers(0, 10_000))
 @settings(max_examples=100, deadline=None)
 def test_the_elbo_never_falls(problem, n_states, known, seed):
-    if problem.family.name == "gaussian" and not known:
+    if problem.family.family_name == "gaussian" and not known:
         family = problem.family.with_noise(None)
         if seed % 2:
             family = family.with_noise_by_action()

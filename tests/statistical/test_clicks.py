@@ -20,7 +20,6 @@ from evidence.clicks import (
 )
 
 from latentbandits import BernoulliArms, mIDS
-from latentbandits.learning.arms.families import Bernoulli
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.fitting import split_users
 from latentbandits.report.report import Silent
@@ -33,7 +32,9 @@ def problem():
 
 @pytest.fixture(scope="module")
 def model(problem):
-    selection = ArmsLearner(Bernoulli()).select(*split_users(problem.log, 0), None, 0, Silent())
+    selection = ArmsLearner(BernoulliArms.for_rewards(np.zeros(1))).select(
+        *split_users(problem.log, 0), None, 0, Silent()
+    )
     return selection.learner.learn(problem.log, selection.chosen, 0).model
 
 

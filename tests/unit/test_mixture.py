@@ -9,14 +9,15 @@ from latentbandits import BernoulliArms, CategoricalArms, ExponentialArms, Gauss
 from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.cells import Prepare
 from latentbandits.learning.arms.coordinate_ascent import Problem, best_of, climb
-from latentbandits.learning.arms.families import REWARDS, make_family
-from latentbandits.learning.arms.families.gaussian import Gaussian
+from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.fitted import finish
 from latentbandits.learning.arms.standard_errors import observed
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.mixture import fit_mixture
+from latentbandits.models.arms.gaussian import Gaussian
+from latentbandits.models.registry import reward_families
 from tests.reference import mixture as textbook
 
 
@@ -61,13 +62,13 @@ def pooled_prior(problem, kappa):
     """The pooled prior as a model of one state, in the units of the rewards."""
     family, centre = problem.family, problem.centre
     prior = family.prior(centre, np.array([kappa]))[0, :1]
-    if family.name == "gaussian":
+    if family.family_name == "gaussian":
         spread = family.scale / np.sqrt(kappa)
-        return GaussianArms((family.shift + family.scale * centre)[None], 0.3, spread)
-    if family.name == "categorical":
+        return GaussianArms((family.shift + family.scale * centre[:, 1])[None], 0.3, spread)
+    if family.family_name == "categorical":
         return CategoricalArms(prior, family.values)
     kind = {"bernoulli": BernoulliArms, "poisson": PoissonArms, "exponential": ExponentialArms}
-    return kind[family.name](prior[..., 0], prior[..., 1])
+    return kind[family.family_name](prior[..., 0], prior[..., 1])
 
 
 def fixed_strength(problem, mixture):
@@ -76,7 +77,7 @@ def fixed_strength(problem, mixture):
     return after._replace(strength=mixture.strength)
 
 
-@pytest.mark.parametrize("rewards", REWARDS)
+@pytest.mark.parametrize("rewards", reward_families())
 def test_the_elbo_of_one_state_is_the_log_evidence(rewards):
     log = small_log(rewards)
     problem = problem_of(log, rewards)
@@ -86,7 +87,7 @@ def test_the_elbo_of_one_state_is_the_log_evidence(rewards):
     assert bound == pytest.approx(exact, abs=1e-8)
 
 
-@pytest.mark.parametrize("rewards", REWARDS)
+@pytest.mark.parametrize("rewards", reward_families())
 def test_the_elbo_is_below_the_log_evidence_of_all_assignments(rewards):
     log = small_log(rewards)
     problem = problem_of(log, rewards)
@@ -199,12 +200,11 @@ def test_both_parts_of_the_prior_add():
     np.testing.assert_array_equal(fitted.within, 0.0)
 
 
-@pytest.mark.parametrize("rewards", REWARDS)
+@pytest.mark.parametrize("rewards", reward_families())
 def test_every_family_gives_its_own_model(rewards):
-    kinds = (GaussianArms, BernoulliArms, PoissonArms, ExponentialArms, CategoricalArms)
     log = small_log(rewards, n_users=80, n_rounds=12)
     fit = fit_mixture(log, 2, rewards=rewards)
-    assert isinstance(fit.model, dict(zip(REWARDS, kinds, strict=True))[rewards])
+    assert fit.model.reward_family().family_name == rewards
     assert fit.converged
     assert np.diff(fit.elbos).min() > -1e-9
     assert (np.diff(fit.model.state_prior) <= 0).all(), "states by falling share"

@@ -11,7 +11,7 @@ from latentbandits import GaussianArms, Log1pRewards, load, mmTS, save
 from latentbandits.cli import main
 from latentbandits.learning import fit
 from latentbandits.learning.arms.choose_family import choose_family
-from latentbandits.learning.arms.families import REWARDS, make_family
+from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.fitting import split_users
@@ -20,6 +20,7 @@ from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.transforms import TransformedLearner
 from latentbandits.learning.uncertainty import align
+from latentbandits.models.registry import reward_families
 from latentbandits.report.report import Silent
 
 
@@ -34,7 +35,7 @@ def heavy_tails(seed=0, n_users=400):
     return log, replace(truth, log=log).labelled_means()
 
 
-@pytest.mark.parametrize("rewards", REWARDS)
+@pytest.mark.parametrize("rewards", reward_families())
 def test_auto_finds_the_family(rewards):
     log = generate_family(rewards, n_users=250, n_rounds=20, n_states=2, n_actions=5, seed=3).log
     choice = choose_family(*split_users(log, 0))
@@ -102,7 +103,7 @@ def test_users_that_differ_within_a_state_are_noticed():
     assert strengths[1] >= 1000
 
 
-@pytest.mark.parametrize("rewards", REWARDS)
+@pytest.mark.parametrize("rewards", reward_families())
 def test_intervals_of_new_users_and_of_means_hold(rewards):
     """A short form of the experiment `recovery`. Means: 30 intervals of 90%, which share a log;
     fewer than 21 held have a probability below 1e-3. Rewards: 4,000 held out ones, 90% +- 2%.
@@ -186,7 +187,7 @@ STARS = generate_family("categorical", n_users=40, n_rounds=6, n_states=2, n_act
         (STARS.rewards - 3, {"transform": "sqrt"}, "sqrt takes rewards that are not negative; "),
         (STARS.rewards, {"transform": "cube"}, "log1p, sqrt"),
         (STARS.rewards, {"transform": "log1p", "rewards": "poisson"}, "modelled as gaussian"),
-        (STARS.rewards, {"rewards": "normal"}, "auto, gaussian, bernoulli"),
+        (STARS.rewards, {"rewards": "normal"}, "auto, bernoulli, categorical"),
         (STARS.rewards, {"rewards": "poisson", "kind": "linear"}, "for models of --kind arms"),
         (STARS.rewards, {"rewards": "poisson", "noise": 1.0}, "noise is for gaussian"),
         (STARS.rewards, {"states": 41}, "41 states are more than the log's 40 users"),

@@ -8,7 +8,6 @@ import pytest
 
 from latentbandits.learning import uncertainty, user_hash
 from latentbandits.learning.arms.coordinate_ascent import Problem, climb, start_at
-from latentbandits.learning.arms.families import Gaussian
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.backends.backend import summary_of
 from latentbandits.learning.backends.memory import engine_of
@@ -21,7 +20,7 @@ from latentbandits.learning.linear.variational import factorise
 from latentbandits.learning.logs.rows import read_log
 from latentbandits.learning.selection import Candidate
 from latentbandits.learning.uncertainty import Disagreement, align, bootstrap, prior_errors
-from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.arms.gaussian import Gaussian, GaussianArms
 from latentbandits.models.linear.gaussian import LinearGaussian
 from tests.unit.test_selection import ratings_log
 

@@ -13,7 +13,6 @@ from latentbandits import EXP4, Agent, GaussianArms, load, mmGreedy, mmTS, mTS, 
 from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import mixture as mixtures
 from latentbandits.learning.arms.coordinate_ascent import Problem, start_at
-from latentbandits.learning.arms.families import Gaussian
 from latentbandits.learning.attributes import gate as gates
 from latentbandits.learning.attributes import gated_states
 from latentbandits.learning.attributes.encoding import Encoded
@@ -25,6 +24,7 @@ from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
 from latentbandits.learning.save import save_fit
+from latentbandits.models.arms.gaussian import Gaussian
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.gate import Gate, log_softmax
 from latentbandits.models.attributes.parts import with_parts

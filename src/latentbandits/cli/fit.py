@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from latentbandits.cli import log_options
@@ -13,7 +13,15 @@ WARNED = 3
 """Exit code of `--strict` where there are warnings."""
 
 DUPLICATES = ("keep", "mean", "last", "drop")
-REWARDS = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
+
+
+class _Families:
+    """The names of the reward families; all models are imported when they are first read."""
+
+    def __iter__(self) -> Iterator[str]:
+        from latentbandits.models.registry import reward_families
+
+        return iter(("auto", *reward_families()))
 
 
 def add_parser(subparsers: Any) -> None:
@@ -30,8 +38,8 @@ def add_parser(subparsers: Any) -> None:
     add("--out", required=True, metavar="MODEL", help="the folder to write, replaced as a whole")
     kinds = "linear: complete and cluster; arms: a mixture (default: arms up to 50 actions)"
     add("--kind", choices=("auto", "linear", "arms"), default="auto", help=kinds)
-    families = "the rewards of arms: of which family (default auto: by held-out evidence)"
-    add("--rewards", choices=("auto", *REWARDS), default="auto", help=families)
+    families = "family of the rewards of arms: %(choices)s (default auto: by held-out evidence)"
+    add("--rewards", choices=_Families(), default="auto", metavar="FAMILY", help=families)
     tails = "of heavy-tailed rewards, stored in the model; decisions stay in original units"
     add("--transform", choices=("log1p", "sqrt"), help=tails)
     add("--states", type=_auto(positive), default="auto", help="how many, or auto (default)")

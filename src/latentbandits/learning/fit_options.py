@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from latentbandits.learning.arms.families import REWARDS, Rewards, family_class
+from latentbandits.learning.arms.families import Rewards
 from latentbandits.learning.arms.learner import Method
 from latentbandits.learning.backends.backend import AnyLog, Engine
 from latentbandits.learning.logs.formats import LogError, TextFormat
@@ -16,6 +16,7 @@ from latentbandits.learning.logs.summary import LogSummary
 from latentbandits.learning.logs.tables import TableSource, read_table
 from latentbandits.learning.transforms import TRANSFORMS, Transform
 from latentbandits.models.checks import BoolArray, FloatArray, positive_count
+from latentbandits.models.registry import reward_families, reward_family
 
 Kind = Literal["auto", "linear", "arms"]
 Form = Literal["linear", "arms"]
@@ -48,7 +49,7 @@ def check_options(
     noise: float | None,
 ) -> None:
     """Refuse an option that only the other kind of model has, instead of ignoring it."""
-    _one_of("rewards", rewards, ("auto", *REWARDS))
+    _one_of("rewards", rewards, ("auto", *reward_families()))
     _one_of("method", method, get_args(Method))
     if transform is not None:
         _one_of("transform", transform, tuple(TRANSFORMS))
@@ -103,9 +104,9 @@ def check_rewards(
         what, outside = f"--transform {transform}", log.rewards.outside[transform]
         mask: Mask = kind.outside
         help_ = "shift the rewards, or leave the transform out"
-    elif rewards in REWARDS:
-        family = family_class(rewards)
-        wanted, what, mask = family.support, f"--rewards {rewards}", family.outside
+    elif rewards != "auto":
+        family = reward_family(rewards)
+        wanted, what, mask = family.takes(), f"--rewards {rewards}", family.outside
         outside = log.rewards.outside[rewards]
         help_ = "choose another family, or --rewards auto"
     else:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.environments.synthetic import separated_means
-from latentbandits.learning.arms.families import REWARDS, Rewards
+from latentbandits.learning.arms.families import Rewards
 from latentbandits.learning.linear.completion import Completion, complete
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
@@ -195,8 +195,8 @@ def generate_family(
     >>> truth.log.n_events, truth.means.shape
     (500, (3, 10))
     """
-    if rewards not in REWARDS:
-        raise ValueError(f"rewards must be one of {', '.join(REWARDS)}; got {rewards!r}")
+    if rewards not in _BASE:
+        raise ValueError(f"rewards must be one of {', '.join(_BASE)}; got {rewards!r}")
     rng = np.random.default_rng(seed)
     n_values = len(VALUES) if rewards == "categorical" else 1
     base = _BASE[rewards][0] + _BASE[rewards][1] * rng.standard_normal((n_actions, n_values))

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from latentbandits.learning.arms.coordinate_ascent import TOLERANCE, Climbed, Problem, best_of
-from latentbandits.learning.arms.families import Rewards, make_family
-from latentbandits.learning.arms.families.family import ArmsModel
+from latentbandits.learning.arms.families import ArmsModel, Rewards, make_family
 from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.learner import check_size
 from latentbandits.learning.arms.mixture import Mixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.support import REALS, Support
+
+if TYPE_CHECKING:
+    from latentbandits.models.arms.learnable import Learnable
 
 
 class StationaryModel:
@@ -24,6 +27,11 @@ class StationaryModel:
     A posterior whose numbers, and so the draws from it, depend on the order all the same says so
     by `draws_depend_on_order` (see `LinearPosterior`)."""
     state_prior: FloatArray
+
+    @classmethod
+    def reward_family(cls) -> type[Learnable] | None:
+        """Return the family of rewards by which `fit` learns this model; None: it does not."""
+        return None
 
     @property
     def transition(self) -> None:

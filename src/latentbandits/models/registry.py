@@ -2,7 +2,8 @@
 
 It holds the models of `families`, those that `register` was called with, and those that other
 packages declare under the entry point `latentbandits.models`. Saving and loading, the command
-line, the table in the documentation, the conformance tests and the experiment `families` read it.
+line, learning, the table in the documentation, the conformance tests and the experiment `families`
+read it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from latentbandits.models import families
+from latentbandits.models.arms.learnable import Learnable
+from latentbandits.models.base import StationaryModel
 from latentbandits.names import one_of
 
 ModelClass = type[Any]
@@ -83,3 +86,23 @@ def kinds() -> dict[str, ModelClass]:
         if point.name not in _builtin
     }
     return {**_builtin, **declared, **_registered}
+
+
+# Reward families.
+
+
+def reward_families() -> dict[str, type[Learnable]]:
+    """Return the reward families that `fit` can learn, by name.
+
+    >>> sorted(reward_families())[:3]
+    ['bernoulli', 'categorical', 'exponential']
+    """
+    models = [kind for kind in kinds().values() if issubclass(kind, StationaryModel)]
+    families = [kind.reward_family() for kind in models]
+    return {family.family_name: family for family in families if family is not None}
+
+
+def reward_family(name: str) -> type[Learnable]:
+    """Return a reward family; ValueError suggests the nearest name if there is none."""
+    known = reward_families()
+    return known[one_of("reward family", name, known)]

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.user_hash import Keys
+from latentbandits.models.arms.learnable import Learnable
 from latentbandits.models.checks import FloatArray
 
 _DENSE = 0.1  # fraction of nonzero entries above which a dense array is faster than a sparse one
@@ -30,7 +30,7 @@ class Partition:
     """
 
     statistics: Any  # FloatArray or scipy.sparse.csr_array
-    squares: FloatArray  # (n_actions,): sums of the squares of (standardised) rewards
+    squares: FloatArray  # (n_actions,): sums of `family.squares` of rewards
     log_base: float  # sum of log b(r)
     keys: Keys  # (n_users,)
     n_actions: int
@@ -68,23 +68,25 @@ class Prepare:
     With `n_replicates`, every user gets that many bootstrap weights.
     """
 
-    family: Family
+    family: Learnable
     n_replicates: int = 0
     seed: int = 0
 
     def __call__(self, log: Log) -> Partition:
         family = self.family
         rewards = np.asarray(log.rewards)
-        units = rewards if not hasattr(family, "standardised") else family.standardised(rewards)
+        squares = family.squares(rewards)
         weights = weighted = None
         if self.n_replicates:
             weights = user_hash.bootstrap_weights(log.keys, self.n_replicates, self.seed)
-            squares = [_by_action(log, units**2 * weight[log.users]) for weight in weights.T]
-            weighted = np.stack(squares)
+            weighted = np.stack(
+                [_by_action(log, squares * weight[log.users]) for weight in weights.T]
+            )
+        base = family.log_base_measure(rewards)
         return Partition(
-            _statistics(log, family.statistics(rewards)),
-            _by_action(log, units**2),
-            family.log_base(rewards),
+            _statistics(log, family.statistic(rewards)),
+            _by_action(log, squares),
+            float(np.broadcast_to(base, rewards.shape).sum()),
             log.keys,
             log.n_actions,
             weights,
@@ -102,7 +104,7 @@ class TotalsPass:
         return totals(partition, self.prepare.family)
 
 
-def totals(partition: Partition, family: Family) -> Totals:
+def totals(partition: Partition, family: Learnable) -> Totals:
     """Sum a partition's statistics over its users; this is `summarise` of the first pass."""
     shape = (-1, family.n_statistics, partition.n_actions)
     if partition.weights is None:

@@ -10,12 +10,13 @@ recommend a transform.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.arms.families import REWARDS, Categorical, Rewards, make_family
+from latentbandits.learning.arms.families import Rewards, make_family
 from latentbandits.learning.arms.lattice import Cells, cells_of_values
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
@@ -31,6 +32,7 @@ from latentbandits.learning.transforms import (
     TransformedLearner,
 )
 from latentbandits.models.checks import FloatArray
+from latentbandits.models.registry import reward_families
 from latentbandits.report.report import Progress, Silent
 
 MOST_USERS = 2_000
@@ -143,14 +145,10 @@ def choose_family(
 
 def _possible(rewards: RewardSummary) -> list[Rewards]:
     names: list[Rewards] = []
-    for name in REWARDS:
-        try:
-            family = make_family(name, rewards)
-        except LogError:
-            continue
-        if isinstance(family, Categorical) and len(family.values) < 2:
-            continue
-        names.append(name)
+    for name in reward_families():
+        with suppress(LogError):
+            make_family(name, rewards)
+            names.append(name)
     return names
 
 

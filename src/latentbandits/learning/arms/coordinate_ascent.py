@@ -9,11 +9,12 @@ import numpy as np
 
 from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.cells import Prepare, Totals, TotalsPass
-from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.arms.starts import SAMPLE, grouped_starts, joined
 from latentbandits.learning.backends.backend import AnyLog, Engine
 from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.logs.formats import LogError
+from latentbandits.models.arms.learnable import Learnable
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 TOLERANCE = 1e-3
@@ -30,7 +31,7 @@ _MAX_PASSES = 1_000
 class Problem(NamedTuple):
     """A log on its engine, and the totals of the first pass over it."""
 
-    family: Family
+    family: Learnable
     engine: Engine
     prepare: Prepare
     totals: Totals
@@ -38,7 +39,7 @@ class Problem(NamedTuple):
 
     @classmethod
     def from_log(
-        cls, family: Family, log: AnyLog, *, n_replicates: int = 0, seed: int = 0
+        cls, family: Learnable, log: AnyLog, *, n_replicates: int = 0, seed: int = 0
     ) -> Problem:
         """Sum the log once; with `n_replicates`, give every user that many bootstrap weights."""
         engine, prepare = engine_of(log), Prepare(family, n_replicates, seed)
@@ -76,7 +77,10 @@ def start_at(problem: Problem, means: FloatArray, shares: FloatArray) -> Mixture
     family, totals = problem.family, problem.totals
     counting, _ = family.counts_and_sums
     counts = shares[:, None] * (totals.statistics[0] @ counting)
-    sums = family.statistics_of_means(counts, means)[None]
+    try:
+        sums = family.statistics_of_means(counts, means)[None]
+    except ValueError as error:
+        raise LogError(str(error)) from error
     noise = family.first_noise(totals.statistics[0], 1)
     strength = np.ones(1)
     phi = family.posterior(family.prior(problem.centre, strength), sums, noise)

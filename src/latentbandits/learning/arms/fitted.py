@@ -14,9 +14,10 @@ from math import inf
 import numpy as np
 
 from latentbandits.learning.arms.coordinate_ascent import Climbed, Problem
-from latentbandits.learning.arms.families.family import ArmsModel, Family
+from latentbandits.learning.arms.families import ArmsModel
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.arms.standard_errors import MOST_USERS, Observed, observed
+from latentbandits.models.arms.learnable import Learnable
 from latentbandits.models.checks import FloatArray
 
 # The log evidence of a mixture, used to choose the number of states.
@@ -39,11 +40,11 @@ from latentbandits.models.checks import FloatArray
 # states that are identical.
 
 
-def log_evidence(family: Family, elbo: float, information: Observed) -> float:
+def log_evidence(family: Learnable, elbo: float, information: Observed) -> float:
     """Return the log evidence of a mixture with this ELBO and this observed information."""
     kappa, n = information.strength, information.counts
     known = 1.0 + (kappa * n / (kappa + n)).sum(axis=0)
-    centre = 0.5 * (family.n_statistics - 1) * float(np.log(known).sum())
+    centre = 0.5 * family.n_parameters * float(np.log(known).sum())
     return elbo + information.missing - centre
 
 
@@ -51,7 +52,7 @@ def log_evidence(family: Family, elbo: float, information: Observed) -> float:
 class FittedArms:
     """One mixture (R = 1), states sorted by falling share, with both parts of its uncertainty."""
 
-    family: Family
+    family: Learnable
     mixture: Mixture
     elbo: float
     log_evidence: float  # the ELBO corrected for overlapping states (`evidence`)
@@ -63,18 +64,24 @@ class FittedArms:
         """Variance of users' mean rewards within a state, `(S, A)`."""
         if self.strength == inf:
             return np.zeros_like(self.estimation)
-        return self.family.within(self.mixture.phi[0], self.mixture.noise[0], self.strength)
+        return self._settled.within(self.mixture.phi[0], self.strength)
 
     @property
     def means(self) -> FloatArray:
         """Mean rewards, `(S, A)`."""
-        return self.family.moments(self.mixture.phi[0])[0]
+        return self._settled.moments(self.mixture.phi[0])[0]
+
+    @property
+    def _settled(self) -> Learnable:
+        """The family with the noise of this mixture."""
+        return self.family.at_noise(self.mixture.noise[0])
 
     def model(self) -> ArmsModel:
         """Return the family's model, with both parts in its prior variance."""
         variance = self.estimation + self.within
         shares = self.mixture.state_prior()[0]
-        return self.family.model(self.mixture.phi[0], variance, shares, self.mixture.noise[0])
+        model: ArmsModel = self._settled.learned(self.mixture.phi[0], variance, shares)
+        return model
 
     def with_strength(self, strength: float) -> FittedArms:
         return replace(self, strength=strength)

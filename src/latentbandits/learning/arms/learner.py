@@ -18,8 +18,6 @@ from latentbandits.learning.arms.coordinate_ascent import (
     climb,
     start_at,
 )
-from latentbandits.learning.arms.families import Gaussian
-from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.arms.starts import Earlier, joined
@@ -37,6 +35,8 @@ from latentbandits.learning.selection import (
     vetoed,
 )
 from latentbandits.learning.uncertainty import Disagreement
+from latentbandits.models.arms.gaussian import Gaussian
+from latentbandits.models.arms.learnable import Learnable
 from latentbandits.models.checks import positive_count
 from latentbandits.report.report import Progress
 
@@ -69,7 +69,7 @@ class ArmsLearner:
     starts of every fit with the same number of states.
     """
 
-    family: Family = field(default_factory=Gaussian)
+    family: Learnable = field(default_factory=Gaussian)
     method: Method = "em"
     n_starts: int = 6
     by_action: bool | None = None
@@ -145,7 +145,7 @@ class ArmsLearner:
         counting, _ = family.counts_and_sums
         counts = problem.totals.statistics @ counting
         for i in range(n_fits):
-            means = family.moments(mixture.phi[i])[0]
+            means = family.at_noise(mixture.noise[i]).moments(mixture.phi[i])[0]
             progress.advance(1)
             yield Replicate(means, mixture.state_prior()[i], counts[i].round().astype(np.int64))
 
@@ -158,16 +158,15 @@ class ArmsLearner:
 
     def settings(self) -> dict[str, Any]:
         return {
-            "rewards": self.family.name,
+            "rewards": self.family.family_name,
             "method": self.method,
-            "noise": getattr(self.family, "known", None),
+            "noise": self.family.known,
             "noise_by_action": bool(self.by_action),
         }
 
     def _problem(self, log: Engine) -> Problem:
         family = self.family
         if self.by_action:
-            assert isinstance(family, Gaussian)
             family = family.with_noise_by_action()
         return Problem.from_log(family, log)
 
@@ -227,7 +226,7 @@ class ArmsLearner:
         assert chosen.fit is not None
         learner, fitted = self, finish(problem, chosen.fit)
         best = score(fitted.model(), held_out)
-        if self.by_action is None and getattr(self.family, "known", 1.0) is None:
+        if self.by_action is None and self.family.noise_is_free:
             other = replace(self, by_action=True)
             other_problem = other._problem(kept)
             again = finish(other_problem, climb(other_problem, chosen.fit.mixture))

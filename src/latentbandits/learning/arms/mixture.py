@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.learning.arms.cells import Partition, Prepare, Totals
-from latentbandits.learning.arms.families.family import STRENGTHS, Family
+from latentbandits.models.arms.learnable import STRENGTHS, Learnable
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics import dirichlet
 
@@ -66,12 +66,12 @@ class Sums(NamedTuple):
         return Sums(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def broadcast(family: Family, mixture: Mixture) -> Broadcast:
+def broadcast(family: Learnable, mixture: Mixture) -> Broadcast:
     """Return the parameters of a mixture that `summarise` needs."""
     coefficients = family.coefficients(mixture.phi, mixture.noise)
     columns = coefficients.transpose(3, 2, 0, 1)  # (K, A, R, S)
     n_columns = columns.shape[0] * columns.shape[1]
-    log_shares = _expected_log_shares(mixture.shares)
+    log_shares = dirichlet.expected_log(mixture.shares)
     return Broadcast(log_shares, np.ascontiguousarray(columns.reshape(n_columns, -1)))
 
 
@@ -119,7 +119,7 @@ class MixturePass:
 
 
 def step(
-    family: Family, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
+    family: Learnable, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
 ) -> Mixture:
     """Return the mixture that maximises the ELBO given the sums of a pass over the current one."""
     prior = family.prior(centre, mixture.strength)
@@ -130,7 +130,7 @@ def step(
 
 
 def elbo(
-    family: Family, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
+    family: Learnable, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
 ) -> FloatArray:
     """Return the evidence lower bound `(R,)`; `sums` come from a pass over the same mixture."""
     bound = bound_of_arms(family, mixture, sums, totals, centre)
@@ -138,18 +138,17 @@ def elbo(
 
 
 def bound_of_arms(
-    family: Family, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
+    family: Learnable, mixture: Mixture, sums: Sums, totals: Totals, centre: FloatArray
 ) -> FloatArray:
     """Return the ELBO without the divergence of the shares, `(R,)`."""
-    counts = totals.statistics @ family.counts_and_sums[0]
     bound = sums.log_normaliser + totals.log_base
-    bound = bound + family.log_constant(counts, totals.squares, mixture.noise)
+    bound = bound + family.log_constant(totals.statistics, totals.squares, mixture.noise)
     bound -= family.divergence(mixture.phi, family.prior(centre, mixture.strength))
     return bound
 
 
 def _update_strength(
-    family: Family, centre: FloatArray, strength: FloatArray, phi: FloatArray
+    family: Learnable, centre: FloatArray, strength: FloatArray, phi: FloatArray
 ) -> FloatArray:
     """Move log kappa by one safeguarded Newton step on E_q[log prior], which never falls."""
 
@@ -168,16 +167,9 @@ def _update_strength(
     return updated
 
 
-def _expected_log_shares(w: FloatArray) -> FloatArray:
-    from scipy.special import digamma
-
-    expected: FloatArray = digamma(w) - digamma(w.sum(axis=-1, keepdims=True))
-    return expected
-
-
 def _dirichlet_divergence(w: FloatArray) -> FloatArray:
     """Return KL(Dirichlet(w) || Dirichlet(1)), `(R,)`."""
-    gain = ((w - 1) * _expected_log_shares(w)).sum(axis=-1)
+    gain = ((w - 1) * dirichlet.expected_log(w)).sum(axis=-1)
     divergence: FloatArray = (
         gain - dirichlet.log_normaliser(w) + dirichlet.log_normaliser(np.ones_like(w))
     )

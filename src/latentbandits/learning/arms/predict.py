@@ -8,20 +8,15 @@ loop over rounds is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from latentbandits.learning.logs.rows import Log
-from latentbandits.models.arms.bernoulli import BernoulliArms
-from latentbandits.models.arms.categorical import CategoricalArms
 from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.arms.exponential import ExponentialArms
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.arms.gaussian_unknown_noise import GaussianArmsUnknownNoise
-from latentbandits.models.arms.poisson import PoissonArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics.blocks import log_normal_density
 from latentbandits.models.numerics.log_weights import log_sum
@@ -102,12 +97,17 @@ def _by_state(model: GaussianArms | ConjugateArms, log: Log, edges: Edges | None
         return _gaussian(model, log, edges)
     rewards = np.asarray(log.rewards)
     log_density = log_density_by_state(model, log, rewards)
-    earlier = _earlier(log, model.statistic(rewards))
-    prior = model.prior_hyperparameters[0][:, log.actions].swapaxes(0, 1)  # (n, S, K)
-    phi = prior + earlier[:, None]
-    tails = _DISTRIBUTIONS[type(model)](model, phi, rewards[:, None], edges)
+    phi = _prior_of_events(model, log) + _earlier(log, model.statistic(rewards))[:, None]
+    chance = np.where(model.atoms(rewards)[:, None], np.exp(log_density), 0.0)
+    tails = _tails(chance, lambda r: model.distribution(phi, r), rewards, edges)
     mean, variance = model.moments(phi)
     return ByState(log_density, mean, variance, *tails)
+
+
+def _prior_of_events(model: ConjugateArms, log: Log) -> FloatArray:
+    """Return phi of the prior of every event's action, `(n, n_states, n_statistics)`."""
+    prior: FloatArray = model.prior_hyperparameters[0][:, log.actions].swapaxes(0, 1)
+    return prior
 
 
 def log_density_by_state(
@@ -119,9 +119,9 @@ def log_density_by_state(
         return _gaussian(model, seen, None).log_density
     model.check_reward(rewards)
     statistic = model.statistic(rewards)
-    earlier = _earlier(log, statistic)
-    prior = model.prior_hyperparameters[0][:, log.actions].swapaxes(0, 1)
-    log_density = model.log_normaliser_step(prior, earlier[:, None], statistic[:, None])
+    earlier = _earlier(log, statistic)[:, None]
+    prior = _prior_of_events(model, log)
+    log_density = model.log_normaliser_step(prior, earlier, statistic[:, None])
     base = model.log_base_measure(rewards)
     return log_density + (base if isinstance(base, float) else base[:, None])
 
@@ -150,89 +150,33 @@ def _gaussian(model: GaussianArms, log: Log, edges: Edges | None) -> ByState:
     mean = prior_mean + scale * (total - count * prior_mean) + shift
     variance = scale * model.noise**2
     deviation = np.sqrt(variance + model.noise**2)
-    tails = _symmetric(_normal, rewards[:, None], mean, deviation, edges)
+
+    def distribution(r: FloatArray) -> tuple[FloatArray, FloatArray]:
+        from scipy.special import ndtr
+
+        z = (r - mean) / deviation
+        return ndtr(z), ndtr(-z)
+
+    tails = _tails(None, distribution, rewards, edges)
     log_density = log_normal_density(rewards[:, None] - mean, deviation**2)
     return ByState(log_density, mean, variance, *tails)
 
 
-def _normal(z: FloatArray) -> FloatArray:
-    from scipy.special import ndtr
-
-    probability: FloatArray = ndtr(z)
-    return probability
-
-
-def _symmetric(
-    distribution: Callable[[FloatArray], FloatArray],
+def _tails(
+    chance: FloatArray | None,
+    distribution: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
     rewards: FloatArray,
-    mean: FloatArray,
-    deviation: FloatArray,
     edges: Edges | None,
 ) -> Tails:
-    """Return the tails of a symmetric location-scale family, using the nearer tail for cells."""
-    up_to = distribution((rewards - mean) / deviation)
+    """Return the tails, from P(R <= r) and P(R > r) given each state.
+
+    `chance` (n, n_states) is the probability of the reward itself, 0 where it has a density; None
+    if all have. The probability of a cell is the difference in the thinner tail.
+    """
+    up_to, _ = distribution(rewards[:, None])
+    below = up_to if chance is None else np.maximum(up_to - chance, 0.0)
     if edges is None:
-        return up_to, up_to, None
-    lower, upper = ((edge[:, None] - mean) / deviation for edge in edges)
-    mirrored = lower + upper > 0
-    low, high = np.where(mirrored, -upper, lower), np.where(mirrored, -lower, upper)
-    return up_to, up_to, distribution(high) - distribution(low)
-
-
-def _student(model: Any, phi: FloatArray, rewards: FloatArray, edges: Edges | None) -> Tails:
-    from scipy.special import stdtr
-
-    mean = model.moments(phi)[0]
-    freedom = phi[..., 3]
-    scale = np.sqrt(phi[..., 0] * model.moments(phi)[1] * (freedom - 2) / freedom)
-    scale = scale * np.sqrt(1 + 1 / phi[..., 0])
-    return _symmetric(lambda z: stdtr(freedom, z), rewards, mean, scale, edges)
-
-
-def _lomax(model: Any, phi: FloatArray, rewards: FloatArray, edges: Edges | None) -> Tails:
-    shape, scale = phi[..., 0], phi[..., 1]
-
-    def survival(r: FloatArray) -> FloatArray:
-        survived: FloatArray = np.exp(-shape * np.log1p(np.maximum(r, 0.0) / scale))
-        return survived
-
-    up_to = 1 - survival(rewards)
-    if edges is None:
-        return up_to, up_to, None
-    lower, upper = edges
-    return up_to, up_to, survival(lower[:, None]) - survival(upper[:, None])
-
-
-def _negative_binomial(
-    model: Any, phi: FloatArray, rewards: FloatArray, edges: Edges | None
-) -> Tails:
-    from scipy.special import betainc
-
-    shape, share = phi[..., 0], phi[..., 1] / (phi[..., 1] + 1)
-    up_to = np.asarray(betainc(shape, rewards + 1, share), np.float64)
-    below = np.where(rewards > 0, betainc(shape, np.maximum(rewards, 1e-300), share), 0.0)
-    return below, up_to, up_to - below
-
-
-def _dirichlet(model: Any, phi: FloatArray, rewards: FloatArray, edges: Edges | None) -> Tails:
-    probabilities = phi / phi.sum(axis=-1, keepdims=True)
-    if isinstance(model, BernoulliArms):
-        zero = probabilities[..., 1]
-        below = np.where(rewards == 1, zero, 0.0)
-        up_to = np.where(rewards == 1, 1.0, zero)
-        return below, up_to, up_to - below
-    upper = probabilities.cumsum(axis=-1)
-    which: IntArray = model.values.searchsorted(rewards)
-    index = np.broadcast_to(which, phi.shape[:-1])[..., None]
-    up_to = np.take_along_axis(upper, index, axis=-1)[..., 0]
-    chance = np.take_along_axis(probabilities, index, axis=-1)[..., 0]
-    return up_to - chance, up_to, chance
-
-
-_DISTRIBUTIONS: Mapping[type[ConjugateArms], Callable[..., Tails]] = {
-    BernoulliArms: _dirichlet,
-    CategoricalArms: _dirichlet,
-    PoissonArms: _negative_binomial,
-    ExponentialArms: _lomax,
-    GaussianArmsUnknownNoise: _student,
-}
+        return below, up_to, None
+    (low, above_low), (high, above_high) = (distribution(edge[:, None]) for edge in edges)
+    cell = np.where(low + high > 1, above_low - above_high, high - low)
+    return below, up_to, cell if chance is None else np.maximum(cell, chance)

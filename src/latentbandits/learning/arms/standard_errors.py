@@ -70,16 +70,15 @@ def observed(
 
     The loss is measured on `most_users` users, sampled by hash, and scaled to all users.
     """
-    family = problem.family
-    phi, noise = mixture.phi[0], mixture.noise[0]
+    family, phi = problem.family.at_noise(mixture.noise[0]), mixture.phi[0]
     counting, paying = family.counts_and_sums
     unit = family.unit
-    variance = family.reward_variance(phi, noise) / unit**2
+    variance = family.reward_variance(phi) / unit**2
     means = family.mean_statistic(phi)
     sums = problem.sums(mixture)
     counts = sums.statistics[0] @ counting
     prior = family.prior(problem.centre, mixture.strength)[0]
-    prior_variance = family.moments(prior)[1] / unit**2
+    prior_variance = family.prior_variance(prior) / unit**2
     complete = counts * variance + variance**2 / prior_variance
     shares = mixture.state_prior()[0]
     parameters = Parameters(vb.broadcast(family, mixture), means, shares, counting, paying)

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from latentbandits.learning.arms.cells import Totals
-from latentbandits.learning.arms.families.family import Family
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.kmeans import lloyd, nearest, seeds
+from latentbandits.models.arms.learnable import Learnable
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray
 
@@ -27,7 +27,7 @@ _FIRST_STRENGTH = 20.0  # of the pooled prior, in rewards; the ascent updates it
 
 
 def grouped_starts(
-    family: Family,
+    family: Learnable,
     sample: FloatArray,
     totals: Totals,
     centre: FloatArray,
@@ -68,7 +68,7 @@ def joined(*mixtures: Mixture) -> Mixture:
     return Mixture(*(np.concatenate(parts) for parts in zip(*mixtures, strict=True)))
 
 
-def _points(family: Family, sample: FloatArray, totals: Totals) -> FloatArray:
+def _points(family: Learnable, sample: FloatArray, totals: Totals) -> FloatArray:
     """Return users' centred mean rewards, divided by their deviation and shrunk, `(n, A)`."""
     counting, paying = family.counts_and_sums
     counts = np.einsum("nka,k->na", sample, counting)

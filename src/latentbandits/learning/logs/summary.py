@@ -8,20 +8,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.arms.families import REWARDS, family_class
 from latentbandits.learning.arms.lattice import off_lattice
 from latentbandits.learning.logs.rows import Log, distinct
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.transformed import Log1pRewards, SqrtRewards
+from latentbandits.models.registry import reward_families
 
 MOST_VALUES = 1_000
 """Distinct rewards that are kept; if there are more, this many and the extremes."""
 
-_MASKS: Mapping[str, Callable[[FloatArray], BoolArray]] = {
-    **{name: family_class(name).outside for name in REWARDS},
-    "log1p": Log1pRewards.outside,
-    "sqrt": SqrtRewards.outside,
-}
+
+def _masks() -> dict[str, Callable[[FloatArray], BoolArray]]:
+    """Return for every family and transform the function that marks rewards it cannot take."""
+    families = {name: family.outside for name, family in reward_families().items()}
+    return families | {"log1p": Log1pRewards.outside, "sqrt": SqrtRewards.outside}
 
 
 class Outside(NamedTuple):
@@ -53,7 +53,7 @@ class RewardSummary:
         values = distinct(rewards)
         mean = float(rewards.mean())
         squares = float(((rewards - mean) ** 2).sum())
-        outside = {name: _outside(mask, rewards, log) for name, mask in _MASKS.items()}
+        outside = {name: _outside(mask, rewards, log) for name, mask in _masks().items()}
         kept = _few(values, outside)
         return cls(len(rewards), mean, squares, kept, off_lattice(values), outside)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.arms.conjugate import DirichletArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.laws import Beta
@@ -17,7 +17,7 @@ from latentbandits.models.support import BINARY, Summary, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class BernoulliArms(ConjugateArms):
+class BernoulliArms(DirichletArms):
     """Rewards are 0 or 1 with P(1) = theta[s, a], and theta[s, a] ~ Beta(alpha[s, a], beta[s, a]).
 
     Args:
@@ -40,6 +40,7 @@ class BernoulliArms(ConjugateArms):
         sub_gaussian=True,
     )
 
+    family_name: ClassVar[str] = "bernoulli"
     prior_fields: ClassVar[tuple[str, ...]] = ("alpha", "beta")
 
     alpha: FloatArray
@@ -89,27 +90,30 @@ class BernoulliArms(ConjugateArms):
         """Rewards in [0, 1] are 1/2-sub-Gaussian."""
         return 0.5
 
-    def _hyperparameters(self) -> FloatArray:
-        return np.stack([self.alpha, self.beta], axis=-1)
-
     def statistic(self, reward: FloatArray) -> FloatArray:
         return np.stack([reward, 1 - reward], axis=-1)
 
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        return dirichlet.log_normaliser(phi)
+    @property
+    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
+        return np.array([1.0, 1.0]), np.array([1.0, 0.0])
 
-    def log_normaliser_step(
-        self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
-    ) -> FloatArray:
-        return dirichlet.log_normaliser_step(prior, totals, statistic)
-
-    def log_base_measure(self, reward: FloatArray) -> float:
-        return 0.0
+    def allowed_means(self, means: FloatArray) -> FloatArray:
+        return np.clip(means, 1e-6, 1 - 1e-6)
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         alpha, strength = phi[..., 0], phi[..., 0] + phi[..., 1]
         mean = alpha / strength
         return mean, mean * (phi[..., 1] / strength) / (strength + 1)
+
+    def reward_variance(self, phi: FloatArray) -> FloatArray:
+        mean = self.moments(phi)[0]
+        variance: FloatArray = mean * (1 - mean)
+        return variance
+
+    def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        above = np.where(reward < 1, self.moments(phi)[0], 0.0)
+        above = np.where(reward < 0, 1.0, above)
+        return 1 - above, above
 
     def law(self, phi: FloatArray) -> Beta:
         return Beta(phi[..., 0], phi[..., 1])

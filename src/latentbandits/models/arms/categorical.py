@@ -10,17 +10,20 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.arms.conjugate import DirichletArms
+from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.laws import Beta
 from latentbandits.models.support import OneOf, Summary, Support
+
+MOST_VALUES = 20
+"""Most different rewards from which the family is learned."""
 
 _TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class CategoricalArms(ConjugateArms):
+class CategoricalArms(DirichletArms):
     """Rewards are one of `values`, with probabilities theta[s, a] ~ Dirichlet(concentration[s, a]).
 
     Args:
@@ -42,6 +45,7 @@ class CategoricalArms(ConjugateArms):
         sub_gaussian=True,
     )
 
+    family_name: ClassVar[str] = "categorical"
     prior_fields: ClassVar[tuple[str, ...]] = ("concentration",)
 
     concentration: FloatArray
@@ -68,6 +72,28 @@ class CategoricalArms(ConjugateArms):
         shares = rng.dirichlet(np.ones(5), shape)
         return cls(20 * shares + 0.1, values=[1, 2, 3, 4, 5])
 
+    @classmethod
+    def for_rewards(cls, rewards: FloatArray) -> Self:
+        values = np.unique(rewards)
+        if len(values) > MOST_VALUES:
+            raise ValueError(
+                f"--rewards categorical takes {cls.takes()}; the log has {len(values):,}, from "
+                f"{values[0]:g} to {values[-1]:g}: choose another family, or --rewards auto"
+            )
+        return cls(np.ones((1, 1, len(values))), values)
+
+    @classmethod
+    def outside(cls, rewards: FloatArray) -> BoolArray:
+        return np.zeros(rewards.shape, np.bool_)
+
+    @classmethod
+    def takes(cls) -> str:
+        return f"at most {MOST_VALUES} different values"
+
+    def learned(self, phi: FloatArray, variance: FloatArray, shares: FloatArray) -> Self:
+        strength = np.maximum(np.maximum(self.reward_variance(phi), 1e-300) / variance - 1, 1.0)
+        return self._replace({"concentration": strength[..., None] * self.point(phi)}, shares)
+
     @cached_property
     def support(self) -> Support:
         return OneOf(tuple(self.values.tolist()))
@@ -86,10 +112,9 @@ class CategoricalArms(ConjugateArms):
     def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
         """Return the average action's probabilities, tilted by exp(t value) to have these means."""
         average = self.point(self.concentration).mean(axis=1)  # (n_states, n_categories)
-        low, high = self._means.min(), self._means.max()
         tilt = np.zeros_like(means)
         offsets = (self.values - self.values[0]) / (self.values[-1] - self.values[0])
-        wanted = (np.clip(means, low, high) - self.values[0]) / np.ptp(self.values)
+        wanted = (means - self.values[0]) / np.ptp(self.values)
         for _ in range(50):  # Newton's method on a convex function of t
             weights = average[:, None] * np.exp(np.clip(tilt, -50, 50)[..., None] * offsets)
             shares = weights / weights.sum(axis=-1, keepdims=True)
@@ -97,29 +122,35 @@ class CategoricalArms(ConjugateArms):
             variance = np.maximum(shares @ offsets**2 - mean**2, 1e-6)
             tilt = tilt + np.clip((wanted - mean) / variance, -2.0, 2.0)
         scaled = variance * np.ptp(self.values) ** 2
-        strength = np.maximum(scaled / np.maximum(variances, 1e-12) - 1, 1.0)
+        strength = np.maximum(scaled / variances - 1, 1.0)
         return {"concentration": np.maximum(strength[..., None] * shares, 1e-6)}
 
     def statistic(self, reward: FloatArray) -> FloatArray:
         return self._one_hot.take(self.values.searchsorted(reward), axis=0)
 
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        return dirichlet.log_normaliser(phi)
-
-    def log_normaliser_step(
-        self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
-    ) -> FloatArray:
-        return dirichlet.log_normaliser_step(prior, totals, statistic)
-
-    def log_base_measure(self, reward: FloatArray) -> float:
-        return 0.0
+    @property
+    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
+        return np.ones(len(self.values)), self.values
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         strength = phi.sum(axis=-1)
+        mean, variance = self._of_a_reward(phi, strength)
+        return mean + self.values[0], variance / (strength + 1)
+
+    def reward_variance(self, phi: FloatArray) -> FloatArray:
+        return self._of_a_reward(phi, phi.sum(axis=-1))[1]
+
+    def _of_a_reward(self, phi: FloatArray, strength: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return mean, less the least value, and variance of a reward at the mean of phi."""
         mean = phi @ self._offsets / strength
         square = phi @ self._offsets**2 / strength
-        variance = np.maximum(square - mean**2, 0.0) / (strength + 1)
-        return mean + self.values[0], variance
+        return mean, np.maximum(square - mean**2, 0.0)
+
+    def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        which = np.broadcast_to(self.values.searchsorted(reward, "right"), phi.shape[:-1])
+        taken = np.arange(len(self.values)) < which[..., None]
+        below = np.where(taken, self.point(phi), 0.0).sum(axis=-1)
+        return below, 1 - below
 
     def law(self, phi: FloatArray) -> Beta:
         """Return the beta law of the same mean, variance and range; of two categories, exactly.

@@ -2,11 +2,12 @@
 
 A family states its sufficient statistic, its log normaliser, and samplers of parameters and
 rewards. Evidence, predictive density and posterior follow from these, here for all families.
+Learning reads the same statement (`learnable`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -15,11 +16,14 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
+from latentbandits.models.arms.learnable import Learnable
 from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.numerics import dirichlet, gamma
 from latentbandits.models.numerics.blocks import rows
 from latentbandits.models.numerics.laws import Component, Law, Normal
 from latentbandits.models.protocol import Context
+from latentbandits.models.support import REALS, Counts, OneOf
 from latentbandits.models.trees import map_leaves
 
 
@@ -29,7 +33,7 @@ class ArmTotals(NamedTuple):
     totals: FloatArray  # (n_sessions, n_actions, n_statistics)
 
 
-class ConjugateArms(StationaryModel, ABC):
+class ConjugateArms(StationaryModel, Learnable):
     """Base class of a family: p(r | theta) = b(r) exp(t(r) . eta(theta)), prior Z(phi)^-1 exp(...).
 
     The hyperparameters phi hold phi_0 and m_0 of Appendix A in one vector, to which a reward adds
@@ -39,31 +43,15 @@ class ConjugateArms(StationaryModel, ABC):
 
     Subclasses are frozen dataclasses; every field of `prior_fields` is an array
     `(n_states, n_actions, ...)`, or with a leading session axis.
+
+    A family with a `family_name` can be learned as well. It also has `expected`,
+    `counts_and_sums`, `reward_variance` and `distribution`, and `from_means` (or `for_rewards` and
+    `learned`). Learning keeps an instance for the methods alone, and not for its prior.
     """
 
     prior_fields: ClassVar[tuple[str, ...]]
 
     # Methods that each family implements. Arrays of hyperparameters are (..., n_statistics).
-
-    @abstractmethod
-    def _hyperparameters(self) -> FloatArray:
-        """Return phi of the prior: the shape of the fields and one more axis, of statistics."""
-
-    @abstractmethod
-    def statistic(self, reward: FloatArray) -> FloatArray:
-        """Return t(r): `(..., n_statistics)`."""
-
-    @abstractmethod
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        """Return log Z(phi)."""
-
-    @abstractmethod
-    def log_base_measure(self, reward: FloatArray) -> FloatArray | float:
-        """Return log b(r)."""
-
-    @abstractmethod
-    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return mean and variance of the mean reward under theta ~ phi."""
 
     @abstractmethod
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> Any:
@@ -93,7 +81,69 @@ class ConjugateArms(StationaryModel, ABC):
     @abstractmethod
     def noise(self) -> float: ...
 
+    # Methods of a family that can be learned.
+
+    @property
+    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
+        raise NotImplementedError(self._not_learnable)
+
+    def expected(self, phi: FloatArray) -> FloatArray:
+        raise NotImplementedError(self._not_learnable)
+
+    def reward_variance(self, phi: FloatArray) -> FloatArray:
+        raise NotImplementedError(self._not_learnable)
+
+    def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return P(R <= reward) and P(R > reward) for a reward R of theta ~ phi."""
+        raise NotImplementedError(self._not_learnable)
+
+    def atoms(self, reward: FloatArray) -> BoolArray:
+        """Mark the rewards that have a probability, and not a density."""
+        return np.full(reward.shape, isinstance(self.support, (Counts, OneOf)))
+
+    @property
+    def _not_learnable(self) -> str:
+        return (
+            f"{type(self).__name__} cannot be learned from a log: it needs counts_and_sums, "
+            "expected, reward_variance and distribution"
+        )
+
+    @classmethod
+    def reward_family(cls) -> type[Learnable] | None:
+        return cls if cls.family_name else None
+
+    @classmethod
+    def _any(cls) -> Self:
+        """Return some instance, for the methods that use no field."""
+        any_: Self = cls.from_means([[0.5]], 0.1)  # type: ignore[attr-defined]
+        return any_
+
+    @classmethod
+    def for_rewards(cls, rewards: FloatArray) -> Self:
+        outside = cls.outside(rewards)
+        if outside.any():
+            raise ValueError(
+                f"{cls.family_name} rewards are {cls.takes()}; {int(outside.sum()):,} of "
+                f"{len(rewards):,} are not, such as {rewards[outside][0]:g}"
+            )
+        return cls._any()
+
+    @classmethod
+    def outside(cls, rewards: FloatArray) -> BoolArray:
+        return ~cls._any().support.contains(rewards)
+
+    @classmethod
+    def takes(cls) -> str:
+        return str(cls._any().support)
+
+    def learned(self, phi: FloatArray, variance: FloatArray, shares: FloatArray) -> Self:
+        return self._replace(self._priors_of(self.moments(phi)[0], variance), shares)
+
     # Methods derived from the family's methods.
+
+    def _hyperparameters(self) -> FloatArray:
+        """Return phi of the prior: the shape of the fields and one more axis, of statistics."""
+        return np.stack(list(self._prior_arrays().values()), axis=-1)
 
     def sample_means(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Draw the mean reward for every phi."""
@@ -106,25 +156,24 @@ class ConjugateArms(StationaryModel, ABC):
         beyond those of the actions that the model has, and variances that the family cannot have,
         are replaced by the nearest possible ones.
         """
-        added = self._priors_of(means, variances)
-        fields = {
-            name: np.concatenate([getattr(self, name), added[name]], axis=1)
-            for name in self.prior_fields
-        }
-        fields |= {name: getattr(self, name) for name in self._kept_fields()}
-        return type(self)(**fields, state_prior=self.state_prior)  # type: ignore[call-arg]
+        inside = means
+        if self.support is not REALS:
+            inside = np.clip(means, self._means.min(), self._means.max())
+        added = self._priors_of(inside, np.maximum(variances, 1e-12))
+        mine = self._prior_arrays()
+        fields = {name: np.concatenate([mine[name], added[name]], axis=1) for name in mine}
+        return self._replace(fields, self.state_prior)
 
     def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
         """Return the prior fields whose mean rewards have these means and variances."""
-        low, high = self._means.min(), self._means.max()
-        inside = np.clip(means, low, high)
-        bounds = self.reward_bounds
         most: FloatArray | float = np.inf
-        if bounds is not None:
-            most = 0.5 * np.maximum((inside - bounds[0]) * (bounds[1] - inside), 1e-12)
-        spread = np.sqrt(np.clip(variances, 1e-12, most))
-        prior = type(self).from_means(inside, spread)  # type: ignore[attr-defined]
-        return {name: getattr(prior, name) for name in self.prior_fields}
+        if self.reward_bounds is not None:
+            low, high = self.reward_bounds
+            # At least one pseudo-observation in total is left.
+            most = 0.5 * np.maximum((means - low) * (high - means), 1e-12)
+        prior = type(self).from_means(means, np.sqrt(np.minimum(variances, most)))  # type: ignore[attr-defined]
+        arrays: dict[str, FloatArray] = prior._prior_arrays()
+        return arrays
 
     def log_normaliser_step(
         self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
@@ -323,3 +372,40 @@ class ConjugateArms(StationaryModel, ABC):
     @cached_property
     def _means(self) -> FloatArray:
         return self.moments(self.prior_hyperparameters)[0]
+
+
+class DirichletArms(ConjugateArms):
+    """Base class of rewards with finitely many values; phi counts how often each was seen."""
+
+    smoothing: ClassVar[float | tuple[float, ...]] = 0.5
+
+    def log_normaliser(self, phi: FloatArray) -> FloatArray:
+        return dirichlet.log_normaliser(phi)
+
+    def log_normaliser_step(
+        self, prior: FloatArray, totals: FloatArray, statistic: FloatArray
+    ) -> FloatArray:
+        return dirichlet.log_normaliser_step(prior, totals, statistic)
+
+    def log_base_measure(self, reward: FloatArray) -> float:
+        return 0.0
+
+    def expected(self, phi: FloatArray) -> FloatArray:
+        return dirichlet.expected_log(phi)
+
+    def within(self, phi: FloatArray, strength: float) -> FloatArray:
+        return self.reward_variance(phi) / (strength + 1)
+
+
+class GammaArms(ConjugateArms):
+    """Base class of rewards with one parameter that has a gamma prior; phi is shape and rate."""
+
+    def log_normaliser(self, phi: FloatArray) -> FloatArray:
+        return gamma.log_normaliser(phi)
+
+    def expected(self, phi: FloatArray) -> FloatArray:
+        return gamma.expected(phi)
+
+    def vague(self) -> Self:
+        vague: Self = type(self).from_means(*self._overall())  # type: ignore[attr-defined]
+        return vague

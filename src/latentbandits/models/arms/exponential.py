@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.arms.conjugate import GammaArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import gamma
 from latentbandits.models.numerics.laws import InverseGamma
@@ -17,7 +17,7 @@ from latentbandits.models.support import Interval, Summary, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class ExponentialArms(ConjugateArms):
+class ExponentialArms(GammaArms):
     """Rewards are exponential with mean 1 / theta[s, a], and theta[s, a] ~ Gamma(shape, scale).
 
     The prior is worth `shape` rewards that sum to `scale`. The mean reward 1 / theta is inverse
@@ -40,6 +40,7 @@ class ExponentialArms(ConjugateArms):
         "rewards seen, and their sum",
     )
 
+    family_name: ClassVar[str] = "exponential"
     prior_fields: ClassVar[tuple[str, ...]] = ("shape", "scale")
 
     shape: FloatArray
@@ -82,14 +83,23 @@ class ExponentialArms(ConjugateArms):
         """The deviation at the largest mean; exponential rewards have no sub-Gaussian scale."""
         return float(self._means.max())
 
-    def _hyperparameters(self) -> FloatArray:
-        return np.stack([self.shape, self.scale], axis=-1)
+    @classmethod
+    def for_rewards(cls, rewards: FloatArray) -> Self:
+        if not (rewards > 0).any() and not cls.outside(rewards).any():
+            raise ValueError("--rewards exponential needs rewards above 0; all of them are 0")
+        return super().for_rewards(rewards)
 
     def statistic(self, reward: FloatArray) -> FloatArray:
         return np.stack([np.ones_like(reward), reward], axis=-1)
 
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        return gamma.log_normaliser(phi)
+    @property
+    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
+        return np.array([1.0, 0.0]), np.array([0.0, 1.0])
+
+    def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
+        """Return shape kappa + 1 and scale kappa m: the prior mean of 1 / theta is then m."""
+        prior: FloatArray = super().prior(centre, strength) + np.array([1.0, 0.0])
+        return prior
 
     def log_base_measure(self, reward: FloatArray) -> float:
         return 0.0
@@ -97,6 +107,21 @@ class ExponentialArms(ConjugateArms):
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         mean = phi[..., 1] / (phi[..., 0] - 1)
         return mean, mean**2 / (phi[..., 0] - 2)
+
+    def prior_variance(self, prior: FloatArray) -> FloatArray:
+        mean = self.moments(prior)[0]
+        variance: FloatArray = mean**2 / np.maximum(prior[..., 0] - 2, 0.1)
+        return variance
+
+    def reward_variance(self, phi: FloatArray) -> FloatArray:
+        variance: FloatArray = self.moments(phi)[0] ** 2
+        return variance
+
+    def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the tails of the Lomax distribution."""
+        log_above = -phi[..., 0] * np.log1p(np.maximum(reward, 0.0) / phi[..., 1])
+        below: FloatArray = -np.expm1(log_above)
+        return below, np.exp(log_above)
 
     def law(self, phi: FloatArray) -> InverseGamma:
         return InverseGamma(phi[..., 0], phi[..., 1])
@@ -117,6 +142,3 @@ class ExponentialArms(ConjugateArms):
 
     def draw(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
         return rng.standard_exponential(theta.shape) * theta
-
-    def vague(self) -> Self:
-        return type(self).from_means(*self._overall())

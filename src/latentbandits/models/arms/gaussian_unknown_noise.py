@@ -145,6 +145,14 @@ class GaussianArmsUnknownNoise(ConjugateArms):
         mean = phi[..., 1] / phi[..., 0] + self._centre
         return mean, _squares(phi) / (phi[..., 3] - 2) / phi[..., 0]
 
+    def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        from scipy.special import stdtr
+
+        mean, freedom = self.moments(phi)[0], phi[..., 3]
+        scale = np.sqrt(_squares(phi) / freedom * (1 + 1 / phi[..., 0]))
+        z = (reward - mean) / scale
+        return stdtr(freedom, z), stdtr(freedom, -z)
+
     def law(self, phi: FloatArray) -> Student:
         centre = phi[..., 1] / phi[..., 0] + self._centre
         return Student(centre, np.sqrt(_squares(phi) / phi[..., 3] / phi[..., 0]), phi[..., 3])

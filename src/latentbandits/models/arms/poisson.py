@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.arms.conjugate import ConjugateArms
+from latentbandits.models.arms.conjugate import GammaArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import gamma
 from latentbandits.models.numerics.laws import Gamma
@@ -17,7 +17,7 @@ from latentbandits.models.support import Counts, Summary, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class PoissonArms(ConjugateArms):
+class PoissonArms(GammaArms):
     """Rewards are Poisson(theta[s, a]), and theta[s, a] ~ Gamma(shape[s, a], rate[s, a]).
 
     The prior is worth `rate` rounds with `shape` events in all; its mean is shape / rate.
@@ -38,6 +38,8 @@ class PoissonArms(ConjugateArms):
         "events, and rounds they came in",
     )
 
+    family_name: ClassVar[str] = "poisson"
+    smoothing: ClassVar[float | tuple[float, ...]] = (0.5, 1.0)
     prior_fields: ClassVar[tuple[str, ...]] = ("shape", "rate")
 
     shape: FloatArray
@@ -79,14 +81,12 @@ class PoissonArms(ConjugateArms):
         """The deviation at the largest mean; Poisson rewards have no sub-Gaussian scale."""
         return float(np.sqrt(self._means.max()))
 
-    def _hyperparameters(self) -> FloatArray:
-        return np.stack([self.shape, self.rate], axis=-1)
-
     def statistic(self, reward: FloatArray) -> FloatArray:
         return np.stack([reward, np.ones_like(reward)], axis=-1)
 
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        return gamma.log_normaliser(phi)
+    @property
+    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
+        return np.array([0.0, 1.0]), np.array([1.0, 0.0])
 
     def log_base_measure(self, reward: FloatArray) -> FloatArray:
         from scipy.special import gammaln
@@ -97,6 +97,19 @@ class PoissonArms(ConjugateArms):
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         mean = phi[..., 0] / phi[..., 1]
         return mean, mean / phi[..., 1]
+
+    def reward_variance(self, phi: FloatArray) -> FloatArray:
+        return self.moments(phi)[0]
+
+    def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the tails of the negative binomial distribution."""
+        from scipy.special import betainc
+
+        events, share = np.floor(reward) + 1, 1 / (phi[..., 1] + 1)
+        inside = np.maximum(events, 1.0)
+        below = betainc(phi[..., 0], inside, 1 - share)
+        above = betainc(inside, phi[..., 0], share)
+        return np.where(events > 0, below, 0.0), np.where(events > 0, above, 1.0)
 
     def law(self, phi: FloatArray) -> Gamma:
         return Gamma(phi[..., 0], phi[..., 1])
@@ -116,6 +129,3 @@ class PoissonArms(ConjugateArms):
 
     def draw(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
         return rng.poisson(theta).astype(np.float64)
-
-    def vague(self) -> Self:
-        return type(self).from_means(*self._overall())

@@ -22,6 +22,18 @@ def log_normaliser(phi: FloatArray) -> FloatArray:
     return log_z
 
 
+def expected_log(phi: FloatArray) -> FloatArray:
+    """Return E[log p_c] under Dirichlet(phi), the gradient of `log_normaliser`.
+
+    >>> expected_log(np.array([1.0, 1.0]))
+    array([-1., -1.])
+    """
+    from scipy.special import digamma
+
+    expected: FloatArray = digamma(phi) - digamma(phi.sum(axis=-1, keepdims=True))
+    return expected
+
+
 def log_normaliser_step(prior: FloatArray, totals: FloatArray, one_hot: FloatArray) -> FloatArray:
     """Return log Z(phi + one_hot) - log Z(phi) = log(phi_c / sum phi).
 

@@ -33,6 +33,18 @@ def log_normaliser(phi: FloatArray) -> FloatArray:
     return log_z
 
 
+def expected(phi: FloatArray) -> FloatArray:
+    """Return E[log theta] and -E[theta] under Gamma(a, b), the gradient of `log_normaliser`.
+
+    >>> expected(np.array([3.0, 2.0])).round(6)
+    array([ 0.229637, -1.5     ])
+    """
+    from scipy.special import digamma
+
+    shape, rate = phi[..., 0], phi[..., 1]
+    return np.stack([digamma(shape) - np.log(rate), -shape / rate], axis=-1)
+
+
 def standard_gamma(shape: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Draw from Gamma(shape, 1) for every element; large arrays to the resolution of float32.
 

@@ -1,4 +1,4 @@
-"""The interface of a reward family: the functions of p(r | theta) that the mixture needs.
+"""The functions of a reward family p(r | theta) that learning needs.
 
 With t(r) the statistics of a reward, log p(r | theta) = log b(r) + t(r) . eta(theta). A conjugate
 prior on theta[s, a] has hyperparameters phi, to which the statistics of rewards are added, and a
@@ -7,40 +7,44 @@ log normaliser log Z(phi). Then, under q = prior(phi),
     E[eta] = grad log Z(phi),
     KL(q(phi) || q(phi0)) = (phi - phi0) . E[eta] - log Z(phi) + log Z(phi0).
 
-A family therefore defines its statistics, log Z and the gradient of log Z. Arrays of
-hyperparameters have the shape (..., n_states, n_actions, n_statistics).
+A family therefore states its statistics, log Z and the gradient of log Z. Arrays of
+hyperparameters have the shape (..., n_states, n_actions, n_hyperparameters). R below counts
+mixtures that are fitted side by side.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from latentbandits.learning.logs.tables import LogError
-from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray
-
-ArmsModel = GaussianArms | ConjugateArms
 
 STRENGTHS = (1e-2, 1e7)
 """Bounds of the strength of the pooled prior, in rewards."""
 
 
-class Family(ABC):
-    """Rewards of one conjugate family. Instances are immutable, made by `for_rewards`."""
+class Learnable(ABC):
+    """Rewards of one family, as learning sees them. Instances are made by `for_rewards`."""
 
-    name: ClassVar[str]
-    support: ClassVar[str]  # in words, for error messages
-    discrete: ClassVar[bool]
-    n_statistics: int
+    family_name: ClassVar[str] = ""
+    """The name in `--rewards`; a family without one cannot be learned."""
+
+    smoothing: ClassVar[float | tuple[float, ...]] = 0.0
+    """Statistics that are added to those of the whole log, so that no probability is zero."""
+
+    # The rewards of a log.
 
     @classmethod
     @abstractmethod
     def for_rewards(cls, rewards: FloatArray) -> Self:
-        """Return the family for a log's rewards; raise LogError if some are outside its support."""
+        """Return the family for a log's rewards; raise ValueError if it cannot take them."""
+
+    @classmethod
+    def for_moments(cls, values: FloatArray, mean: float, deviation: float) -> Self:
+        """Return the family for rewards of which distinct `values` and two moments are known."""
+        return cls.for_rewards(values)
 
     @classmethod
     @abstractmethod
@@ -48,38 +52,45 @@ class Family(ABC):
         """Mark the rewards that are outside the support."""
 
     @classmethod
-    def _refuse_outside(cls, rewards: FloatArray) -> None:
-        outside = cls.outside(rewards)
-        if outside.any():
-            raise LogError(
-                f"{cls.name} rewards are {cls.support}; {int(outside.sum()):,} of "
-                f"{len(rewards):,} are not, such as {rewards[outside][0]:g}"
-            )
-
-    # Rewards.
+    @abstractmethod
+    def takes(cls) -> str:
+        """Return the rewards that the family takes, in words."""
 
     @abstractmethod
-    def statistics(self, rewards: FloatArray) -> FloatArray:
-        """Return t(r) of every reward, `(n, n_statistics)`."""
+    def statistic(self, reward: FloatArray) -> FloatArray:
+        """Return t(r): `(..., n_statistics)`."""
+
+    @abstractmethod
+    def log_base_measure(self, reward: FloatArray) -> FloatArray | float:
+        """Return log b(r)."""
+
+    def squares(self, reward: FloatArray) -> FloatArray:
+        """Return what `update_noise` needs of each reward beside its statistics: r^2."""
+        return reward**2
 
     @property
     @abstractmethod
     def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
-        """Return the coefficients of the statistics that give the count and the sum of rewards."""
+        """The coefficients of the statistics that give the count and the sum of rewards."""
 
-    @abstractmethod
-    def log_base(self, rewards: FloatArray) -> float:
-        """Return the sum of log b(r)."""
+    @property
+    def n_statistics(self) -> int:
+        return len(self.counts_and_sums[0])
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters of a state's action."""
+        return self.n_statistics - 1
 
     def statistics_of_means(self, counts: FloatArray, means: FloatArray) -> FloatArray:
         """Return the statistics `(S, A, K)` of `counts` rewards with the given `means`.
 
-        Raise LogError if means do not determine the family's parameters.
+        Raise ValueError if means do not determine the family's parameters.
         """
         counting, paying = self.counts_and_sums
         if self.n_statistics != 2:
-            raise LogError("--method spectral learns only means, which do not determine "
-                           f"{self.name} rewards: use --method em")  # fmt: skip
+            raise ValueError("--method spectral learns only means, which do not determine "
+                             f"{self.family_name} rewards: use --method em")  # fmt: skip
         solve = np.linalg.inv(np.stack([counting, paying]))
         allowed = self.allowed_means(means)
         statistics: FloatArray = np.stack([counts, counts * allowed], axis=-1) @ solve.T
@@ -91,17 +102,20 @@ class Family(ABC):
 
     # The prior and posterior of theta.
 
-    @abstractmethod
     def centre(self, totals: FloatArray) -> FloatArray:
-        """Return every action's smoothed mean parameter over all users.
+        """Return every action's mean statistics over all users, `(n_actions, n_statistics)`.
 
-        `totals` (n_actions, n_statistics) are the summed statistics; one reward at the overall mean
-        is added to each action.
+        `totals`, of the same shape, are the summed statistics. One reward with the overall mean
+        statistics is added to each action.
         """
+        counting, _ = self.counts_and_sums
+        overall = totals.sum(axis=0) + self.smoothing
+        smoothed: FloatArray = totals + overall / (overall @ counting)
+        return smoothed / (smoothed @ counting)[:, None]
 
-    @abstractmethod
     def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
         """Return phi0 `(R, 1, A, K)` of the pooled prior at `centre`, worth `strength` rewards."""
+        return strength[:, None, None, None] * centre
 
     @abstractmethod
     def log_normaliser(self, phi: FloatArray) -> FloatArray:
@@ -135,7 +149,23 @@ class Family(ABC):
         total: FloatArray = inner - phi.shape[1] * self.log_normaliser(prior[:, 0]).sum(axis=-1)
         return total
 
-    # Noise variance (only the Gaussian family has one).
+    # The noise, a parameter that all states share. Most families have none.
+
+    known: float | None = None
+    """The standard deviation of rewards, if it was given."""
+
+    @property
+    def noise_is_free(self) -> bool:
+        """Whether the noise is estimated, so that one noise for each action can be tried."""
+        return False
+
+    def with_noise(self, known: float | None) -> Self:
+        """Return the family with a known standard deviation of rewards; None: estimated."""
+        raise ValueError(f"noise is for gaussian rewards; these are {self.family_name}")
+
+    def with_noise_by_action(self) -> Self:
+        """Return the family with one noise for each action."""
+        raise ValueError(f"noise is for gaussian rewards; these are {self.family_name}")
 
     def first_noise(self, totals: FloatArray, n_starts: int) -> FloatArray:
         """Return the initial noise variances `(R, A)`; ones for families without noise."""
@@ -144,17 +174,24 @@ class Family(ABC):
     def update_noise(
         self, phi: FloatArray, sums: FloatArray, squares: FloatArray, noise: FloatArray
     ) -> FloatArray:
-        """Return the noise variances that maximise the ELBO given q.
+        """Return the noise `(R, A)` that maximises the ELBO given q.
 
-        `squares` (R, A) are the sums of squared rewards.
+        `squares` (R, A) are the sums of `squares` of rewards.
         """
         return noise
 
     def log_constant(
-        self, counts: FloatArray, squares: FloatArray, noise: FloatArray
+        self, totals: FloatArray, squares: FloatArray, noise: FloatArray
     ) -> FloatArray | float:
-        """Return the terms of the ELBO `(R,)` that depend on no state, except `log_base`."""
+        """Return the terms of the ELBO `(R,)` that depend on no state, except the base measure.
+
+        `totals` (R, A, K) are the statistics, summed over all users.
+        """
         return 0.0
+
+    def at_noise(self, noise: FloatArray) -> Self:
+        """Return the family with the estimated noise `(A,)`, for the methods below."""
+        return self
 
     # Means.
 
@@ -169,23 +206,25 @@ class Family(ABC):
 
     @abstractmethod
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the mean and the variance, under q, of the mean reward."""
+        """Return mean and variance of the mean reward under theta ~ phi."""
+
+    def prior_variance(self, prior: FloatArray) -> FloatArray:
+        """Return the variance of the mean reward under the pooled prior; finite in any case."""
+        return self.moments(prior)[1]
 
     @abstractmethod
-    def reward_variance(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
+    def reward_variance(self, phi: FloatArray) -> FloatArray:
         """Return V, the variance of a reward at the mean parameter of q, `(..., S, A)`."""
 
-    @abstractmethod
-    def within(self, phi: FloatArray, noise: FloatArray, strength: float) -> FloatArray:
+    def within(self, phi: FloatArray, strength: float) -> FloatArray:
         """Return the variance of users' means within a state, for a prior worth `strength` rewards.
 
         An infinite strength gives zero.
         """
+        return self.reward_variance(phi) / strength
 
     @abstractmethod
-    def model(
-        self, phi: FloatArray, variance: FloatArray, shares: FloatArray, noise: FloatArray
-    ) -> ArmsModel:
+    def learned(self, phi: FloatArray, variance: FloatArray, shares: FloatArray) -> Any:
         """Return the model with q's mean parameters `phi` (S, A, K).
 
         `variance` (S, A) is the prior variance of the model's mean rewards.
