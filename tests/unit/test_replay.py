@@ -44,7 +44,7 @@ def ragged_log(seed=0, n_users=9, n_actions=6):
 class Recording:
     """Shows the first slot that is offered, and remembers what it saw."""
 
-    def start(self, n_users, rng):
+    def start(self, users, rng):
         self.seen, self.rewards = [], []
 
     def choose(self, actions, offered):

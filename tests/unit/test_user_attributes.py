@@ -262,8 +262,8 @@ def test_attributes_that_users_outside_the_fit_do_not_confirm_change_nothing():
 
 
 def test_a_weak_attribute_is_confirmed_by_all_users():
-    """On the 80 held-out users alone, the gain of the country was -0.0030 +- 0.0013 nats."""
-    truth = generate_attributed(400, 8, strength=0.8, seed=0)
+    """On the 90 users for choices alone, the gain of the country is 0.073 +- 0.040 nats a user."""
+    truth = generate_attributed(600, 8, strength=0.8, seed=0)
     options = {"rewards": "gaussian", "states": 3, "bootstrap": 0}
     actual = fit(truth.table, **options, user_features=["country"]).report["user_features"]
     assert actual["used"]
@@ -273,7 +273,7 @@ def test_a_weak_attribute_is_confirmed_by_all_users():
 
 def test_attributes_group_users_whose_rewards_alone_show_no_states():
     """Two noisy rows a user: a mixture of rewards has one state, and its gate recovers nothing."""
-    truth = generate_attributed(1_000, 2, 3, 5, strength=2.5, noise=0.8, seed=5)
+    truth = generate_attributed(1_000, 2, 3, 5, strength=2.5, noise=0.8, seed=8)
     actual = fit(truth.table, user_features=COLUMNS, rewards="gaussian", bootstrap=0)
     assert actual.report["user_features"]["states_grouped_by_attributes"]
     assert actual.model.n_states == 2
@@ -294,7 +294,7 @@ def test_states_and_gate_are_refined_together_where_users_have_few_rows(monkeypa
 @pytest.mark.slow
 def test_attributes_support_states_that_rewards_alone_do_not(monkeypatch):
     """Two states by rewards alone, which recover less; three with attributes."""
-    truth = generate_attributed(1_500, 4, seed=5)
+    truth = generate_attributed(1_000, 4, seed=20)
     options = {"user_features": COLUMNS, "rewards": "gaussian", "bootstrap": 0}
     actual = fit(truth.table, **options).model
     assert actual.n_states == 3

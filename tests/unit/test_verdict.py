@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms
+from latentbandits.learning import fit, fitting, save_fit
+from latentbandits.learning.assess import verdict
 from latentbandits.learning.assess.replay import Replay
 from latentbandits.learning.assess.report import doubts
 from latentbandits.learning.assess.verdict import (
@@ -14,6 +16,7 @@ from latentbandits.learning.assess.verdict import (
     Lead,
     Simulated,
     judge_policies,
+    judge_saved,
     paired_regrets,
     unjudged,
     value_of_state,
@@ -22,6 +25,7 @@ from latentbandits.learning.backends.backend import summary_of
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.selection import judge
+from latentbandits.models.artefacts.files import model_files
 from latentbandits.policies.registry import parse
 from latentbandits.report.report import Estimate
 from latentbandits.simulation.tune import Candidate
@@ -253,3 +257,86 @@ def test_value_of_state_by_hand(truth):
     assert value_of_state(Learned(model, None, counts), truth.log) == pytest.approx(0.4)
     one = replace(Learned(model, None, counts), model=GaussianArms([[1.0, 0.0]], 0.5))
     assert value_of_state(one, truth.log) == pytest.approx(0.0)
+
+
+def ruined(model):
+    """A model that is sure that the worst action on average is the best."""
+    average = model.state_prior @ model.means
+    means = np.broadcast_to(-average, model.means.shape)
+    return GaussianArms(means, model.noise, 1e-3, model.state_prior)
+
+
+@pytest.fixture(scope="module")
+def fitted(truth):
+    kept, _ = split(truth.log)
+    return fit(kept, kind="arms", rewards="gaussian", states=3, bootstrap=3)
+
+
+def test_a_saved_folder_is_judged_by_its_arrays(truth, fitted, tmp_path):
+    kept, held_out = split(truth.log)
+    save_fit(fitted, tmp_path / "model")
+    right = judge_saved(tmp_path / "model", kept, held_out)
+    assert right.verdict == "helps"
+    assert right.judged == fitted.report["judgement"]["recommended_policy"]
+    save_fit(replace(fitted, model=ruined(fitted.model)), tmp_path / "model")
+    wrong = judge_saved(tmp_path / "model", kept, held_out)
+    assert wrong.verdict == "harms"
+    assert wrong.recommended == "popularity"
+
+
+def test_a_log_whose_actions_are_numbered_otherwise_is_judged_alike(truth, fitted, tmp_path):
+    kept, held_out = split(truth.log)
+    save_fit(fitted, tmp_path / "model")
+    order = np.random.default_rng(0).permutation(truth.log.n_actions)
+    ids = tuple(truth.log.action_ids[a] for a in order)
+    place = np.argsort(order)
+    logs = (replace(log, actions=place[log.actions], action_ids=ids) for log in (kept, held_out))
+    other = judge_saved(tmp_path / "model", *logs)
+    assert other.lead == judge_saved(tmp_path / "model", kept, held_out).lead
+
+
+def test_fit_judges_what_is_written(truth, fitted, monkeypatch):
+    """The planted bug is in the writing of models: only a model that is read again shows it."""
+    kept, _ = split(truth.log)
+    assert fitted.report["judgement"]["verdict"] == "helps"
+
+    def write_badly(model, catalogue=None, notes=None):
+        return model_files(ruined(model), catalogue, notes)
+
+    monkeypatch.setattr(verdict, "model_files", write_badly)
+    actual = fit(kept, kind="arms", rewards="gaussian", states=3, bootstrap=3)
+    assert actual.report["judgement"]["verdict"] == "harms"
+
+
+def test_the_judged_model_is_widened_like_the_written_one(truth, monkeypatch):
+    """The planted bug: a bootstrap that differs by so much that the model knows nothing."""
+    kept, _ = split(truth.log)
+    judged_models = []
+    play = verdict.judge_policies
+
+    def recorded(learned, *arguments, written, **options):
+        judged_models.append((learned.model, written.model))
+        return play(learned, *arguments, written=written, **options)
+
+    monkeypatch.setattr(fitting, "judge_policies", recorded)
+    fit(kept, kind="arms", rewards="gaussian", states=3, bootstrap=0)
+    narrow, narrow_written = judged_models.pop()
+    fit(kept, kind="arms", rewards="gaussian", states=3, bootstrap=20)
+    wide, wide_written = judged_models.pop()
+    np.testing.assert_allclose(wide.means, narrow.means)
+    growth = wide.spread / narrow.spread
+    assert (growth >= 1).all()
+    assert growth.max() > 1.05
+    np.testing.assert_allclose(
+        growth.mean(), (wide_written.spread / narrow_written.spread).mean(), rtol=0.1
+    )
+
+
+def test_the_policy_is_chosen_by_other_users_than_the_verdict_is_about():
+    chosen_by = replayed(mTS=0.3, mUCB=-0.3, seed=1)
+    judged_by = replayed(mTS=-0.3, mUCB=0.3, seed=2)
+    both = replace(judged(judged_by, mTS=1.0, mUCB=1.0), choosing=chosen_by)
+    assert both.preferred == "mTS"
+    assert both.verdict == "harms"
+    # The planted bug: the same users choose and judge, and luck counts as gain.
+    assert judged(judged_by, mTS=1.0, mUCB=1.0).verdict == "helps"

@@ -24,6 +24,14 @@ class _Families:
         return iter(("auto", *reward_families()))
 
 
+_SAME_NAMES = (
+    "user", "action", "reward", "unrewarded", "kind", "rewards", "transform", "states", "rank",
+    "reg", "method", "noise", "bootstrap", "duplicates", "user_features", "features",
+    "item_features", "seed", "engine", "scratch", "partitions", "master",
+)  # fmt: skip
+"""Arguments of the command line that are options of `fit` with the same name."""
+
+
 def add_parser(subparsers: Any) -> None:
     """Add `latentbandits fit` and its options."""
     parser = subparsers.add_parser("fit", help=__doc__.split(": ", 1)[1], description=__doc__)
@@ -75,45 +83,22 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import Progress, print_warnings
     from latentbandits.cli.model_tables import tables
     from latentbandits.learning.backends.scratch import in_units, stopped_by_exception
+    from latentbandits.learning.fit_options import FitOptions
     from latentbandits.learning.fitting import fit
     from latentbandits.learning.save import PAGE_FILE, write_fit
     from latentbandits.models.artefacts.files import replacing
     from latentbandits.report.terminal import show_tables
 
-    written = log_options.text_format(arguments)
-    names = _names(arguments)
+    options = FitOptions(
+        order=arguments.time,
+        text_format=log_options.text_format(arguments),
+        names=_names(arguments),
+        **{name: getattr(arguments, name) for name in _SAME_NAMES},
+    )
     # `replacing` fails if the folder cannot be written.
     with stopped_by_exception(), replacing(arguments.out) as folder:
         with Progress("fit") as progress:
-            result = fit(
-                arguments.log,
-                user=arguments.user,
-                action=arguments.action,
-                reward=arguments.reward,
-                order=arguments.time,
-                unrewarded=arguments.unrewarded,
-                text_format=written,
-                kind=arguments.kind,
-                rewards=arguments.rewards,
-                transform=arguments.transform,
-                states=arguments.states,
-                rank=arguments.rank,
-                reg=arguments.reg,
-                method=arguments.method,
-                noise=arguments.noise,
-                bootstrap=arguments.bootstrap,
-                duplicates=arguments.duplicates,
-                names=names,
-                user_features=arguments.user_features,
-                features=arguments.features,
-                item_features=arguments.item_features,
-                seed=arguments.seed,
-                engine=arguments.engine,
-                scratch=arguments.scratch,
-                partitions=arguments.partitions,
-                master=arguments.master,
-                progress=progress,
-            )
+            result = fit(arguments.log, options, progress=progress)
         write_fit(result, folder)
     console = show_tables(tables(result.report))
     console.print(result.report["judgement"]["sentence"], highlight=False, markup=False)

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     console = show_tables([about, *shown])
     notes = load_notes(arguments.model)
-    if notes:
+    if "sentence" in notes:
         console.print(notes["sentence"], highlight=False, markup=False)
         console.print(f"recommended policy: {notes['recommended_policy']}", highlight=False)
     print_warnings([] if report is None else report.get("warnings", []))

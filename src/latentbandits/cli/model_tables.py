@@ -22,7 +22,7 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
         *_families(report.get("families")),
         _selection(report["selection"]),
         _states(report["states"]),
-        _held_out(report["held_out"]),
+        *([] if report["held_out"] is None else [_held_out(report["held_out"])]),
         _uncertainty(report["uncertainty"]),
     ]
     shown += side_tables(report)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from latentbandits.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from latentbandits.learning.assess.verdict import judge_saved
+    from latentbandits.learning.fit_options import FitOptions
     from latentbandits.learning.fitting import Fit, fit
     from latentbandits.learning.linear.clusters import cluster_users
     from latentbandits.learning.linear.completion import complete
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Fit",
+    "FitOptions",
     "Log",
     "LogError",
     "cluster_users",
@@ -23,6 +26,7 @@ __all__ = [
     "fit",
     "fit_mixture",
     "fit_spectral",
+    "judge_saved",
     "load_report",
     "read_log",
     "save_fit",
@@ -33,6 +37,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "Fit": "latentbandits.learning.fitting",
+        "FitOptions": "latentbandits.learning.fit_options",
         "Log": "latentbandits.learning.logs.rows",
         "LogError": "latentbandits.learning.logs.tables",
         "cluster_users": "latentbandits.learning.linear.clusters",
@@ -40,6 +45,7 @@ __getattr__ = lazy_exports(
         "fit": "latentbandits.learning.fitting",
         "fit_mixture": "latentbandits.learning.mixture",
         "fit_spectral": "latentbandits.learning.spectral",
+        "judge_saved": "latentbandits.learning.assess.verdict",
         "load_report": "latentbandits.learning.save",
         "read_log": "latentbandits.learning.logs.rows",
         "save_fit": "latentbandits.learning.save",

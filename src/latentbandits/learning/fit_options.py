@@ -1,20 +1,23 @@
-"""Check the options of `fit` before any work; LogError gives the reason for a refusal."""
+"""The options of `fit`, checked before any work; LogError gives the reason for a refusal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import polars as pl
 
 from latentbandits.learning.arms.families import Rewards
 from latentbandits.learning.arms.learner import Method
 from latentbandits.learning.backends.backend import AnyLog, Engine
-from latentbandits.learning.logs.formats import LogError, TextFormat
-from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.backends.opening import Opening
+from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.rows import Duplicates, Log
 from latentbandits.learning.logs.summary import LogSummary
 from latentbandits.learning.logs.tables import TableSource, read_table
 from latentbandits.learning.transforms import TRANSFORMS, Transform
+from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, positive_count
 from latentbandits.models.registry import reward_families, reward_family
 
@@ -25,6 +28,70 @@ Mask = Callable[[FloatArray], BoolArray]
 
 MOST_ARMS = 50
 """Largest number of actions for which `auto` learns a model of arms."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FitOptions(Opening):
+    """The options of `fit`; "auto" is chosen by the evidence of held-out users.
+
+    Where and how the log is read is documented with `Opening`.
+
+    Args:
+        kind: "arms" is a mixture over users of per-state action means; "linear" completes the user
+            x action matrix and clusters the users' vectors (Section 5.2); "auto" is arms up to 50
+            actions.
+        rewards: family of the rewards of arms.
+        transform: "log1p" or "sqrt": model transformed rewards as Gaussian, and decide on original
+            ones.
+        states: number of latent states.
+        rank: rank of the completed matrix, for "linear".
+        reg: regularisation of the completion, for "linear".
+        method: "em" or "spectral", for "arms".
+        noise: standard deviation of Gaussian rewards; None: estimated.
+        bootstrap: number of fits to resampled users; their variance is added to the prior.
+        duplicates: rule for several rewards of one user for one action.
+        names: the actions' names by id.
+        user_features: columns with attributes of users: the model gets a gate P1(s | z), and
+            `decide` takes these attributes by name.
+        features: columns with features of each row (its context, or attributes of its action; `a*b`
+            is an interaction): the model is a mixture of regressions on them, and requests send
+            them by name.
+        item_features: table with attributes of the actions, from which new ones are predicted
+            (`POST /v1/actions`).
+        earlier: a model and its catalogue, which are one of the starts of a fit of arms.
+        seed: of all randomness.
+        assess: whether the model is judged on held-out users; without it there is no verdict, no
+            recommended policy and no page.
+    """
+
+    kind: Kind = "auto"
+    rewards: Rewards | Auto = "auto"
+    transform: Transform | None = None
+    states: int | Auto = "auto"
+    rank: int | Auto = "auto"
+    reg: float | Auto = "auto"
+    method: Method = "em"
+    noise: float | None = None
+    bootstrap: int = 20
+    duplicates: Duplicates | Auto = "auto"
+    names: Mapping[str, str] | None = None
+    user_features: Sequence[str] = ()
+    features: Sequence[str] = ()
+    item_features: TableSource | None = None
+    earlier: tuple[Any, Catalogue | None] | None = None
+    seed: int = 0
+    assess: bool = True
+
+    def check(self, kind: Form) -> None:
+        """Refuse an option that only the other kind of model has, instead of ignoring it."""
+        check_options(
+            check_kind(kind), self.method, self.reg, self.rewards, self.transform, self.noise
+        )
+
+    @property
+    def wanted_states(self) -> tuple[int, ...] | None:
+        """The numbers of states to try; None: the range of the learner."""
+        return None if self.states == "auto" else (self.states,)
 
 
 def check_kind(kind: Form) -> Form:
@@ -89,15 +156,12 @@ def check_sizes(kind: Form, states: int | Auto, rank: int | Auto, log: AnyLog) -
         )
 
 
-def check_rewards(
-    log: LogSummary,
-    rewards: Rewards | Auto,
-    transform: Transform | None,
-    source: TableSource | AnyLog,
-    column: str | None,
-    text_format: TextFormat,
-) -> None:
-    """Refuse rewards outside the domain of the requested family or transform."""
+def check_rewards(log: LogSummary, source: TableSource | AnyLog, options: FitOptions) -> None:
+    """Refuse rewards outside the domain of the requested family or transform.
+
+    `source` is read again to name the row of a bad reward, if it is a table.
+    """
+    rewards, transform = options.rewards, options.transform
     if transform is not None and transform in TRANSFORMS:
         kind = TRANSFORMS[transform]
         wanted = "above -1" if transform == "log1p" else "not negative"
@@ -112,20 +176,19 @@ def check_rewards(
     else:
         return
     if outside.n:
-        first = _first_row(source, column, text_format, mask) or outside.where
+        first = _first_row(source, options, mask) or outside.where
         raise LogError(
             f"{what} takes rewards that are {wanted}; {outside.n:,} of {log.n_events:,} "
             f"are not, the first is {first}: {help_}"
         )
 
 
-def _first_row(
-    source: TableSource | AnyLog, column: str | None, text_format: TextFormat, mask: Mask
-) -> str | None:
+def _first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> str | None:
     """Return the row of the first reward in `mask`; None if the source is not a table."""
+    column = options.reward
     if isinstance(source, (Log, Engine)) or column is None:
         return None
-    table = read_table(source, [column], text=(column,), text_format=text_format)
+    table = read_table(source, [column], text=(column,), text_format=options.text_format)
     numbers = table.frame[column].cast(pl.Float64, strict=False).fill_null(0.0).to_numpy()
     outside = mask(numbers)
     if not outside.any():

@@ -1,61 +1,65 @@
-"""Learn a model from a log: select, fit, evaluate on held-out users, estimate the errors."""
+"""Learn a model from a log in three stages: read its users, learn, and assess what was learned.
+
+`read_users` numbers and sums the users of a log, and holds some of them out. `learn` chooses a
+model on the first half of these, learns it without and with them, and adds its uncertainty.
+`assess` judges the result on the other half, and reports on it.
+"""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms.choose_family import FamilyChoice, choose_family
-from latentbandits.learning.arms.families import Rewards, make_family
-from latentbandits.learning.arms.learner import LARGE, ArmsLearner, Method
+from latentbandits.learning.arms.families import make_family
+from latentbandits.learning.arms.learner import LARGE, ArmsLearner
 from latentbandits.learning.arms.starts import earlier_means
 from latentbandits.learning.assess import report
 from latentbandits.learning.assess.cautions import cautions
-from latentbandits.learning.assess.verdict import judge_policies, unjudged
+from latentbandits.learning.assess.verdict import judge_policies, saved_and_loaded, unjudged
 from latentbandits.learning.attributes import requests as side
-from latentbandits.learning.attributes.attribute_gain import learn_gate
+from latentbandits.learning.attributes.attribute_gain import learn_gate, worth
+from latentbandits.learning.attributes.encoding import UserAttributes
 from latentbandits.learning.attributes.gated_states import choose_states
-from latentbandits.learning.attributes.items import learn_items, read_items
+from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.row_learner import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged
 from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.backends.opening import EngineName, Opening, opened
+from latentbandits.learning.backends.opening import opened
 from latentbandits.learning.fit_options import (
-    Auto,
-    Kind,
+    FitOptions,
+    Form,
     check_kind,
-    check_options,
     check_rewards,
     check_sizes,
     kind_of,
 )
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.logs.formats import DETECTED, TextFormat
-from latentbandits.learning.logs.interactions import OnEngine
 from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
 from latentbandits.learning.logs.summary import RewardSummary
 from latentbandits.learning.logs.tables import TableSource
-from latentbandits.learning.selection import Candidate, Selection, judge
+from latentbandits.learning.selection import Candidate, Selection, Step, judge, try_step
 from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
-from latentbandits.learning.uncertainty import bootstrap as bootstrap_fits
-from latentbandits.learning.uncertainty import widened
+from latentbandits.learning.uncertainty import Disagreement, bootstrap, widened
 from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
 from latentbandits.report.report import Progress, Silent
 
 CHOSEN_ON = 2_000_000
 """Size of the sample of rewards for choices and bootstrap, if a log has more than LARGE."""
 
-HELD_OUT = 0.2
+HELD_OUT = 0.3
 MOST_HELD_OUT = 2_000
-"""The share of users that are held out for choices and calibration, and their largest number."""
+"""The share of users that are held out, and their largest number: half of them for choices, half
+for the verdict."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,256 +73,297 @@ class Fit:
 
 def fit(
     log: Log | TableSource,
+    options: FitOptions | None = None,
     *,
-    user: str | None = None,
-    action: str | None = None,
-    reward: str | None = None,
-    order: str | None = None,
-    unrewarded: float | None = None,
-    text_format: TextFormat = DETECTED,
-    kind: Kind = "auto",
-    rewards: Rewards | Auto = "auto",
-    transform: Transform | None = None,
-    states: int | Auto = "auto",
-    rank: int | Auto = "auto",
-    reg: float | Auto = "auto",
-    method: Method = "em",
-    noise: float | None = None,
-    bootstrap: int = 20,
-    duplicates: Duplicates | Auto = "auto",
-    names: Mapping[str, str] | None = None,
-    user_features: Sequence[str] = (),
-    features: Sequence[str] = (),
-    item_features: TableSource | None = None,
-    earlier: tuple[Any, Catalogue | None] | None = None,
-    seed: int = 0,
-    engine: EngineName | Auto = "auto",
-    scratch: str | os.PathLike[str] | None = None,
-    partitions: str | os.PathLike[str] | None = None,
-    master: str | None = None,
     progress: Progress | None = None,
+    **changes: Any,
 ) -> Fit:
     """Learn a model with its own uncertainty from a table of past interactions.
 
-    Settings that are "auto" are chosen by the evidence of held-out users. If there are more than
+    Options that are "auto" are chosen by the evidence of held-out users. If there are more than
     10,000,000 rewards, choices are made on a sample of users, and the chosen model is learned from
     all.
 
     Args:
         log: a table of interactions (a path, folder, glob or list of these, or a frame), or a
             `Log`. An export of the service is one too.
-        user: column of users; None: found ("user" or "session").
-        action: column of actions; None: found.
-        reward: column of rewards; None: found.
-        order: column that orders a user's rows; None: the order of the table.
-        unrewarded: reward of decisions of an export that got none; None: they are dropped.
-        text_format: separator, encoding and columns of delimited text; detected by default.
-        kind: "arms" is a mixture over users of per-state action means; "linear" completes the user
-            x action matrix and clusters the users' vectors (Section 5.2); "auto" is arms up to 50
-            actions.
-        rewards: family of the rewards of arms.
-        transform: "log1p" or "sqrt": model transformed rewards as Gaussian, and decide on original
-            ones.
-        states: number of latent states.
-        rank: rank of the completed matrix, for "linear".
-        reg: regularisation of the completion, for "linear".
-        method: "em" or "spectral", for "arms".
-        noise: standard deviation of Gaussian rewards; None: estimated.
-        bootstrap: number of fits to resampled users; their variance is added to the prior.
-        duplicates: rule for several rewards of one user for one action.
-        names: the actions' names by id.
-        user_features: columns with attributes of users: the model gets a gate P1(s | z), and
-            `decide` takes these attributes by name.
-        features: columns with features of each row (its context, or attributes of its action; `a*b`
-            is an interaction): the model is a mixture of regressions on them, and requests send
-            them by name.
-        item_features: table with attributes of the actions, from which new ones are predicted
-            (`POST /v1/actions`).
-        earlier: a model and its catalogue, which are one of the starts of a fit of arms.
-        seed: of all randomness.
-        engine: where the log is summed: "memory"; "out_of_core", for a folder of Parquet larger
-            than memory; "spark". "auto" depends on the size of the files. All engines learn the
-            same model.
-        scratch: folder for the partitions of "out_of_core".
-        partitions: folder in which these partitions are kept for the next fit.
-        master: address of the Spark cluster; a Spark DataFrame has its own.
+        options: how to read the log, and what to learn; None: the defaults of `FitOptions`.
         progress: counts the steps of the fit.
+        changes: options that differ from `options`, by name: `fit(log, states=3, bootstrap=0)`.
 
     >>> from latentbandits.learning.generate import generate_arms
     >>> log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3).log
-    >>> fit(log, states="auto", bootstrap=5).model.n_states
+    >>> fit(log, states="auto", bootstrap=5, assess=False).model.n_states
     2
     """
     started = time.perf_counter()
     bar = Silent() if progress is None else progress
-    if bootstrap:
-        positive_count("bootstrap", bootstrap)
-    features = features or side.default_features(log, text_format)
-    options = Options(
-        kind, rewards, transform, states, rank, reg, method, noise, bootstrap, duplicates, names,
-        user_features, features, action, earlier, seed, item_features,
-    )  # fmt: skip
-    more = side.columns(user_features, features, user, reward)
-    if features:
-        side.check_kind(kind, rank, transform, item_features)
-    elif kind != "auto":
-        check_options(check_kind(kind), method, reg, rewards, transform, noise)
-    opening = Opening(
-        engine=engine,
-        user=user,
-        action=action,
-        reward=reward,
-        order=order,
-        unrewarded=unrewarded,
-        more=more,
-        text_format=text_format,
-        scratch=scratch,
-        partitions=partitions,
-        master=master,
-    )
-    with opened(log, opening, bar) as opened_log:
+    options = replace(FitOptions() if options is None else options, **changes)
+    with read_users(log, options, bar) as users:
+        result = learn(users, options, bar)
+        content = describe(users, result, options)
+        if options.assess:
+            content |= assess(users, result, content, options.seed, bar)
+    content["seconds"] = round(time.perf_counter() - started, 2)
+    return Fit(result.written.model, result.catalogue, content)
+
+
+# Stage one: the log as numbered, summed users.
+
+
+class Users(NamedTuple):
+    """The users of a log, ready to be learned from; rewards of a pair are merged as requested."""
+
+    everyone: Engine
+    kept: Engine  # without the held-out users
+    few: Engine  # the kept users that choices are made on: all, or a sample if there are many
+    choosing: Log  # half of the held-out users, for choices
+    judging: Log  # the other half, for the verdict
+    attributes: UserAttributes | None  # of users
+    rows: Encoder | None  # of the features of rows
+    items: ItemTable | None
+    about: dict[str, Any]  # what the report says about the log
+
+
+@contextmanager
+def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> Iterator[Users]:
+    """Read a log and hold users out; scratch files are removed afterwards."""
+    if options.bootstrap:
+        positive_count("bootstrap", options.bootstrap)
+    if not options.features:
+        options = replace(options, features=side.default_features(log, options.text_format))
+    if options.features:
+        side.check_kind(options.kind, options.rank, options.transform, options.item_features)
+    elif options.kind != "auto":
+        options.check(check_kind(options.kind))
+    more = side.columns(options.user_features, options.features, options.user, options.reward)
+    with opened(log, replace(options, more=more), bar) as opened_log:
         # Only a log that fits into memory is read again to name the row of a bad reward.
         source = log if opened_log.engine.name == "memory" else opened_log.engine
-        check_rewards(opened_log.engine.summary, rewards, transform, source, reward, text_format)
-        learned = _fit(opened_log, options, bar)
-    learned.report["seconds"] = round(time.perf_counter() - started, 2)
-    return learned
+        check_rewards(opened_log.engine.summary, source, options)
+        beside = side.learn_side(
+            opened_log.engine, options.user_features, options.features, options.action
+        )
+        raw = beside.log
+        items = None
+        if options.item_features is not None:
+            items = read_items(options.item_features, options.action, raw.action_ids)
+        merge: Duplicates = "keep" if options.duplicates == "auto" else options.duplicates
+        everyone = raw if merge == "keep" else raw.mapped(Merged(check_duplicates(merge)))
+        kept, held_out = everyone.split(held_out_count(everyone.n_users), options.seed)
+        few = few_users(kept, options.seed)
+        about = {
+            "engine": opened_log.report() | {"users_chosen_on": few.n_users},
+            "log": report.of_log(raw.summary, merge) | report.of_unrewarded(opened_log.read),
+        }
+        halves = halves_of(held_out, kept, options.seed)
+        yield Users(everyone, kept, few, *halves, beside.users, beside.rows, items, about)
 
 
-@dataclass(frozen=True, eq=False)
-class Options:
-    """The options of `fit`."""
+def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
+    """Return the held-out users for choices, and those for the verdict.
 
-    kind: Kind
-    rewards: Rewards | Auto
-    transform: Transform | None
-    states: int | Auto
-    rank: int | Auto
-    reg: float | Auto
-    method: Method
-    noise: float | None
-    bootstrap: int
-    duplicates: Duplicates | Auto
-    names: Mapping[str, str] | None
-    user_features: Sequence[str]
-    features: Sequence[str]
-    action: str | None
-    earlier: tuple[Any, Catalogue | None] | None
-    seed: int
-    item_features: TableSource | None = None
+    Both are all held-out users if a half has no row of an action that the kept users have.
+    """
+    first = np.zeros(held_out.n_users, np.bool_)
+    first[user_hash.sample(held_out.keys, held_out.n_users // 2, seed)] = True
+    halves = tuple(held_out.of_users(np.flatnonzero(half)) for half in (first, ~first))
+    known = kept.action_counts > 0
+    if not all(known[half.actions].any() for half in halves):
+        return held_out, held_out
+    return halves[0], halves[1]
 
 
-def _fit(opened_log: OnEngine, options: Options, bar: Progress) -> Fit:
-    """Select, learn and evaluate a model on a log that is open."""
-    seed, transform, rewards = options.seed, options.transform, options.rewards
-    columns = options.user_features, options.features, options.action
-    beside = side.learn_side(opened_log.engine, *columns)
-    raw, attributes = beside.log, beside.users
-    items = None
-    if options.item_features is not None:
-        items = read_items(options.item_features, options.action, raw.action_ids)
-    form = kind_of(options.kind, raw)
-    if beside.rows is not None:
-        form = "linear"
-    check_options(form, options.method, options.reg, rewards, transform, options.noise)
-    check_sizes(form, options.states, options.rank, raw)
-    merge: Duplicates = "keep" if options.duplicates == "auto" else options.duplicates
-    everyone = raw if merge == "keep" else raw.mapped(Merged(check_duplicates(merge)))
-    kept, held_out = everyone.split(held_out_count(everyone.n_users), seed)
-    few = few_users(kept, seed)
-    families = None
-    if beside.rows is not None:
-        clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, None))
-        learner: Learner = RowLearner(beside.rows, clicks)
-    elif form == "arms":
-        families = _family(kept, held_out, rewards, transform, options.noise, seed, bar)
+# Stage two: the model.
+
+
+class Result(NamedTuple):
+    """What was learned: the written model, and its equal that has not seen the held-out users."""
+
+    written: Learned
+    candidate: Learned
+    selection: Selection
+    form: Form
+    catalogue: Catalogue
+    families: FamilyChoice | None
+    disagreement: Disagreement | None
+    widening: dict[str, float] | None
+    steps: tuple[Step, ...]
+    gate: dict[str, Any] | None  # the report on users' attributes
+    items: dict[str, Any] | None  # the report on items' attributes
+
+
+def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
+    """Choose a model on the users for choices, learn it from all users, and add its uncertainty.
+
+    Each optional step is left out if it clearly lowers the evidence of the users for choices.
+    """
+    form = kind_of(options.kind, users.everyone) if users.rows is None else "linear"
+    options.check(form)
+    check_sizes(form, options.states, options.rank, users.everyone)
+    selection, families, steps = _select(users, form, options, bar)
+    bar.start("learning from all users", 1)
+    selection, written = _learn_all(
+        selection, users.everyone, users.few, users.choosing, options.seed
+    )
+    candidate, disagreement, widening = selection.learned, None, None
+    if options.bootstrap:
+        disagreement = bootstrap(
+            selection.learner, users.few, candidate, selection.chosen, options.bootstrap,
+            seed=options.seed, progress=bar,
+        )  # fmt: skip
+        wide, _ = widened(selection.learner, candidate, disagreement, users.kept.summary)
+        step = try_step(
+            "bootstrap widening",
+            selection.judged.by_user(),
+            judge(wide, users.choosing).by_user(),
+        )
+        steps = (*steps, step)
+        share = users.few.n_users / users.everyone.n_users
+        disagreement = disagreement.of_more_users(candidate, written, share)
+        if step.used:
+            candidate = wide
+            written, widening = widened(
+                selection.learner, written, disagreement, users.everyone.summary
+            )
+    gate_report = None
+    if users.attributes is not None:
+        bar.start("learning what users' attributes say", 1)
+        gated = learn_gate(
+            users.attributes, candidate, written, users.few, users.choosing, users.everyone
+        )
+        candidate, written, gate_report, step = gated
+        steps = (*steps, step)
+    item_report = None
+    if users.items is not None:
+        bar.start("learning what items' attributes say", 1)
+        written, item_report = learn_items(
+            candidate, written, users.judging, users.items, options.seed
+        )
+    ids = users.everyone.action_ids
+    vectors = written.features if users.rows is None else None  # else requests send them
+    catalogue = Catalogue(ids, _names(ids, options.names), vectors)
+    return Result(
+        written, candidate, selection, form, catalogue, families, disagreement, widening, steps,
+        gate_report, item_report,
+    )  # fmt: skip
+
+
+def _select(
+    users: Users, form: Form, options: FitOptions, bar: Progress
+) -> tuple[Selection, FamilyChoice | None, tuple[Step, ...]]:
+    """Choose the settings of the model, and whether its rewards are transformed."""
+    learner, families = _learner(users, form, options, bar)
+    wanted, seed = options.wanted_states, options.seed
+    chosen_on = users.few, users.choosing
+    steps: tuple[Step, ...] = ()
+    if options.transform is None:
+        selection = learner.select(*chosen_on, wanted, seed, bar)
+    else:
+        changed = TransformedLearner(learner, options.transform)
+        selection = changed.select(*chosen_on, wanted, seed, bar)
+        plain = learner.select(*chosen_on, (selection.chosen.n_states,), seed, bar)
+        step = try_step(
+            f"transform {options.transform}", plain.judged.by_user(), selection.judged.by_user()
+        )
+        steps = (step,)
+        if not step.used:
+            selection = plain if wanted else learner.select(*chosen_on, None, seed, bar)
+    if users.attributes is not None and wanted is None:
+        selection = choose_states(learner, selection, *chosen_on, seed, bar)
+    if families is not None:
+        selection = replace(selection, warnings=families.warnings + selection.warnings)
+    return selection, families, steps
+
+
+def _learner(
+    users: Users, form: Form, options: FitOptions, bar: Progress
+) -> tuple[Learner, FamilyChoice | None]:
+    """Return the learner of a kind of model; of arms, with the family of their rewards."""
+    rewards, transform = options.rewards, options.transform
+    everyone = users.everyone
+    if form == "arms":
+        families = _family(users, options, bar)
         family = make_family(families.rewards, _units(everyone, transform), options.noise)
         known = None
         if options.earlier is not None:
             known = earlier_means(*options.earlier, everyone.action_ids)
-        learner = ArmsLearner(family, method=options.method, earlier=known)
-    else:
-        clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, transform))
-        learner = LinearLearner(
-            reg=None if options.reg == "auto" else options.reg,
-            rank=None if options.rank == "auto" else options.rank,
-            noise=options.noise,
-            rewards="bernoulli" if clicks else "gaussian",
-        )
-    if transform is not None:
-        learner = TransformedLearner(learner, transform)
-    wanted = None if options.states == "auto" else (options.states,)
-    selection = learner.select(few, held_out, wanted, seed, bar)
-    if attributes is not None and wanted is None:
-        selection = choose_states(learner, selection, few, held_out, seed, bar)
-    if families is not None:
-        selection = replace(selection, warnings=families.warnings + selection.warnings)
-    bar.start("learning from all users", 1)
-    selection, learned = _learn_all(selection, everyone, few, held_out, seed)
-    disagreement = widening = None
-    if options.bootstrap:
-        whole = (everyone, learned) if few is kept else (few, selection.learned)
-        disagreement = bootstrap_fits(
-            selection.learner,
-            *whole,
-            selection.chosen,
-            options.bootstrap,
-            seed=seed,
-            progress=bar,
-        )
-        if few is not kept:
-            disagreement = disagreement.of_more_users(
-                selection.learned, learned, few.n_users / everyone.n_users
-            )
-        learned, widening = widened(selection.learner, learned, disagreement, everyone.summary)
-    doubts = report.doubts(selection.judged, kept.summary)
-    judgement = judge_policies(
-        selection.learned, kept, held_out, written=learned, doubts=doubts, seed=seed, progress=bar
+        return ArmsLearner(family, method=options.method, earlier=known), families
+    clicks = rewards == "bernoulli" or (rewards == "auto" and _are_clicks(everyone, transform))
+    if users.rows is not None:
+        return RowLearner(users.rows, clicks), None
+    linear = LinearLearner(
+        reg=None if options.reg == "auto" else options.reg,
+        rank=None if options.rank == "auto" else options.rank,
+        noise=options.noise,
+        rewards="bernoulli" if clicks else "gaussian",
     )
-    if judgement:
-        judged = judgement.report()
-    else:
-        judged = unjudged(learned, doubts=doubts, seed=seed, progress=bar)
-    gate_report = None
-    if attributes is not None:
-        bar.start("learning what users' attributes say", 1)
-        policy = judged["recommended_policy"]
-        gated = learn_gate(
-            attributes, selection.learned, learned, few, held_out, everyone, policy, seed
-        )
-        learned, gate_report = gated.learned, gated.report
-    item_report = None
-    if items is not None:
-        bar.start("learning what items' attributes say", 1)
-        learned, item_report = learn_items(selection.learned, learned, held_out, items, seed)
-    names = _names(everyone.action_ids, options.names)
-    vectors = learned.features if beside.rows is None else None  # else requests send them
-    catalogue = Catalogue(everyone.action_ids, names, vectors)
+    return linear, None
+
+
+def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any]:
+    """Return the report on what was read and learned, as plain data."""
+    selection, written = result.selection, result.written
     requested: dict[str, Any] = {
         name: getattr(options, name)
         for name in ("states", "rank", "reg", "kind", "rewards", "transform")
     }
-    form_name = form if beside.rows is None else "features"
-    settings = {"kind": form_name, "states": learned.model.n_states, "rank": selection.chosen.rank}
+    settings = {
+        "kind": result.form if users.rows is None else "features",
+        "states": written.model.n_states,
+        "rank": selection.chosen.rank,
+    }
     settings |= selection.learner.settings()
-    settings |= {"bootstrap": options.bootstrap, "seed": seed, "asked": requested}
-    content: dict[str, Any] = {
+    settings |= {"bootstrap": options.bootstrap, "seed": options.seed, "asked": requested}
+    return users.about | {
         "family": settings.get("rewards", "gaussian"),
         "settings": settings,
-        "engine": opened_log.report() | {"users_chosen_on": few.n_users},
-        "judgement": judged,
-        "families": None if families is None else families.report(),
-        "log": report.of_log(raw.summary, merge) | report.of_unrewarded(opened_log.read),
+        "families": None if result.families is None else result.families.report(),
         "selection": report.of_selection(selection.rows, selection.chosen),
-        "states": report.of_states(learned, catalogue),
-        "held_out": report.of_held_out(selection.judged, kept.summary, held_out),
-        "uncertainty": report.of_uncertainty(learned, disagreement, options.bootstrap, seed),
-        "widening": widening,
-        "user_features": gate_report,
-        "item_features": item_report,
+        "steps": [step.row() for step in result.steps],
+        "states": report.of_states(written, result.catalogue),
+        "uncertainty": report.of_uncertainty(
+            written, result.disagreement, options.bootstrap, options.seed
+        ),
+        "widening": result.widening,
+        "user_features": result.gate,
+        "item_features": result.items,
+        "judgement": None,
+        "held_out": None,
+        "warnings": list(selection.warnings),
     }
-    content["warnings"] = [*selection.warnings, *cautions(raw, learned, content)]
-    return Fit(learned.model, catalogue, content)
+
+
+# Stage three: the verdict.
+
+
+def assess(
+    users: Users, result: Result, described: Mapping[str, Any], seed: int, bar: Progress
+) -> dict[str, Any]:
+    """Judge the model on users it has not seen, and return that part of the report."""
+    candidate = saved_and_loaded(result.candidate, result.catalogue)
+    written = saved_and_loaded(result.written, result.catalogue)
+    scores = judge(candidate, users.judging)
+    doubts = report.doubts(scores, users.kept.summary)
+    judgement = judge_policies(
+        candidate, users.kept, users.judging, choosing=users.choosing, written=written,
+        doubts=doubts, seed=seed, progress=bar,
+    )  # fmt: skip
+    if judgement:
+        judged = judgement.report()
+    else:
+        judged = unjudged(written, doubts=doubts, seed=seed, progress=bar)
+    content: dict[str, Any] = {
+        "judgement": judged,
+        "held_out": report.of_held_out(scores, users.kept.summary, users.judging),
+    }
+    if result.gate is not None:
+        policy = judged["recommended_policy"]
+        measured = worth(candidate, users.judging, policy, seed)
+        content["user_features"] = result.gate | {"worth": measured, "policy": policy}
+    whole = {**described, **content}
+    content["warnings"] = [*described["warnings"], *cautions(users.everyone, written, whole)]
+    return content
 
 
 def few_users(log: Engine, seed: int) -> Engine:
@@ -344,21 +389,15 @@ def split_users(log: Log, seed: int) -> tuple[Log, Log]:
     return log.of_users(np.flatnonzero(~out)), log.of_users(np.flatnonzero(out))
 
 
-def _family(
-    kept: Engine,
-    held_out: Log,
-    rewards: Rewards | Auto,
-    transform: Transform | None,
-    noise: float | None,
-    seed: int,
-    progress: Progress,
-) -> FamilyChoice:
-    if transform is not None:
-        return FamilyChoice("gaussian", f"the rewards are transformed by {transform}")
-    if noise is not None:
+def _family(users: Users, options: FitOptions, bar: Progress) -> FamilyChoice:
+    if options.transform is not None:
+        return FamilyChoice("gaussian", f"the rewards are transformed by {options.transform}")
+    if options.noise is not None:
         return FamilyChoice("gaussian", "the noise of gaussian rewards was given")
-    requested = None if rewards == "auto" else rewards
-    return choose_family(kept, held_out, requested=requested, seed=seed, progress=progress)
+    requested = None if options.rewards == "auto" else options.rewards
+    return choose_family(
+        users.kept, users.choosing, requested=requested, seed=options.seed, progress=bar
+    )
 
 
 def _are_clicks(log: Engine, transform: Transform | None) -> bool:

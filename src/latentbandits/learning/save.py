@@ -33,19 +33,28 @@ def save_fit(fit: Fit, path: str | os.PathLike[str]) -> None:
 
 
 def write_fit(fit: Fit, folder: Path) -> None:
-    """Write the files of a fit into a folder that no other process reads yet."""
-    from latentbandits.learning.assess import figures, page
+    """Write the files of a fit into a folder that no other process reads yet.
 
-    report = fit.report
-    judged = report["judgement"]
-    notes = {name: judged[name] for name in ("recommended_policy", "verdict", "sentence")}
+    A fit that was not assessed has no figures, no page and no recommended policy.
+    """
+    report, judged = fit.report, fit.report["judgement"]
+    notes: dict[str, Any] = {}
+    if judged is not None:
+        notes = {name: judged[name] for name in ("recommended_policy", "verdict", "sentence")}
     notes["reward_range"] = [report["log"]["reward_least"], report["log"]["reward_most"]]
     artefacts.write(fit.model, folder, fit.catalogue, notes)
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
     write_results(results(fit), folder)
+    if judged is not None:
+        _write_page(report, folder)
+
+
+def _write_page(report: dict[str, Any], folder: Path) -> None:
+    from latentbandits.learning.assess import figures, page
+
     images = {FIGURE_FILE: _png(figures.draw(report))}
-    if judged["curves"]:
+    if report["judgement"]["curves"]:
         images[VERDICT_FILE] = _png(figures.draw_verdict(report))
     for name, image in images.items():
         (folder / name).write_bytes(image)
@@ -53,9 +62,17 @@ def write_fit(fit: Fit, folder: Path) -> None:
     (folder / PAGE_FILE).write_text(html, encoding="utf-8")
 
 
+_JUDGED = (
+    "recommended_policy", "verdict", "sentence", "why_popularity", "lead", "replay", "simulated",
+    "value_of_state",
+)  # fmt: skip
+"""Parts of the judgement that results.json has too; all None for a fit that was not assessed."""
+
+
 def results(fit: Fit) -> dict[str, Any]:
     """Return the content of results.json: the envelope of every command, and the fit's results."""
-    report, judged = fit.report, fit.report["judgement"]
+    report = fit.report
+    judged = report["judgement"] or dict.fromkeys(_JUDGED)
     return {
         "command": "fit",
         "settings": report["settings"],
@@ -65,14 +82,8 @@ def results(fit: Fit) -> dict[str, Any]:
         "model": type(fit.model).__name__,
         "n_states": fit.model.n_states,
         "rank": report["settings"]["rank"],
-        "recommended_policy": judged["recommended_policy"],
-        "verdict": judged["verdict"],
-        "sentence": judged["sentence"],
-        "why_popularity": judged["why_popularity"],
-        "lead": judged["lead"],
-        "replay": judged["replay"],
-        "simulated": judged["simulated"],
-        "value_of_state": judged["value_of_state"],
+        "steps": report["steps"],
+        **{name: judged[name] for name in _JUDGED},
     }
 
 

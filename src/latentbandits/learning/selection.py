@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,14 @@ from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.models.checks import FloatArray
+from latentbandits.report.report import Estimate
 
 if TYPE_CHECKING:
     from latentbandits.learning.learners import Learned, Learner
 
+
+CLEAR = 2.0
+"""Paired standard errors beyond which evidence is clearly lower."""
 
 LEAST_NATS = 2.0
 """The least difference of log evidence over all held-out users that counts in a choice."""
@@ -64,6 +68,32 @@ class Selection:
     learned: Learned  # from the kept users only
     judged: HeldOut  # scores of the held-out users under `learned`
     warnings: tuple[str, ...] = ()
+
+
+class Step(NamedTuple):
+    """An optional step of a fit, and its effect on the log evidence of a held-out user."""
+
+    name: str
+    nats: Estimate  # evidence of a user's rewards with the step, less that without it
+    used: bool  # it is left out if the evidence is clearly lower with it
+
+    def row(self) -> dict[str, Any]:
+        """Return the step as plain data for the report."""
+        return {
+            "step": self.name,
+            "nats_per_user": self.nats.mean,
+            "stderr": self.nats.stderr if np.isfinite(self.nats.stderr) else None,
+            "used": self.used,
+        }
+
+
+def try_step(name: str, before: FloatArray, after: FloatArray) -> Step:
+    """Compare the log evidence of users without (`before`) and with a step, `(n_users,)`.
+
+    >>> try_step("widening", np.array([-9.0, -7.0]), np.array([-19.0, -16.0])).used
+    False
+    """
+    return Step(name, Estimate.from_values(after - before), not clearly_below(after, before, CLEAR))
 
 
 def judge(learned: Learned, log: Log) -> HeldOut:

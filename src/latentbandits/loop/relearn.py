@@ -21,6 +21,7 @@ from latentbandits.evaluation.intervals import (
     compare_groups,
 )
 from latentbandits.evaluation.reading import read_decisions
+from latentbandits.learning.fit_options import FitOptions
 from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
@@ -165,16 +166,15 @@ Learn = Callable[[Sequence[str], Settings, Progress | None], Fit]
 
 def learn(paths: Sequence[str], settings: Settings, progress: Progress | None) -> Fit:
     """Fit a candidate to old logs and the training part of the service's log."""
-    return fit(
-        list(paths),
+    options = FitOptions(
         **settings.columns,
         unrewarded=settings.unrewarded,
         bootstrap=settings.bootstrap,
         earlier=settings.earlier,
         seed=settings.seed,
-        progress=progress,
         **settings.fit_options,
     )
+    return fit(list(paths), options, progress=progress)
 
 
 class Relearner:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,8 +41,8 @@ _CHUNK = 256  # users that are played together
 class Player(Protocol):
     """A policy under replay: it sees the offered actions, not which of them was logged."""
 
-    def start(self, n_users: int, rng: np.random.Generator) -> None:
-        """Begin with `n_users` new users, without any rewards."""
+    def start(self, users: IntArray, rng: np.random.Generator) -> None:
+        """Begin with the users of these indices, without any rewards."""
 
     def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
         """Return a slot `(n,)` for `actions` (n, m); only slots marked in `offered` may be used."""
@@ -51,21 +51,13 @@ class Player(Protocol):
         """Receive the rewards `(n,)` of the slots that were chosen last."""
 
 
-@runtime_checkable
-class KnowsUsers(Protocol):
-    """A player that uses attributes of the users."""
-
-    def meet(self, users: IntArray) -> None:
-        """Receive, before `start`, the indices of the users that come next."""
-
-
 @dataclass(eq=False)
 class ScorePlayer:
     """A player that picks the offered action of the largest fixed score; ties at random."""
 
     scores: FloatArray  # (n_actions,)
 
-    def start(self, n_users: int, rng: np.random.Generator) -> None:
+    def start(self, users: IntArray, rng: np.random.Generator) -> None:
         self._rng = rng
 
     def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
@@ -79,15 +71,26 @@ class ScorePlayer:
 
 @dataclass(eq=False)
 class PolicyPlayer:
-    """A policy of the library. `features` are those of every action; None for a model of arms."""
+    """A policy of the library. `features` are those of every action; None for a model of arms.
+
+    Beliefs about users whose attributes are known start from `log_prior`: log P(s | z),
+    `(n_users, n_states)`.
+    """
 
     policy: AnyPolicy
     n_actions: int
     features: FloatArray | None = None
+    log_prior: FloatArray | None = None
 
-    def start(self, n_users: int, rng: np.random.Generator) -> None:
-        self._belief: Any = self.policy.init(n_users)
+    def start(self, users: IntArray, rng: np.random.Generator) -> None:
+        self._belief: Any = self.policy.init(len(users))
         self._rng = rng
+        weights = getattr(self._belief, "log_weights", None)
+        if self.log_prior is None or weights is None:
+            return
+        start_weights = np.array(weights)
+        start_weights[:, : self.log_prior.shape[1]] = self.log_prior[users]
+        self._belief = self._belief._replace(log_weights=start_weights)
 
     def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
         if self.features is not None:
@@ -220,9 +223,7 @@ def replay(
         for i, chunk in enumerate(chunks):
             offers = _Offers(log, chunk, offered, np.random.default_rng([seed, i]))
             stream = [seed, i, zlib.crc32(name.encode())]
-            if isinstance(player, KnowsUsers):
-                player.meet(chunk)
-            player.start(len(chunk), np.random.default_rng(stream))
+            player.start(chunk, np.random.default_rng(stream))
             earned = _play(player, offers, rounds[chunk], log)
             rewards[name][i * _CHUNK : i * _CHUNK + len(chunk), : earned.shape[1]] = earned
             bar.advance(1)

@@ -11,14 +11,18 @@ there is another one.
 Popularity is recommended instead where the verdict is "harms", or where the model does not predict
 held-out rewards well enough to be acted on (`report.doubts`).
 
-Replay plays the model that was learned without the held-out users. Simulation plays the model of
-all users, which is the one that is written. The two models differ little, but a policy that
-explores little can do well on one of them and badly on the other.
+The model that is replayed is the written one but for the held-out users: it is learned without
+them, widened alike, written and loaded again. Simulation plays the model of all users, which is the
+one that is written. The two models differ little, but a policy that explores little can do well on
+one of them and badly on the other.
+
+The policy is chosen on one half of the held-out users; the verdict is about the other half.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -41,7 +45,11 @@ from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.rows import Log
-from latentbandits.models.checks import IntArray
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts.files import load_files, model_files, notes_of, read_files
+from latentbandits.models.attributes.gate import log_softmax
+from latentbandits.models.attributes.parts import part
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.latent.bayes_ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
@@ -174,10 +182,15 @@ class Judgement:
     value_of_state: float  # gain per round of knowing the state over the best average action
     reward_sd: float = 0.0  # of a reward of the log
     doubts: tuple[str, ...] = ()  # why predictions of the model are not to be acted on
+    choosing: Replay | None = None  # of the users by whom the policy is chosen; None: `replay`
 
     @property
     def horizon(self) -> int:
         return self.replay.horizons[-1]
+
+    @property
+    def _chooser(self) -> Replay:
+        return self.replay if self.choosing is None else self.choosing
 
     @property
     def best(self) -> str:
@@ -187,11 +200,11 @@ class Judgement:
     @property
     def admitted(self) -> tuple[str, ...]:
         """The candidates that replay does not veto: not clearly below the best."""
-        best = self.best
+        best, replay = self.best, self._chooser
         return tuple(
             name
             for name in self.candidates
-            if not _clearly_below(self.replay.difference(name, best, self.horizon))
+            if not _clearly_below(replay.difference(name, best, replay.horizons[-1]))
         )
 
     @property
@@ -225,13 +238,12 @@ class Judgement:
 
     def _falls_short(self, name: str) -> bool:
         """Return whether the policy is clearly below popularity in replay at some horizon."""
-        return any(
-            _clearly_below(self.replay.difference(name, POPULARITY, h))
-            for h in self.replay.horizons
-        )
+        replay = self._chooser
+        return any(_clearly_below(replay.difference(name, POPULARITY, h)) for h in replay.horizons)
 
     def _largest(self, names: Sequence[str]) -> str:
-        return max(names, key=lambda name: self.replay.reward(name, self.horizon).mean)
+        replay = self._chooser
+        return max(names, key=lambda name: replay.reward(name, replay.horizons[-1]).mean)
 
     def _best_of(self, names: Sequence[str]) -> str:
         behind, lost = self.simulated.behind, self.simulated.lost
@@ -387,7 +399,9 @@ def judge_policies(
     kept: AnyLog,
     held_out: Log,
     *,
+    choosing: Log | None = None,
     written: Learned | None = None,
+    policies: Sequence[str] = (),
     doubts: Sequence[str] = (),
     seed: int = 0,
     progress: Progress | None = None,
@@ -395,10 +409,12 @@ def judge_policies(
     """Replay the policies of the registry that can act on the model, and the baselines.
 
     Args:
-        learned: the model learned from the users of `kept` alone.
+        learned: the model that is judged, learned from the users of `kept` alone.
         kept: the users that the model and the baselines are learned from.
-        held_out: the users that are played.
+        held_out: the users whose rewards the verdict depends on.
+        choosing: other users, on whose rewards the policy is chosen; None: `held_out`.
         written: the model of all users, from which users are simulated; None: `learned`.
+        policies: the policies that are played; none: all that can be recommended.
         doubts: reasons not to act on the model's predictions (`report.doubts`).
         seed: of all randomness.
         progress: called after each policy.
@@ -407,51 +423,154 @@ def judge_policies(
         None if fewer than two users have three rows or more, so that differences have no error.
     """
     bar = Silent() if progress is None else progress
-    deciding = learned if written is None else written
-    log = held_out
-    if log.features is None:
-        log = held_out.of_events(learned.counts[held_out.actions] > 0)
-    if np.count_nonzero(playable_rounds(log)) < 2:
+    stage = _Replaying(learned, kept, tuple(policies), seed, bar)
+    judging = stage.playable(held_out)
+    if judging is None:
         return None
-    particles = isinstance(learned.model, ParticleModel)
-    most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
-    if log.n_users > most:
-        log = log.of_users(user_hash.sample(log.keys, most, seed))
-    popular = replays.action_averages(kept)
-    if log.features is not None:  # each row has its own features
-        popular = popular[log.actions]
-        deciding, _ = rows_as_actions(deciding, log)
-        learned, log = rows_as_actions(learned, log)
+    replayed = stage.play(judging)
+    other = None if choosing is None else stage.playable(choosing)
     summary = summary_of(kept).rewards
-    low, high = summary.least, summary.most
-
-    def inputs_of(some: Learned) -> Inputs:
-        span = (low, high) if low < high else None
-        rounds = replays.MOST_ROUNDS
-        return Inputs(some.model, reward_range=span, horizon=rounds, items=some.features)
-
-    inputs = inputs_of(learned)
-    on_model = model_policies(inputs)
-    players: dict[str, Player] = {
-        UNIFORM: ScorePlayer(np.zeros(log.n_actions)),
-        POPULARITY: ScorePlayer(popular),
-    }
-    alone = one_state_model(learned.model)
-    scratch = "TS" if learned.features is None else "LinTS"
-    others = {scratch: build(scratch, inputs)} | on_model
-    if alone is not None:
-        others = {FOLD_IN: mmGreedy(alone)} | others
-    players |= {
-        name: PolicyPlayer(policy, log.n_actions, learned.features)
-        for name, policy in others.items()
-    }
-    played = replays.replay(players, log, seed=seed, progress=bar)
-    value = value_of_state(learned, log, seed)
     before = Judgement(
-        played, tuple(on_model), NOT_SIMULATED, value, summary.deviation, tuple(doubts)
+        replayed,
+        tuple(stage.on_model),
+        NOT_SIMULATED,
+        value_of_state(*stage.shown(learned, judging), seed),
+        summary.deviation,
+        tuple(doubts),
+        None if other is None else stage.play(other),
     )
-    admitted = {name: build(name, inputs_of(deciding)) for name in before.admitted}
+    deciding, log = stage.shown(learned if written is None else written, judging)
+    admitted = {name: build(name, stage.inputs(deciding)) for name in before.admitted}
     return replace(before, simulated=_simulate(admitted, deciding, log, seed, bar))
+
+
+@dataclass(frozen=True, eq=False)
+class _Replaying:
+    """Replay of a model's policies and of the baselines, on any held-out users."""
+
+    learned: Learned
+    kept: AnyLog
+    policies: tuple[str, ...]
+    seed: int
+    bar: Progress
+
+    def playable(self, log: Log) -> Log | None:
+        """Return the users to play, with rows of known actions; None if fewer than two can."""
+        if log.features is None:
+            log = log.of_events(self.learned.counts[log.actions] > 0)
+        if np.count_nonzero(playable_rounds(log)) < 2:
+            return None
+        particles = isinstance(self.learned.model, ParticleModel)
+        most = MOST_USERS_OF_PARTICLES if particles else MOST_USERS
+        if log.n_users > most:
+            log = log.of_users(user_hash.sample(log.keys, most, self.seed))
+        return log
+
+    def shown(self, learned: Learned, log: Log) -> tuple[Learned, Log]:
+        """Return model and log; rows with features of their own are separate actions."""
+        return (learned, log) if log.features is None else rows_as_actions(learned, log)
+
+    def inputs(self, learned: Learned) -> Inputs:
+        """Return what policies are built from."""
+        rewards = summary_of(self.kept).rewards
+        span = (rewards.least, rewards.most) if rewards.least < rewards.most else None
+        rounds = replays.MOST_ROUNDS
+        return Inputs(learned.model, reward_range=span, horizon=rounds, items=learned.features)
+
+    @cached_property
+    def on_model(self) -> dict[str, AnyPolicy]:
+        """The policies on the model that are played."""
+        inputs = self.inputs(self.learned)
+        if self.policies:
+            return {name: build(name, inputs) for name in self.policies}
+        return model_policies(inputs)
+
+    def play(self, log: Log) -> Replay:
+        """Replay the model's policies and the baselines."""
+        popular = replays.action_averages(self.kept)
+        if log.features is not None:
+            popular = popular[log.actions]
+        log_prior = users_log_prior(self.learned.model, log)
+        learned, log = self.shown(self.learned, log)
+        players: dict[str, Player] = {
+            UNIFORM: ScorePlayer(np.zeros(log.n_actions)),
+            POPULARITY: ScorePlayer(popular),
+        }
+        alone = one_state_model(learned.model)
+        if alone is not None:
+            players[FOLD_IN] = PolicyPlayer(mmGreedy(alone), log.n_actions, learned.features)
+        scratch = "TS" if learned.features is None else "LinTS"
+        players[scratch] = PolicyPlayer(
+            build(scratch, self.inputs(learned)), log.n_actions, learned.features
+        )
+        players |= {
+            name: PolicyPlayer(policy, log.n_actions, learned.features, log_prior)
+            for name, policy in self.on_model.items()
+        }
+        return replays.replay(players, log, seed=self.seed, progress=self.bar)
+
+
+def users_log_prior(model: Any, log: Log) -> FloatArray | None:
+    """Return log P(s | z) of every user, `(n_users, n_states)`; None if nothing is known of them.
+
+    The log has the users' attributes z as the model's gate encodes them.
+    """
+    gate = part(model, "gate")
+    if gate is None or log.attributes is None:
+        return None
+    known = np.concatenate([np.ones((log.n_users, 1)), log.attributes], axis=1)
+    return log_softmax(known @ gate.weights.T)
+
+
+def judge_saved(
+    path: str | os.PathLike[str],
+    kept: Log,
+    held_out: Log,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Judgement | None:
+    """Judge a saved model and the policy that it recommends by users it was not learned from.
+
+    Args:
+        path: the folder of the model.
+        kept: the users that it was learned from, for the average reward of every action.
+        held_out: other users.
+        seed: of all randomness.
+        progress: called after each policy.
+
+    Returns:
+        None if fewer than two users have three rows or more. If the model recommends popularity,
+        all policies that can act on it are played.
+    """
+    from latentbandits.learning.logs.users import numbered_as_model
+
+    files = read_files(path)
+    model, catalogue = load_files(files, str(path))
+    if part(model, "encoder") is not None:
+        raise ValueError(
+            f"{path} takes features with every request, which these logs do not have: compare its "
+            "policy with others by `latentbandits evaluate`"
+        )
+    recommended = notes_of(files, path).get("recommended_policy", POPULARITY)
+    known, features = numbered_as_model(model, catalogue, kept)
+    learned = Learned(model, features, summary_of(known).action_counts)
+    return judge_policies(
+        learned,
+        known,
+        numbered_as_model(model, catalogue, held_out)[0],
+        policies=() if recommended == POPULARITY else (recommended,),
+        seed=seed,
+        progress=progress,
+    )
+
+
+def saved_and_loaded(learned: Learned, catalogue: Catalogue) -> Learned:
+    """Return the model as it is after it was written to a folder and read again."""
+    model, again = load_files(model_files(learned.model, catalogue), "the model")
+    assert again is not None
+    features = learned.features if again.features is None else again.features
+    return replace(learned, model=model, features=features)
 
 
 def _simulate(

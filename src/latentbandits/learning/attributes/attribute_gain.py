@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,20 +12,22 @@ from latentbandits.learning.attributes.encoding import UserAttributes
 from latentbandits.learning.attributes.evidence import state_evidence
 from latentbandits.learning.attributes.gate import (
     GatePartition,
+    PrepareGate,
     learn_weights,
     no_effect,
     user_evidence,
     with_ones,
 )
 from latentbandits.learning.attributes.gated_arms import refine
-from latentbandits.learning.attributes.gated_states import choose_gate
+from latentbandits.learning.attributes.gated_states import GateChoice, choose_gate
 from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.backends.backend import AnyLog
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.selection import Step, try_step
 from latentbandits.models.attributes.gate import Gate
-from latentbandits.models.attributes.parts import with_parts
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.attributes.parts import part, with_parts
+from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Estimate
@@ -36,67 +38,49 @@ ROUNDS = (1, 2, 5)
 _MOST_USERS, _MOST_USERS_OF_PARTICLES = 2_000, 200
 
 
-@dataclass(eq=False)
-class AttributedPlayer(PolicyPlayer):
-    """A policy that uses the users' attributes: its beliefs start from `log_prior`.
+class LearnedGate(NamedTuple):
+    """The models of the kept users and of all users with their gates, and the report on them."""
 
-    `log_prior` is log P(s | z), `(n_users, n_states)`.
-    """
-
-    log_prior: FloatArray | None = None
-
-    def meet(self, users: IntArray) -> None:
-        self._users = users
-
-    def start(self, n_users: int, rng: np.random.Generator) -> None:
-        super().start(n_users, rng)
-        model = self.policy.model_or_none
-        if self.log_prior is None or model is None:
-            return
-        shift = self.log_prior[self._users] - model.log_state_prior[:, : self.log_prior.shape[1]]
-        self._belief = self.policy.shift_state_prior(self._belief, shift)
-
-
-@dataclass(frozen=True, eq=False)
-class LearnedGate:
-    """The model of all users with its gate, and the report on it."""
-
+    candidate: Learned
     learned: Learned
     report: dict[str, Any]
+    step: Step
 
 
 def learn_gate(
     attributes: UserAttributes,
-    selected: Learned,
+    candidate: Learned,
     learned: Learned,
     kept: AnyLog,
     held_out: Log,
     log: AnyLog,
-    policy: str,
-    seed: int,
 ) -> LearnedGate:
-    """Choose the ridge by cross-fitting, learn the gate from all users, and measure its gain.
+    """Choose the ridge by cross-fitting, and learn the gates of both models.
 
-    States of arms and the gate are refined together unless the held-out evidence rejects that.
+    States of arms and the gate are refined together unless the held-out evidence rejects that. The
+    gate is left out if the evidence is clearly lower with it.
 
     Args:
         attributes: of all users of the log.
-        selected: the model of the kept users, with which the choice is made.
-        learned: the model of all users, which gets the gate.
+        candidate: the model of the kept users, with which the choice is made.
+        learned: the model of all users.
         kept: users whose `attributes` the choice is learned from.
         held_out: users on whom the choice is evaluated.
         log: all users.
-        policy: the policy whose reward is compared with and without attributes.
-        seed: of the replay.
     """
-    choice = choose_gate(selected, kept, held_out)
+    choice = choose_gate(candidate, kept, held_out)
+    n_attributes = len(attributes.encoder)
+    nothing = no_effect(candidate, n_attributes).weights
+    without = user_evidence(PrepareGate(candidate)(held_out), nothing)
+    step = try_step("gate of users' attributes", without, choice.by_user)
+    if not step.used:
+        choice = GateChoice(candidate, nothing, np.inf, choice.rows, False, without)
     if choice.grouped:
         learned, of_all = replace(learned, fitted=choice.learned.fitted), choice.weights
     else:
-        of_all = learn_weights(learned, log, len(attributes.encoder), choice.ridge)
+        of_all = learn_weights(learned, log, n_attributes, choice.ridge)
     if choice.refined:
         learned, of_all = refine(learned, log, of_all, choice.ridge)
-    gate = Gate(attributes.encoder, of_all, attributes.sample)
     report = {
         "columns": list(attributes.encoder.names),
         "labels": list(attributes.encoder.labels),
@@ -108,22 +92,24 @@ def learn_gate(
         "ridges": [row._asdict() for row in choice.rows],
         "states_refined_with_the_gate": choice.refined,
         "states_grouped_by_attributes": choice.grouped,
-        "weights": gate.weights.tolist(),
-        "worth": worth(choice.learned, choice.weights, held_out, policy, seed),
-        "policy": policy,
+        "weights": of_all.tolist(),
     }
-    return LearnedGate(replace(learned, model=with_parts(learned.model, gate=gate)), report)
+
+    def gated(one: Learned, weights: FloatArray) -> Learned:
+        gate = Gate(attributes.encoder, weights, attributes.sample)
+        return replace(one, model=with_parts(one.model, gate=gate))
+
+    return LearnedGate(gated(choice.learned, choice.weights), gated(learned, of_all), report, step)
 
 
-def worth(
-    learned: Learned, weights: FloatArray, held_out: Log, policy: str, seed: int
-) -> list[dict[str, Any]]:
+def worth(learned: Learned, held_out: Log, policy: str, seed: int) -> list[dict[str, Any]]:
     """Return the gain of attributes in each of `ROUNDS`, with standard errors.
 
     Nats: the mean log predictive density of the user's t-th reward, with the gate minus without.
     Reward: the policy's reward in the t-th round of replay, with the gate minus without. Both are
     None if no user has t rows.
     """
+    weights = part(learned.model, "gate").weights
     nats = _nats(learned, weights, held_out)
     rewards = _rewards(learned, weights, held_out, policy, seed)
     return [{"round": t, **nats[t], **rewards[t]} for t in ROUNDS]
@@ -173,7 +159,7 @@ def _rewards(
     # Both have the same name, because the random numbers of a player depend on its name.
     told, untold = (
         replay({policy: player}, log, most_rounds=max(ROUNDS), seed=seed).rewards[policy]
-        for player in (AttributedPlayer(*options, log_prior=scores), PolicyPlayer(*options))
+        for player in (PolicyPlayer(*options, log_prior=scores), PolicyPlayer(*options))
     )
     lead = told - untold
     rewards = {}

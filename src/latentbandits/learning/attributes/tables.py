@@ -1,8 +1,8 @@
-"""The report on side information as tables, for the terminal and the page of a fit."""
+"""The report on optional parts of a fit as tables, for the terminal and the page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,28 @@ from latentbandits.report.report import Estimate, Table
 
 
 def side_tables(report: Mapping[str, Any]) -> list[Table]:
-    """Return a table for each kind of side information that the fit used."""
+    """Return a table of optional steps, and one for each kind of side information."""
     tables = []
+    if report.get("steps"):
+        tables.append(_steps(report["steps"]))
     if report.get("user_features"):
         tables.append(_worth(report["user_features"]))
     if report.get("item_features"):
         tables.append(_items(report["item_features"]))
     return tables
+
+
+def _steps(steps: Sequence[Mapping[str, Any]]) -> Table:
+    rows: list[tuple[str, ...]] = [
+        (
+            step["step"],
+            _estimate(step["nats_per_user"], step["stderr"] or 0.0),
+            "used" if step["used"] else "left out: it lowers the evidence",
+        )
+        for step in steps
+    ]
+    title = "Optional steps, by the evidence of held-out users"
+    return Table(title, ("step", "nats a user, with less without", ""), rows)
 
 
 def _items(items: Mapping[str, Any]) -> Table:

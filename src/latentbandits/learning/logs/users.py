@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -75,7 +76,7 @@ def numbered_as_model(
     place = np.full(log.n_actions, -1, np.int64)
     place[known] = index
     kept = log.of_events(place[log.actions] >= 0)
-    numbered = Log(kept.users, place[kept.actions], kept.rewards, kept.user_ids, catalogue.ids)
+    numbered = replace(kept, actions=place[kept.actions], action_ids=catalogue.ids)
     return numbered, None if model.n_actions is not None else _features(catalogue)
 
 
