@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.faults import (
     bodies,
+    catalogues,
     clocks,
     connections,
     damage,
@@ -47,4 +48,5 @@ FAULTS = (
     Fault("damage", damage.run),
     Fault("merges", merges.run),
     Fault("long_sessions", long_sessions.run),
+    Fault("catalogues", catalogues.run),
 )

@@ -155,7 +155,7 @@ def test_the_overview_loads_no_models(tmp_path: Path) -> None:
         seen = overview(engine)
     assert len(seen.models.models) == 21
     assert {view.n_actions for view in seen.models.models} == {4}
-    assert len(engine.library._served) == 1  # the active one
+    assert len(engine.library._used) == 1  # the active one
     store.close()
 
 

@@ -1,5 +1,6 @@
 """Catalogues that change under way, and features by name: what requests get, and what stays."""
 
+import gc
 import threading
 
 import apsw
@@ -13,7 +14,7 @@ from latentbandits.models.attributes.items import Items
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.new_actions import NewAction
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.served_models import ServedModel, pack
 from latentbandits.serving.engine.values import DecisionRequest
 from latentbandits.serving.errors import Invalid, NotFound
 from latentbandits.serving.stores.postgresql import PostgresqlStore
@@ -212,3 +213,116 @@ def test_names_need_a_model_that_was_learned_with_them():
     driver = Driver(LinearGaussian([[1.0]], 0.5), policy="mTS")
     with pytest.raises(Invalid, match="knows no names of features"):
         driver.ask("ann", features=[{"price": 3}])
+
+
+def wide_driver(n: int = 500, store=None, **settings) -> Driver:
+    """A driver of a linear model with a catalogue of `n` items."""
+    rng = np.random.default_rng(2)
+    model = LinearGaussian(rng.standard_normal((2, 3)), 0.5, [0.1 * np.eye(3)] * 2)
+    catalogue = Catalogue([f"item {i}" for i in range(n)], features=rng.standard_normal((n, 3)))
+    driver = Driver(ARMS, store, policy="mmTS", **settings)
+    driver.activate(pack(model, "wide", catalogue), "migrated", force=True)
+    return driver
+
+
+def n_loaded() -> int:
+    return sum(isinstance(one, ServedModel) for one in gc.get_objects())
+
+
+def test_former_catalogues_leave_the_memory_although_sessions_had_them():
+    gc.collect()
+    before = n_loaded()
+    driver = wide_driver()
+    for change in range(30):
+        driver.add_actions([NewAction(f"new {change}", vector=[0.1, 0.2, 0.3])])
+        driver.tell(driver.ask(f"session {change}"), 1.0)
+    gc.collect()
+    assert n_loaded() - before <= 10  # the active one, and those used last
+    library = driver.engine.library
+    active = library.served(library.active.model)
+    assert library.other_bytes() < active.bytes  # all of them: they share most of what they have
+
+
+def test_versions_of_a_catalogue_share_their_features():
+    driver = wide_driver()
+    library = driver.engine.library
+    driver.add_actions([NewAction("a", vector=[0.1, 0.2, 0.3])])
+    first = library.served(library.active.model).space.catalogue
+    driver.add_actions([NewAction("b", vector=[0.4, 0.5, 0.6])])
+    driver.retire_action("item 3")
+    last = library.served(library.active.model).space.catalogue
+    assert np.shares_memory(first.features, last.features)
+    assert (len(first), len(last)) == (501, 502)
+    assert "b" not in first.places
+    assert not first.retired
+    np.testing.assert_array_equal(last.features[-2:], [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
+    # Another continuation of the first does not write into the last one.
+    other = first.longer(["c"], rows=[[7.0, 8.0, 9.0]])
+    assert last.features[-1].tolist() == [0.4, 0.5, 0.6]
+    assert other.indices(["c"]).tolist() == [501]
+    with pytest.raises(ValueError, match="no action 'b'"):
+        other.indices(["b"])
+
+
+def test_models_of_pinned_sessions_are_counted_with_the_beliefs():
+    driver = wide_driver(4_000, cached_megabytes=3.0)
+    rng = np.random.default_rng(3)
+    for number in range(6):  # about 1.2 MB each, none of which begins like another
+        model = LinearGaussian(rng.standard_normal((2, 3)), 0.5, [0.1 * np.eye(3)] * 2)
+        ids = [f"{number}: {i}" for i in range(4_000)]
+        catalogue = Catalogue(ids, features=rng.standard_normal((4_000, 3)))
+        driver.activate(pack(model, "another", catalogue), "pinned", force=True)
+        driver.ask(f"session {number}")
+    gc.collect()
+    assert driver.engine.library.other_bytes() <= 3.0 * 2**20
+    assert driver.ask("session 0").round == 2  # restored from the store
+
+
+def test_a_change_of_the_catalogue_is_stored_as_a_difference(tmp_path):
+    path = tmp_path / "store.sqlite"
+    driver = wide_driver(store=SqliteStore(path))
+    library = driver.engine.library
+    whole = library.active.model
+    for name in "abc":
+        driver.add_actions([NewAction(name, vector=[0.1, 0.2, 0.3])])
+    driver.retire_action("item 7")
+    expected = library.served(library.active.model).space.catalogue
+    driver.store.close()
+    sizes = dict(apsw.Connection(str(path)).execute("SELECT base, max(length(files)) FROM models "
+                                                    "GROUP BY base"))  # fmt: skip
+    assert set(sizes) == {None, whole}
+    assert sizes[whole] < sizes[None] / 16
+    again = Engine(SqliteStore(path), EngineSettings(policy="mmTS"))
+    with again.transaction():
+        read = again.library.served(again.library.active.model).space.catalogue
+    assert (read.ids, read.retired) == (expected.ids, frozenset(["item 7"]))
+    np.testing.assert_array_equal(read.features, expected.features)
+    again.store.close()
+
+
+def test_former_catalogues_are_forgotten_when_no_session_can_have_used_them(tmp_path):
+    hour = 3_600_000
+    driver = wide_driver(store=SqliteStore(tmp_path / "s"), session_ttl=3600, retention=7200)
+    library = driver.engine.library
+    first = library.active.model
+    driver.ask("before")
+    versions = []
+    for name in "abc":
+        driver.clock.now += 2 * hour
+        driver.add_actions([NewAction(name, vector=[0.1, 0.2, 0.3])])
+        versions.append(library.active.model)
+        driver.ask(f"after {name}")
+    models = [first, *versions]
+
+    def kept() -> list[bool]:
+        with driver.engine.transaction():
+            return [driver.store.model(model) is not None for model in models]
+
+    assert kept() == [True] * 4
+    driver.clock.now += 2 * hour
+    driver.sweep()  # forgets "before", "after a" and "after b"; "after c" only has ended
+    assert kept() == [True, False, True, True]  # the others are differences from the first
+    driver.clock.now += hour
+    driver.sweep()  # forgets "after c", which may have begun before the last change
+    assert kept() == [True, False, False, True]
+    assert driver.ask("later").model == versions[-1]

@@ -55,9 +55,8 @@ def add_arms(
     >>> both.ids, bigger.means.tolist()
     (('a', 'b'), [[0.9, 0.1], [0.2, 0.8]])
     """
-    _check_new(catalogue, ids)
-    grown = _with_arms(model, np.asarray(means, float), np.asarray(variances, float))
-    return grown, _longer(catalogue, ids, names, None)
+    longer = catalogue.longer(ids, names)
+    return _with_arms(model, np.asarray(means, float), np.asarray(variances, float)), longer
 
 
 def add_vectors(
@@ -81,7 +80,7 @@ def add_vectors(
     >>> float(mean.item()), round(variance.item(), 3)  # 9 * 0.5 + 0.2 * (1 + 0.5)
     (3.0, 4.8)
     """
-    _check_new(catalogue, ids)
+    catalogue.check_new(ids)
     if catalogue.features is None:
         raise ValueError("this catalogue has no features: its model is one of arms")
     vectors = np.asarray(vectors, np.float64)
@@ -89,7 +88,7 @@ def add_vectors(
     if vectors.shape != (len(ids), width):
         raise ValueError(f"vectors must be {(len(ids), width)}; got {vectors.shape}")
     if covariances is None:
-        return model, _longer(catalogue, ids, names, _plain_rows(model, catalogue, vectors))
+        return model, catalogue.longer(ids, names, _plain_rows(model, catalogue, vectors))
     at = offset_place(_inner(model), width)
     free = _free_offsets(catalogue, at)
     while len(free) < len(ids) and catalogue.n_offsets + OFFSETS <= MOST_OFFSETS:
@@ -102,7 +101,7 @@ def add_vectors(
     own = free[: len(ids)]
     wanted = _offset_variance(inner, covariances[: len(own)], at) @ prior
     rows[np.arange(len(own)), own] = np.sqrt(wanted / unit) if unit > 0 else 0.0
-    return model, _longer(catalogue, ids, names, rows)
+    return model, catalogue.longer(ids, names, rows)
 
 
 def add_average(
@@ -153,8 +152,7 @@ def retire(catalogue: Catalogue, ids: Sequence[str]) -> Catalogue:
     >>> sorted(retire(Catalogue(["a", "b"]), ["a"]).retired)
     ['a']
     """
-    catalogue.indices(ids)
-    return _changed(catalogue, retired=catalogue.retired | set(ids))
+    return catalogue.retire(ids)
 
 
 def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tuple[Any, Catalogue]:
@@ -186,7 +184,8 @@ def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tu
         wide[:, at + k, at + k] = variance
     grown = _rebuilt(inner, weights=weights, covariances=wide)
     rows = np.insert(catalogue.features, [at] * OFFSETS, 0.0, axis=1)
-    return _wrapped(model, grown), _changed(catalogue, features=rows, n_offsets=n_offsets + OFFSETS)
+    wider = Catalogue(catalogue.ids, catalogue.names, rows, catalogue.retired, n_offsets + OFFSETS)
+    return _wrapped(model, grown), wider
 
 
 def _free_offsets(catalogue: Catalogue, at: int) -> IntArray:
@@ -267,35 +266,3 @@ def _rebuilt(model: Any, /, **changes: Any) -> Any:
     values = {field.name: getattr(model, field.name) for field in fields(model)}
     grown = type(model)(**(values | changes))
     return with_parts(grown, **{n: p for n, p in parts_of(model).items() if n != "encoder"})
-
-
-def _longer(
-    catalogue: Catalogue,
-    ids: Sequence[str],
-    names: Sequence[str] | None,
-    rows: FloatArray | None,
-) -> Catalogue:
-    features = catalogue.features
-    if rows is not None:
-        assert features is not None
-        features = np.concatenate([features, rows])
-    return _changed(
-        catalogue,
-        ids=(*catalogue.ids, *ids),
-        names=(*catalogue.names, *(ids if names is None else names)),
-        features=features,
-    )
-
-
-def _changed(catalogue: Catalogue, **changes: Any) -> Catalogue:
-    values = {field.name: getattr(catalogue, field.name) for field in fields(catalogue)}
-    return Catalogue(**(values | changes))
-
-
-def _check_new(catalogue: Catalogue, ids: Sequence[str]) -> None:
-    known = set(catalogue.ids)
-    for name in ids:
-        if name in known:
-            again = " (it is retired)" if name in catalogue.retired else ""
-            raise ValueError(f"the catalogue has an action {name!r} already{again}")
-        known.add(name)

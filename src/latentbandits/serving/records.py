@@ -102,7 +102,8 @@ class ModelRow(msgspec.Struct, frozen=True):
     name: str
     files: bytes  # msgpack {file name: content}
     summary: bytes = b""  # JSON of ModelSummary; empty for models of version 0.1.0
-    base: str | None = None  # the model whose files these differ from; None: the files are complete
+    base: str | None = None
+    """A model that has most of these files' content: a store may keep the difference from it."""
 
 
 class ActivationRow(msgspec.Struct, frozen=True):

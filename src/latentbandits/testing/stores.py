@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+import numpy as np
 
+from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts.files import model_files
 from latentbandits.serving.records import (
     ActivationRow,
     AuditRow,
@@ -257,6 +261,30 @@ def _rollback(store: Store) -> None:
     assert store.audit(0, 10) == []
 
 
+def _changed_models(store: Store) -> None:
+    """Keep models that are based on another one, and forget those that no session can have."""
+    catalogues = [Catalogue([f"action {i}" for i in range(500 + n)]) for n in range(3)]
+    files = [model_files(GaussianArms(np.ones((2, len(c))), 1.0), c) for c in catalogues]
+    rows = [
+        ModelRow(f"v{n}", "versions", msgspec.msgpack.encode(content), b"{}", "v0" if n else None)
+        for n, content in enumerate(files)
+    ]
+    for row in rows:
+        store.put_model(row)
+    for row in rows:
+        kept = store.model(row.id)
+        assert kept is not None
+        assert kept.files == row.files, "a model has all its files, however it is kept"
+    oldest = min((row.started for row in store.open_since(1_000)), default=0)
+    gone = store.prune_models({"v0": oldest - 2, "v1": oldest, "v2": oldest - 1})
+    assert "v2" in gone, "a model is forgotten where all sessions began after it was replaced"
+    assert "v1" not in gone, "a model that a session can have used is kept"
+    assert store.model("v2") is None
+    kept = store.model("v1")
+    assert kept is not None
+    assert kept.files == rows[1].files, "a model is whole after another one was forgotten"
+
+
 def _models(store: Store) -> None:
     row = ModelRow("id1", "first", b"\x80\0\xff", b"{}")
     store.put_model(row)
@@ -264,6 +292,7 @@ def _models(store: Store) -> None:
     assert store.model("id1") == row, "a model is kept as it was first given"
     assert store.model("id2") is None
     assert store.model_summaries() == {"id1": ("first", b"{}")}
+    _changed_models(store)
     first, second = (
         ActivationRow(10, "id1", "pinned", 5, "ann"),
         ActivationRow(20, "id1", "migrated", 6),

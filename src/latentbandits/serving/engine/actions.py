@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 import numpy as np
 
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts.catalogue import Catalogue, Places
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import BoolArray, FloatArray
@@ -94,6 +94,10 @@ class ActionSpace(Protocol):
     """The ids, titles and features of a model's actions."""
 
     @property
+    def catalogue(self) -> Catalogue | None:
+        """Where they come from; None: they have numbers, or come with each request."""
+
+    @property
     def names(self) -> Sequence[str] | None:
         """The ids of all actions; None where they come with each request."""
 
@@ -136,12 +140,13 @@ class FixedActions:
                 f"the catalogue has {len(catalogue)} actions, the model {n_actions}: they do not "
                 "belong together"
             )
+        self.catalogue = catalogue
         numbers = tuple(str(i) for i in range(n_actions))
         known = n_actions - n_new
         names = numbers if catalogue is None else catalogue.ids
         self.names, self.new = names[:known], names[known:]
         self.titles = (numbers if catalogue is None else catalogue.names)[:known]
-        self._places: Mapping[str, int] = {name: i for i, name in enumerate(names)}
+        self._places = _places(names) if catalogue is None else catalogue.places
         self.retired = frozenset() if catalogue is None else catalogue.retired
         self._mask = _offered(names, known, self.retired)
 
@@ -196,6 +201,7 @@ class FeaturedActions:
     def __init__(
         self, model: KnownModel, catalogue: Catalogue | None = None, n_new: int = 0
     ) -> None:
+        self.catalogue = catalogue
         width = _n_features(model)
         n_offsets = 0 if catalogue is None else catalogue.n_offsets
         self._n_features = width - n_offsets
@@ -208,7 +214,7 @@ class FeaturedActions:
         self.retired: frozenset[str] = frozenset()
         self._encoder: Encoder | None = part(model, "encoder")
         self._rows = np.empty((0, width))
-        self._places: Mapping[str, int] = {}
+        self._places = _places(())
         if catalogue is not None and catalogue.features is not None:
             if catalogue.features.shape[1] != width:
                 raise Invalid(
@@ -219,7 +225,7 @@ class FeaturedActions:
             self.names, self.titles = catalogue.ids[:known], catalogue.names[:known]
             self.new = catalogue.ids[known:]
             self._rows = catalogue.features
-            self._places = {name: i for i, name in enumerate(catalogue.ids)}
+            self._places = catalogue.places
             self.retired = catalogue.retired
             self._mask = _offered(catalogue.ids, known, self.retired)
 
@@ -312,7 +318,7 @@ class FeaturedActions:
             return None
         named = decode_names(row.actions)
         if named.actions is None:  # the whole catalogue, which is not copied
-            action = self._places[row.action]
+            action = self._places.find([row.action])[0]
             mask = _past(self._mask, action)
             if named.exclude is not None:
                 mask = _all_but(self._places, named.exclude, mask)
@@ -320,7 +326,7 @@ class FeaturedActions:
         names: Sequence[str] = named.actions
         if not all(name in self._places for name in names):
             names = [row.action]  # others were removed; learning needs the played action only
-        rows = self._rows[[self._places[name] for name in names]]
+        rows = self._rows[self._places.find(names)]
         return Recalled(rows[None], None, list(names).index(row.action))
 
 
@@ -334,6 +340,10 @@ def action_space(
     if model.n_actions is not None:
         return FixedActions(model.n_actions, catalogue, n_new)
     return FeaturedActions(model, catalogue, n_new)
+
+
+def _places(names: Sequence[str]) -> Places:
+    return Places({name: i for i, name in enumerate(names)})
 
 
 def _n_features(model: KnownModel) -> int:
@@ -362,22 +372,20 @@ def _check_exclusion(actions: Sequence[str] | None, features: Brought | None) ->
         )
 
 
-def _all_but(
-    places: Mapping[str, int], exclude: Sequence[str], within: BoolArray | None
-) -> BoolArray:
+def _all_but(places: Places, exclude: Sequence[str], within: BoolArray | None) -> BoolArray:
     """Return the mask of all actions `within` but `exclude`; ids that the model lacks change
     nothing.
     """
     mask = np.ones((1, len(places)), np.bool_) if within is None else within.copy()
-    mask[0, [places[name] for name in exclude if name in places]] = False
+    mask[0, places.find([name for name in exclude if name in places])] = False
     if not mask.any():
         raise Invalid("`exclude` names every action of the model: none is left to choose")
     return mask
 
 
-def _find(places: Mapping[str, int], actions: Sequence[str], retired: Collection[str]) -> list[int]:
+def _find(places: Places, actions: Sequence[str], retired: Collection[str]) -> list[int]:
     try:
-        indices = [places[name] for name in actions]
+        indices = places.find(actions)
     except KeyError as error:
         raise UnknownAction(
             f"the model has no action {error.args[0]!r}: name actions that it has, or send a "

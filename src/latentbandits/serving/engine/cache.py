@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from latentbandits.serving.engine.open_session import Live
+from latentbandits.serving.records import SessionRow
 
 _OVERHEAD = 600  # bytes per session in the cache, without its belief
 
@@ -14,10 +16,14 @@ class Cache:
 
     Args:
         capacity: sessions that are kept at most.
-        capacity_bytes: bytes that they may take, about.
+        capacity_bytes: bytes that they and their models may take, about.
+        model_bytes: returns the bytes of their models, besides the active one.
     """
 
-    def __init__(self, capacity: int, capacity_bytes: int) -> None:
+    def __init__(
+        self, capacity: int, capacity_bytes: int, model_bytes: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._model_bytes = model_bytes
         self._capacity = capacity
         self._capacity_bytes = capacity_bytes
         self._bytes = 0
@@ -58,7 +64,9 @@ class Cache:
             sessions[key] = live
             self._bytes += _size(live) - (0 if old is None else _size(old))
         sessions.move_to_end(key)
-        while len(sessions) > self._capacity or self._bytes > self._capacity_bytes:
+        while len(sessions) > self._capacity or (
+            sessions and self._bytes + self._model_bytes() > self._capacity_bytes
+        ):
             old_key, old = next(iter(sessions.items()))
             self._pop(old_key)
             self._keys.pop(old.row.name, None)
@@ -67,6 +75,13 @@ class Cache:
         """Take a session out, in this transaction."""
         self._before.setdefault(key, self._sessions.get(key))
         self._pop(key)
+
+    def remove_where(self, stale: Callable[[SessionRow], bool]) -> None:
+        """Take out, between transactions, all sessions whose rows are stale."""
+        for live in list(self._sessions.values()):
+            if stale(live.row):
+                self._pop(live.row.key)
+                self._keys.pop(live.row.name, None)
 
     def forget_name(self, name: str) -> None:
         """Have the name looked up in the store the next time."""

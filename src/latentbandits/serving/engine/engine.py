@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from latentbandits.models.growing import retire
 from latentbandits.serving.engine.decisions import Decisions, Waiting, answer_of
 from latentbandits.serving.engine.expiry import Sweeping
 from latentbandits.serving.engine.idempotency import drop_ids
@@ -84,7 +83,8 @@ class Engine:
         settings.check()
         self.clock = clock
         self._orders = OrderSequence(store)
-        self.library = Library(store, settings.policies(), settings.explore)
+        capacity_bytes = int(settings.cached_megabytes * 2**20)
+        self.library = Library(store, settings.policies(), settings.explore, capacity_bytes // 2)
         self.rates = Rates()
         self.statistics = Statistics()
         self._changes = Changes()
@@ -106,7 +106,7 @@ class Engine:
             groups=settings.side_groups(),
             salt=salt,
             capacity=settings.cached_sessions,
-            capacity_bytes=int(settings.cached_megabytes * 2**20),
+            capacity_bytes=capacity_bytes,
         )
         self._claimed: set[int | str] = set()  # sessions and event ids of pending work
         self.decisions = Decisions(
@@ -140,7 +140,9 @@ class Engine:
             self._changes,
             snapshots=settings.snapshot_rounds > 0,
         )
-        self._sweeping = Sweeping(store, self.sessions, self._rewards, settings, clock)
+        self._sweeping = Sweeping(
+            store, self.sessions, self._rewards, settings, clock, self.library
+        )
 
     def _random_note(self, name: str, size: int) -> bytes:
         value = self.store.note(name)
@@ -224,6 +226,7 @@ class Engine:
         )
         self.audit(who, "activate", f"model {row.id} ({row.name}), {mode}")
         self.library.refresh()
+        self.library.keep(new)
         return new
 
     def add_actions(self, actions: Sequence[NewAction], who: str = "") -> ServedModel:
@@ -234,8 +237,8 @@ class Engine:
         """
         self._lock_models()
         row = self.library.changed(lambda model, catalogue: extended(model, catalogue, actions))
-        served = self.activate(row, "extended", force=True, who=who)
         self._keep_tuned(row.id)
+        served = self.activate(row, "extended", force=True, who=who)
         self.audit(who, "add actions", ", ".join(action.id for action in actions))
         return served
 
@@ -245,9 +248,9 @@ class Engine:
         space = self.library.served(self.library.active.model).space
         if space.names is None or action not in space.names or action in space.retired:
             raise NotFound("action", action)
-        row = self.library.changed(lambda model, catalogue: (model, retire(catalogue, [action])))
-        served = self.activate(row, "extended", force=True, who=who)
+        row = self.library.changed(lambda model, catalogue: (model, catalogue.retire([action])))
         self._keep_tuned(row.id)
+        served = self.activate(row, "extended", force=True, who=who)
         self.audit(who, "retire action", action)
         return served
 
@@ -262,9 +265,8 @@ class Engine:
         self.library.refresh()
 
     def _keep_tuned(self, model_id: str) -> None:
-        """Give a model with another catalogue the policy that was tuned for the one before it."""
-        before = self.library.activations[-2].model
-        tuned = self.library.tuned(before)
+        """Give a model with another catalogue the policy that was tuned for the active one."""
+        tuned = self.library.tuned(self.library.active.model)
         if tuned is not None:
             self.library.keep_tuned(model_id, tuned)
 

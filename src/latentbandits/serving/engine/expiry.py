@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from latentbandits.serving.engine.ids import decision_id
 from latentbandits.serving.engine.rewards import Rewards
+from latentbandits.serving.engine.served_models import Library
 from latentbandits.serving.engine.sessions import Sessions
 from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.engine.values import RewardReport
@@ -16,6 +17,7 @@ from latentbandits.serving.stores.protocol import Store
 
 _log = logging.getLogger(__name__)
 _DEFAULTS = "defaults_position"
+_PRUNING = 3_600_000  # milliseconds between two prunings of the models
 
 
 class Sweeping:
@@ -28,16 +30,21 @@ class Sweeping:
         rewards: Rewards,
         settings: EngineSettings,
         clock: Callable[[], int],
+        library: Library,
     ) -> None:
         self._store = store
         self._sessions = sessions
         self._rewards = rewards
         self._settings = settings
         self._clock = clock
+        self._library = library
+        self._next_pruning = 0
 
     def sweep(self, limit: int) -> int:
         """End sessions unseen for `session_ttl`, forget those unseen for `retention`, and give
         decisions without a reward the default one; returns how many there were of these.
+
+        Once an hour, former catalogues that no session can have used are forgotten too.
         """
         now = self._clock()
         expired = self._store.unseen_since(
@@ -49,6 +56,9 @@ class Sweeping:
         old = self._store.unseen_since(oldest, limit, is_open=False)
         gone = [row.key for row in old if self._ended(row, oldest)]
         self._store.delete_sessions(gone)
+        if now >= self._next_pruning:
+            self._next_pruning = now + _PRUNING
+            self._library.prune(now)
         return len(expired) + len(gone) + self._give_defaults(now, limit)
 
     def _ended(self, row: SessionRow, oldest: int) -> bool:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+import threading
+import weakref
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from latentbandits.beliefs.encoding import can_encode
-from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts.catalogue import Catalogue, Places
 from latentbandits.models.artefacts.files import (
     ARRAYS_FILE,
     MANIFEST_FILE,
@@ -21,6 +27,7 @@ from latentbandits.models.artefacts.files import (
     model_files,
     notes_of,
     read_files,
+    to_arrays,
 )
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.growing import add_average
@@ -41,7 +48,9 @@ _ID_DIGITS = 12
 DEFAULT_POLICY = "mmTS"
 """The policy of `auto` where the model has no recommendation and was not tuned."""
 _TUNED = "tuned_policy:"  # prefix of the notes with the tuned policy of each model id
-_MOST_LOADED = 8  # models; cached sessions also hold references to theirs
+_MOST_LOADED = 8  # models that no cached session uses
+_CLOCKS_DIFFER = 3_600_000  # milliseconds by which processes may differ about the time
+ModelKey: TypeAlias = tuple[str, tuple[str, ...]]
 
 
 class ModelSummary(msgspec.Struct, frozen=True):
@@ -78,6 +87,21 @@ class ServedModel:
     catalogue: Catalogue | None = None
     rewards: RewardRange = UNLIMITED
 
+    def parts(self) -> dict[int, int]:
+        """Return the bytes of its parts, by identity: versions of a model share some of them."""
+        parts = {id(self): 4 * len(self.space.names or ())}  # masks
+        if self.space.catalogue is not None:
+            parts |= self.space.catalogue.parts()
+        with suppress(TypeError):  # a model that cannot be saved
+            large = (array for array in to_arrays(self.model).values() if array.nbytes > 1024)
+            parts |= {id(array): array.nbytes for array in large}
+        return parts
+
+    @cached_property
+    def bytes(self) -> int:
+        """About the bytes that it takes."""
+        return sum(self.parts().values())
+
     @property
     def is_grown(self) -> bool:
         """Whether actions were added that the model was not learned for."""
@@ -108,18 +132,58 @@ class ServedModel:
         )
 
 
-class Library:
-    """Loads models from the store as sessions need them, and knows which one is active."""
+class _Memory:
+    """Counts the bytes of loaded models that something still uses, each shared part once."""
 
-    def __init__(self, store: Store, policies: Mapping[str, str], explore: float = 0.0) -> None:
+    def __init__(self) -> None:
+        self._users: Counter[int] = Counter()
+        self._lock = threading.RLock()  # the last user of a model may be another thread
+        self.bytes = 0
+
+    def add(self, served: ServedModel) -> None:
+        """Count a model until nothing refers to it any more."""
+        parts = served.parts()
+        self._change(parts, 1)
+        weakref.finalize(served, self._change, parts, -1)
+
+    def _change(self, parts: Mapping[int, int], sign: int) -> None:
+        with self._lock:
+            for part, size in parts.items():
+                before = self._users[part]
+                self._users[part] += sign
+                if before == 0 or self._users[part] == 0:
+                    self.bytes += sign * size
+                if self._users[part] == 0:
+                    del self._users[part]
+
+
+class Library:
+    """Loads models from the store as sessions need them, and knows which one is active.
+
+    Args:
+        capacity_bytes: what models besides the active one may take where no session uses them.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        policies: Mapping[str, str],
+        explore: float = 0.0,
+        capacity_bytes: int = 24 * 2**20,
+    ) -> None:
         self._store = store
         self._texts = policies  # policy texts by group
         self._explore = explore
-        self._served: OrderedDict[str, ServedModel] = OrderedDict()
-        self._grown: OrderedDict[tuple[str, tuple[str, ...]], ServedModel] = OrderedDict()
+        self._capacity_bytes = capacity_bytes
+        self._memory = _Memory()
+        # By model id and the new actions that a model was grown by: all that something refers to,
+        # and those that were used last.
+        self._alive: WeakValueDictionary[ModelKey, ServedModel] = WeakValueDictionary()
+        self._used: OrderedDict[ModelKey, ServedModel] = OrderedDict()
         self._lacked: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         self._summaries: dict[str, tuple[str, ModelSummary]] = {}
         self._names = ActionNames(store.model)
+        self._catalogue: Catalogue | None = None  # the latest, whose memory the next may share
         self.activations: list[ActivationRow] = []
 
     def refresh(self) -> None:
@@ -140,16 +204,54 @@ class Library:
             )
         return self.activations[-1]
 
+    def successor(self, model: str, activation: int) -> str | None:
+        """Return the model that a session of `model`, last used under `activation`, goes on with.
+
+        None: it was ended by an activation since.
+        """
+        before = ""  # the model that was active before
+        for one in self.activations:
+            if one.order > activation:
+                if one.mode == "restarted":
+                    return None
+                if one.mode == "migrated" or (one.mode == "extended" and model == before):
+                    model = one.model
+            before = one.model
+        return model
+
+    def other_bytes(self) -> int:
+        """Return the bytes of loaded models besides the active one."""
+        active = self._alive.get((self.activations[-1].model, ())) if self.activations else None
+        return self._memory.bytes - (0 if active is None else active.bytes)
+
     def served(self, model_id: str) -> ServedModel:
-        """Return a model ready to serve; the models that were used last are kept."""
-        served = self._served.get(model_id)
+        """Return a model ready to serve; models are kept while sessions use them, or lately did."""
+        key: ModelKey = (model_id, ())
+        served = self._alive.get(key)
         if served is None:
             served = self.check(self.row(model_id))
-            self._served[model_id] = served
-            while len(self._served) > _MOST_LOADED:
-                self._served.popitem(last=False)
-        self._served.move_to_end(model_id)
+            self._keep(key, served)
+        elif next(reversed(self._used), None) != key:
+            self._use(key, served)
         return served
+
+    def keep(self, served: ServedModel) -> None:
+        """Have a model at hand that `check` returned, unless there is one of its id."""
+        if (served.id, ()) not in self._alive:
+            self._keep((served.id, ()), served)
+
+    def _keep(self, key: ModelKey, served: ServedModel) -> None:
+        self._memory.add(served)
+        self._alive[key] = served
+        self._use(key, served)
+
+    def _use(self, key: ModelKey, served: ServedModel) -> None:
+        self._used[key] = served
+        self._used.move_to_end(key)
+        while len(self._used) > 1 and (
+            len(self._used) > _MOST_LOADED or self.other_bytes() > self._capacity_bytes
+        ):
+            self._used.popitem(last=False)
 
     def row(self, model_id: str) -> ModelRow:
         """Return the row of a model; NotFound if the store has none."""
@@ -160,14 +262,33 @@ class Library:
 
     def summaries(self) -> dict[str, tuple[str, ModelSummary]]:
         """Return name and summary of every model that was ever activated, by id."""
-        for model_id, (name, summary) in self._store.model_summaries().items():
+        stored = self._store.model_summaries()
+        for model_id, (name, summary) in stored.items():
             if model_id not in self._summaries:
                 if summary:
                     decoded = msgspec.json.decode(summary, type=ModelSummary)
                 else:  # a model of version 0.1.0 has no summary: load it once, without caching it
                     decoded = self.check(self.row(model_id)).summary()
                 self._summaries[model_id] = (name, decoded)
+        self._summaries = {one: self._summaries[one] for one in stored}
         return self._summaries
+
+    def prune(self, now: int) -> list[str]:
+        """Have the store forget former catalogues that no session can have used; returns their ids.
+
+        These are models that were never replaced by another one but with a changed catalogue, so
+        that all their actions are in a model that stays.
+        """
+        replaced: dict[str, int] = {}
+        staying = set()
+        for one, after in zip(self.activations, self.activations[1:], strict=False):
+            if after.mode == "extended":
+                replaced[one.model] = after.time + _CLOCKS_DIFFER
+            else:
+                staying.add(one.model)
+        staying.add(self.active.model)
+        former = {one: time for one, time in replaced.items() if one not in staying and time < now}
+        return self._store.prune_models(former) if former else []
 
     def tuned(self, model_id: str) -> str | None:
         """Return the policy that was tuned for a model, if any."""
@@ -201,7 +322,8 @@ class Library:
         new = self._lacking(base, before)
         if not new:
             return base
-        grown = self._grown.get((model_id, new))
+        key = (model_id, new)
+        grown = self._alive.get(key)
         if grown is None:
             try:
                 model, catalogue = add_average(base.model, named(base), new)
@@ -210,10 +332,8 @@ class Library:
             policies = self._policies(self.row(model_id), model, catalogue.features)
             space = action_space(model, catalogue, len(new))
             grown = replace(base, model=model, space=space, policies=policies)
-            self._grown[model_id, new] = grown
-            while len(self._grown) > _MOST_LOADED:
-                self._grown.popitem(last=False)
-        self._grown.move_to_end((model_id, new))
+            self._keep(key, grown)
+        self._use(key, grown)
         return grown
 
     def _lacking(self, base: ServedModel, before: int) -> tuple[str, ...]:
@@ -222,8 +342,9 @@ class Library:
         models = tuple(dict.fromkeys(a.model for a in self.activations if a.order < before))
         models_then, new = self._lacked.get(base.id, ((), ()))
         if models != models_then:
-            names = {name: None for one in models for name in self._names.find(one) or ()}
-            new = tuple(name for name in names if not base.space.has(name))
+            new = tuple(name for name in self._names.of_all(models) if not base.space.has(name))
+            if len(self._lacked) >= _MOST_LOADED:
+                self._lacked.clear()
             self._lacked[base.id] = models, new
         return new
 
@@ -244,7 +365,9 @@ class Library:
             model, catalogue = change(base.model, named(base))
         except ValueError as error:
             raise Invalid(str(error)) from None
-        return model_row(model_files(model, catalogue, notes(row)), row.name)
+        self._catalogue = catalogue
+        changed = model_row(model_files(model, catalogue, notes(row)), row.name)
+        return msgspec.structs.replace(changed, base=row.base or row.id)
 
     def check(self, row: ModelRow) -> ServedModel:
         """Return the model of an artefact, ready to decide; Invalid if it never could."""
@@ -254,6 +377,10 @@ class Library:
                 f"{row.name} has one instance for each of {model.n_sessions} sessions: a service "
                 "needs one model that all sessions share"
             )
+        if catalogue is not None:
+            if self._catalogue is not None:
+                catalogue = catalogue.sharing(self._catalogue)
+            self._catalogue = catalogue
         items = None if catalogue is None else catalogue.features
         policies = self._policies(row, model, items)
         space = action_space(model, catalogue)
@@ -355,22 +482,48 @@ def _bytes_of(tree: Any) -> int:
 
 
 class ActionNames:
-    """The ids of each model's actions, for a log that names only those that a request did."""
+    """The ids of each model's actions, for a log that names only those that a request did.
+
+    Models whose catalogues begin alike share what is kept of them.
+    """
 
     def __init__(self, find: Callable[[str], ModelRow | None]) -> None:
         self._find = find
-        self._known: dict[str, dict[str, None] | None] = {}
+        self._known: dict[str, Places | None] = {}
         self._retired: dict[str, Collection[str]] = {}
+        self._longest: list[Places] = []  # of catalogues that do not begin alike
 
-    def find(self, model_id: str) -> Mapping[str, None] | None:
+    def find(self, model_id: str) -> Places | None:
         """Return the ids in order; None where actions come with each request."""
         if model_id not in self._known:
             row = self._find(model_id)
             space = None if row is None else action_space(*unpack(row))
             names = None if space is None else space.names
-            self._known[model_id] = None if names is None else dict.fromkeys(names)
+            self._known[model_id] = None if names is None else self._shared(names)
             self._retired[model_id] = () if space is None else space.retired
         return self._known[model_id]
+
+    def _shared(self, names: Sequence[str]) -> Places:
+        places = Places({name: i for i, name in enumerate(names)})
+        for i, longest in enumerate(self._longest):
+            shared = places.sharing(longest)
+            if shared is not None:
+                self._longest[i] = max(shared, longest, key=len)
+                return shared
+        self._longest.append(places)
+        return places
+
+    def of_all(self, models: Sequence[str]) -> list[str]:
+        """Return the ids of the actions that these models have, each once, in order."""
+        names: dict[str, None] = {}
+        done: dict[int, int] = {}  # how many of the ids that models share are among `names`
+        for model in models:
+            places = self.find(model)
+            if places is not None:
+                begin = done.get(places.shared, 0)
+                names |= dict.fromkeys(islice(places, begin, None))
+                done[places.shared] = max(begin, len(places))
+        return list(names)
 
     def offered(self, model_id: str) -> Sequence[str] | None:
         """Return the ids that were not retired, in order; None as in `find`."""

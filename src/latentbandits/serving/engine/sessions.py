@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -59,7 +60,8 @@ class Sessions:
         self._seen_ms = min(1000, ttl_ms // 100)  # resolution of the time a session was seen
         self._groups = groups
         self._salt = salt
-        self._cache = Cache(capacity, capacity_bytes)
+        self._cache = Cache(capacity, capacity_bytes, library.other_bytes)
+        self._activation = -1  # the latest one that the cached sessions were looked at for
         self.beliefs = Beliefs(store, library, self._cache)
 
     def __len__(self) -> int:
@@ -71,8 +73,13 @@ class Sessions:
         self.beliefs.clear()
 
     def committed(self) -> None:
-        """Keep the changes of the transaction."""
+        """Keep the changes of the transaction; drop beliefs that a new activation made useless."""
         self._cache.committed()
+        activations = self._library.activations
+        if activations and activations[-1].order != self._activation:
+            self._activation = activations[-1].order
+            successor = cache(self._library.successor)  # for sessions that are alike
+            self._cache.remove_where(lambda row: successor(row.model, row.activation) != row.model)
 
     def rolled_back(self, *, certain: bool) -> None:
         """Undo the changes of the transaction; `certain`: nothing of it was committed."""
@@ -163,18 +170,10 @@ class Sessions:
             return None
         if row.activation == self._library.active.order:
             return row
-        model = row.model
-        before = ""  # the model that was active before
-        for activation in self._library.activations:
-            if activation.order > row.activation:
-                if activation.mode == "extended" and model == before:
-                    model = activation.model
-                if activation.mode == "restarted":
-                    self.end(row, "restarted")
-                    return None
-                if activation.mode == "migrated":
-                    model = activation.model
-            before = activation.model
+        model = self._library.successor(row.model, row.activation)
+        if model is None:
+            self.end(row, "restarted")
+            return None
         if model == row.model:
             return row
         self._changes.move_share(row.model, floats(row.probabilities), [])

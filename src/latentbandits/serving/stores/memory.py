@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from latentbandits.serving.records import (
     SessionRow,
     SnapshotRow,
 )
+from latentbandits.serving.stores.differences import as_difference, unneeded, whole
 from latentbandits.serving.stores.protocol import LAST
 from latentbandits.serving.stores.sql import page
 
@@ -294,10 +295,17 @@ class MemoryStore:
 
     def put_model(self, row: ModelRow) -> None:
         if row.id not in self._models:
-            self._set(self._models, row.id, row)
+            self._set(self._models, row.id, as_difference(row, self._models.get))
 
     def model(self, model_id: str) -> ModelRow | None:
-        return self._models.get(model_id)
+        return whole(self._models.get(model_id), self._models.get)
+
+    def prune_models(self, replaced: Mapping[str, int]) -> list[str]:
+        oldest = min((row.started for row in self._sessions.values()), default=LAST)
+        gone = unneeded({row.id: row.base for row in self._models.values()}, replaced, oldest)
+        for model_id in gone:
+            self._drop(self._models, model_id)
+        return gone
 
     def model_summaries(self) -> dict[str, tuple[str, bytes]]:
         return {row.id: (row.name, row.summary) for row in self._models.values()}

@@ -18,6 +18,7 @@ from latentbandits.serving.errors import (
     StoreUnavailable,
 )
 from latentbandits.serving.records import LoggedEvent, ModelRow
+from latentbandits.serving.stores.differences import whole
 from latentbandits.serving.stores.migration import migrate
 from latentbandits.serving.stores.protocol import LAST
 from latentbandits.serving.stores.schema import SCHEMA_VERSION
@@ -298,6 +299,9 @@ class PostgresqlLog:
         return rows[0][0] if rows else None
 
     def model(self, model_id: str) -> ModelRow | None:
+        return whole(self._kept_model(model_id), self._kept_model)
+
+    def _kept_model(self, model_id: str) -> ModelRow | None:
         rows = self._rows(f"{MODELS.select} WHERE id = ?", (model_id,))
         return MODELS.row(rows[0]) if rows else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -233,10 +233,20 @@ class Store(Protocol):
 
     # models
     def put_model(self, row: ModelRow) -> None:
-        """Keep a model; the same id again changes nothing."""
+        """Keep a model; the same id again changes nothing.
+
+        Where `row.base` is a model that is kept whole, the difference from it may be kept.
+        """
 
     def model(self, model_id: str) -> ModelRow | None:
-        """Return the model of this id."""
+        """Return the model of this id, with all its files."""
+
+    def prune_models(self, replaced: Mapping[str, int]) -> list[str]:
+        """Forget those of these models that no session can have used; returns their ids.
+
+        `replaced` says until when each was active: all sessions of the store began later than
+        that. A model from which another one is kept as a difference stays.
+        """
 
     def model_summaries(self) -> dict[str, tuple[str, bytes]]:
         """Return name and summary of every model, by id."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ from latentbandits.serving.records import (
     SnapshotRow,
 )
 from latentbandits.serving.stores.checksums import checksum, verified
+from latentbandits.serving.stores.differences import as_difference, unneeded, whole
 from latentbandits.serving.stores.protocol import LAST, SHARED, STORE_ID, decode_shared
 
 Row: TypeAlias = tuple[Any, ...]
@@ -386,11 +387,25 @@ class SqlQueries(ABC):
     # models
 
     def put_model(self, row: ModelRow) -> None:
-        self._run(f"{MODELS.insert} ON CONFLICT (id) DO NOTHING", MODELS.values(row))
+        kept = as_difference(row, self._kept_model)
+        self._run(f"{MODELS.insert} ON CONFLICT (id) DO NOTHING", MODELS.values(kept))
 
     def model(self, model_id: str) -> ModelRow | None:
+        return whole(self._kept_model(model_id), self._kept_model)
+
+    def _kept_model(self, model_id: str) -> ModelRow | None:
         values = self._one(f"{MODELS.select} WHERE id = ?", (model_id,))
         return None if values is None else MODELS.row(values)
+
+    def prune_models(self, replaced: Mapping[str, int]) -> list[str]:
+        # Keys come in blocks of 1,000: they are in the order of time but for those in use.
+        statement = "SELECT started FROM sessions ORDER BY key LIMIT 10000"
+        oldest = min((started for (started,) in self._run(statement)), default=LAST)
+        bases: dict[str, str | None] = dict(self._run("SELECT id, base FROM models"))
+        gone = unneeded(bases, replaced, oldest)
+        for model_id in gone:
+            self._run("DELETE FROM models WHERE id = ?", (model_id,))
+        return gone
 
     def model_summaries(self) -> dict[str, tuple[str, bytes]]:
         rows = self._run("SELECT id, name, summary FROM models")

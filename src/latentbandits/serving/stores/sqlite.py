@@ -23,6 +23,7 @@ from latentbandits.serving.errors import (
 from latentbandits.serving.records import DecisionRow, LoggedEvent, ModelRow, RewardRow
 from latentbandits.serving.stores import page_checksums
 from latentbandits.serving.stores.checksums import verified
+from latentbandits.serving.stores.differences import whole
 from latentbandits.serving.stores.holder import FileHolder
 from latentbandits.serving.stores.mark import Mark
 from latentbandits.serving.stores.migration import migrate
@@ -392,6 +393,9 @@ class SqliteLog:
         return None if value is None else bytes(value)
 
     def model(self, model_id: str) -> ModelRow | None:
+        return whole(self._kept_model(model_id), self._kept_model)
+
+    def _kept_model(self, model_id: str) -> ModelRow | None:
         values = self._connection.execute(f"{MODELS.select} WHERE id = ?", (model_id,)).fetchone()
         return None if values is None else MODELS.row(values)
 
