@@ -85,12 +85,11 @@ class PolicyPlayer:
     def start(self, users: IntArray, rng: np.random.Generator) -> None:
         self._belief: Any = self.policy.init(len(users))
         self._rng = rng
-        weights = getattr(self._belief, "log_weights", None)
-        if self.log_prior is None or weights is None:
+        model = self.policy.model_or_none
+        if self.log_prior is None or model is None:
             return
-        start_weights = np.array(weights)
-        start_weights[:, : self.log_prior.shape[1]] = self.log_prior[users]
-        self._belief = self._belief._replace(log_weights=start_weights)
+        shift = self.log_prior[users] - model.log_state_prior[:, : self.log_prior.shape[1]]
+        self._belief = self.policy.shift_state_prior(self._belief, shift)
 
     def choose(self, actions: IntArray, offered: BoolArray) -> IntArray:
         if self.features is not None:
