@@ -267,7 +267,7 @@ def test_serve_and_simulate_have_the_same_policies(arms):
     """The names that disagreed: TS, UCB1, EXP4 and mmUCB, on a fitted model."""
     from latentbandits.cli.simulate import policy_texts
     from latentbandits.models import load, load_catalogue
-    from latentbandits.serving.engine.propensities import make_policy
+    from latentbandits.serving.engine.models import make_policy
     from latentbandits.simulation.simulate import maker
 
     model, catalogue = load(arms[2]), load_catalogue(arms[2])

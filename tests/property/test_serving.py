@@ -9,14 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentbandits import GaussianArms
+from latentbandits.serving.engine.choosing import Stream
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.ids import (
-    OrderSequence,
-    decision_id,
-    parse_decision_id,
-)
-from latentbandits.serving.engine.row_generator import Stream
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.ids import OrderSequence, decision_id, parse_decision_id
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.statistics import GroupTotals
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused

@@ -8,8 +8,7 @@ import numpy as np
 
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.recompute import recompute
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
 from latentbandits.serving.http.messages import SessionView
 from latentbandits.serving.http.views import session_view
@@ -46,10 +45,6 @@ class Driver:
                 return getattr(self.engine, name)(*arguments, **options)
 
         return call
-
-    def recompute(self, decision_id: str) -> Decided:
-        with self.engine.transaction():
-            return recompute(self.engine, decision_id)
 
     def session(self, name: str) -> SessionView:
         with self.engine.transaction():

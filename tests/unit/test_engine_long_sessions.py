@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, mmTS
-from latentbandits.serving.engine import replay_reader as upcoming
+from latentbandits.serving.engine import restoring as upcoming
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.restoring import SLICE, Rebuilding
-from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import StoreUnavailable
 from latentbandits.serving.stores.memory import MemoryStore
@@ -89,7 +89,7 @@ def test_long_replays_are_done_in_slices() -> None:
     driver.play("ann", SLICE + 50, np.random.default_rng(4))
     before = driver.session("ann")
     driver.engine.sessions.clear()
-    driver.engine.sessions.beliefs.deferring = True
+    driver.engine.sessions.restoring.deferring = True
     with pytest.raises(Rebuilding) as raised:
         driver.ask("ann")
     slices = 0
@@ -110,7 +110,7 @@ def test_a_replay_is_interrupted_after_a_reward() -> None:
     driver = Driver(ARMS, swap="migrated")
     driver.play("ann", SLICE + 6, np.random.default_rng(4))
     driver.activate(pack(OTHER_ARMS, "other"), "migrated")
-    driver.engine.sessions.beliefs.deferring = True
+    driver.engine.sessions.restoring.deferring = True
     with pytest.raises(Rebuilding) as rebuilding:
         driver.session("ann")
     parts = 1
@@ -119,7 +119,7 @@ def test_a_replay_is_interrupted_after_a_reward() -> None:
     assert parts >= SLICE + 6
     interrupted = driver.session("ann")
     driver.engine.sessions.clear()
-    driver.engine.sessions.beliefs.deferring = False
+    driver.engine.sessions.restoring.deferring = False
     assert driver.session("ann") == interrupted
 
 
@@ -146,7 +146,7 @@ def test_a_long_replay_of_merged_sessions_reads_each_reward_about_once(
     expected = driver.session("ann")
     assert expected.rewards == 6 * SLICE + 1
     driver.engine.sessions.clear()
-    driver.engine.sessions.beliefs.deferring = True
+    driver.engine.sessions.restoring.deferring = True
     with pytest.raises(Rebuilding) as rebuilding:
         driver.session("ann")
     counted = driver.store.counted
@@ -292,14 +292,14 @@ def test_a_session_that_migrates_there_and_back_while_it_is_rebuilt(tmp_path: Pa
     driver.play("ann", SLICE + 20, np.random.default_rng(4))
     key = driver.engine.sessions._cache.key_of("ann")
     sessions = driver.engine.sessions
-    sessions.beliefs.deferring = True
+    sessions.restoring.deferring = True
     driver.activate(pack(OTHER_ARMS, "other"), "migrated")
     with pytest.raises(Rebuilding):
         driver.decide(DecisionRequest("ann"))
     with driver.engine.transaction():
         assert not sessions.rebuild(key, 0.0)  # begun, and committed under the other model
     driver.activate(pack(ARMS, "model"), "migrated")
-    sessions.beliefs.deferring = False
+    sessions.restoring.deferring = False
     driver.play("ann", 2, np.random.default_rng(5))
     with driver.engine.transaction():
         row = store.session(key)  # raises Damaged where the checksum is of another row

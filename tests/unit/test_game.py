@@ -9,7 +9,8 @@ import pytest
 
 from latentbandits import CategoricalArms, GaussianArms, PoissonArms
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.served_models import ServedModel, pack
+from latentbandits.serving.engine.model_rows import pack
+from latentbandits.serving.engine.models import ServedModel
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.http.game import pick_rewards, play
 from latentbandits.serving.http.messages import PlayRequest

@@ -13,7 +13,7 @@ from latentbandits.loop.kept_log import KeptLog
 from latentbandits.loop.sources import StoreSource
 from latentbandits.serving import export as exporting
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.export import export
 from latentbandits.serving.stores import open_log, open_store

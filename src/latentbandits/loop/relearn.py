@@ -36,7 +36,7 @@ from latentbandits.models.growing import add_average
 from latentbandits.owned_tempdir import remove_left_overs
 from latentbandits.policies.registry import Inputs, PolicySpec, build, parse
 from latentbandits.report.report import Progress
-from latentbandits.serving.engine.served_models import notes, read_artefact, unpack
+from latentbandits.serving.engine.model_rows import notes, read_artefact, unpack
 from latentbandits.serving.http.messages import ActiveModel, Models, Swap
 from latentbandits.serving.records import ModelRow, SwapMode
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from latentbandits.beliefs.encoding import BeliefError, decode
 from latentbandits.models.artefacts.files import ArtefactError, load_files
-from latentbandits.serving.engine.groups import MAIN
-from latentbandits.serving.engine.open_session import first_belief
-from latentbandits.serving.engine.replay import replay
-from latentbandits.serving.engine.served_models import Library, ServedModel, content_id
-from latentbandits.serving.engine.totals import STATISTICS, decode_totals
+from latentbandits.serving.engine.model_rows import content_id
+from latentbandits.serving.engine.models import Library, ServedModel
+from latentbandits.serving.engine.open_session import first_belief, replay
+from latentbandits.serving.engine.statistics import STATISTICS, decode_totals
 from latentbandits.serving.errors import Damaged, Invalid, NotFound, StoreUnavailable
 from latentbandits.serving.records import SnapshotRow
+from latentbandits.serving.settings import MAIN
 from latentbandits.serving.stores.checksums import verified
 from latentbandits.serving.stores.protocol import Store
 from latentbandits.serving.stores.sql import TABLES, Row, SqlQueries

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 import polars
 
-from latentbandits.serving.engine.served_models import ActionNames
+from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.errors import Refused, UnknownCursor
 from latentbandits.serving.log import Cursors, log_entry
 from latentbandits.serving.log_entries import LogEntry

@@ -6,6 +6,7 @@ session they grow, whatever the clocks say. Times are milliseconds since 1970, f
 
 from __future__ import annotations
 
+from array import array
 from typing import Literal
 
 import msgspec
@@ -152,3 +153,13 @@ class LoggedEvent(msgspec.Struct, frozen=True):
     reward: RewardRow | None  # the reward of a reward event; None for a decision event
     current: RewardRow | None
     user_features: bytes | None = None  # of the session, as JSON
+
+
+def floats(data: bytes) -> list[float]:
+    """Return the numbers that `as_bytes` turned into these bytes."""
+    return array("d", data).tolist()
+
+
+def as_bytes(values: list[float]) -> bytes:
+    """Return numbers as float64 bytes."""
+    return array("d", values).tobytes()

@@ -15,6 +15,7 @@ from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.growing import offset_place
 from latentbandits.models.protocol import KnownModel
+from latentbandits.models.visit import Visit
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import DecisionRow
 
@@ -90,12 +91,17 @@ class Recalled(NamedTuple):
     action: int
 
 
+def visit(row: int, features: FloatArray | None) -> Any:
+    """Return the context of a population policy for the user of this row."""
+    return Visit(np.array([row]), features)
+
+
 class ActionSpace(Protocol):
     """The ids, titles and features of a model's actions."""
 
     @property
     def catalogue(self) -> Catalogue | None:
-        """Where they come from; None: they have numbers, or come with each request."""
+        """The catalogue of the actions; None: they have numbers, or come with each request."""
 
     @property
     def names(self) -> Sequence[str] | None:

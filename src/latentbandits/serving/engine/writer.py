@@ -102,7 +102,7 @@ class Writer:
     def start(self) -> None:
         """Answer to the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
-        self.engine.sessions.beliefs.deferring = True
+        self.engine.sessions.restoring.deferring = True
         if self.engine.store.durable and self._thread is None:
             self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
             self._thread.start()

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from latentbandits.serving.engine.decisions import Waiting
-from latentbandits.serving.engine.groups import MAIN
-from latentbandits.serving.engine.idempotency import digest, once
-from latentbandits.serving.engine.ids import parse_decision_id
-from latentbandits.serving.engine.rewards import Told
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.choosing import PendingDecision
+from latentbandits.serving.engine.ids import digest, once, parse_decision_id
+from latentbandits.serving.engine.model_rows import read_artefact
+from latentbandits.serving.engine.open_session import PendingReward
 from latentbandits.serving.engine.writer import Declared, Operation
 from latentbandits.serving.errors import (
     Conflict,
@@ -69,12 +67,13 @@ from latentbandits.serving.http.views import (
     view_with,
 )
 from latentbandits.serving.log import CURSOR
+from latentbandits.serving.settings import MAIN
 from latentbandits.serving.tuning import lacks_policy, tune_apart
 
 if TYPE_CHECKING:
     from latentbandits.serving.engine.engine import Engine
+    from latentbandits.serving.engine.models import ServedModel
     from latentbandits.serving.engine.open_session import Live
-    from latentbandits.serving.engine.served_models import ServedModel
     from latentbandits.serving.http.service import Service
 
 One = TypeVar("One")
@@ -183,9 +182,9 @@ async def _written(call: Call, operation: Operation[Any]) -> Any:
 
 
 def _made(answer: Any) -> Any:
-    if isinstance(answer, Told):
+    if isinstance(answer, PendingReward):
         return answer.result()
-    return answer.answer if isinstance(answer, Waiting) else answer
+    return answer.answer if isinstance(answer, PendingDecision) else answer
 
 
 async def correct(call: Call) -> Rewarded:

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from latentbandits.serving.engine.new_actions import NewAction
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
     Forgotten,
+    NewAction,
     RatesView,
     Rewarded,
     RewardReport,

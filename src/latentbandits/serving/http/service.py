@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.served_models import ActionNames
+from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy, Refused, StoreUnavailable
 from latentbandits.serving.http.keys import Audit, Keys
