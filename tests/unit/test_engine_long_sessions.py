@@ -14,7 +14,7 @@ from latentbandits.serving.engine import restoring as upcoming
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.restoring import SLICE, Rebuilding
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
-from latentbandits.serving.errors import StoreUnavailable
+from latentbandits.serving.errors import OutcomeUnknown, StoreUnavailable
 from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
@@ -244,6 +244,53 @@ def test_a_rollback_keeps_the_cache(tmp_path: Path) -> None:
     assert len(driver.engine.sessions) == 5
     assert driver.ask("a").round == 4
     store.close()
+
+
+def test_after_a_commit_of_unknown_outcome_a_session_is_read_again(tmp_path: Path) -> None:
+    class Unsure(SqliteStore):
+        unsure = False
+
+        def commit(self) -> None:
+            super().commit()
+            if self.unsure:
+                raise OutcomeUnknown("the connection broke after the commit")
+
+    store = Unsure(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store)
+    driver.play("ann", 3, np.random.default_rng(5))
+    store.unsure = True
+    with pytest.raises(OutcomeUnknown):
+        driver.play("ann", 1, np.random.default_rng(6))  # its decision was made all the same
+    store.unsure = False
+    assert driver.ask("ann").round == 5
+    store.close()
+
+
+def test_a_merged_session_stays_as_long_as_the_one_it_belongs_to(tmp_path: Path) -> None:
+    hour = 3_600_000
+    driver = Driver(ARMS, SqliteStore(tmp_path / "s"), session_ttl=3600.0, retention=7200.0)
+    driver.play("ann", 3, np.random.default_rng(7))
+    driver.play("ann, on the phone", 2, np.random.default_rng(8))
+    driver.merge("ann", "ann, on the phone")
+    (member,) = driver.store.generations("ann, on the phone")
+
+    def stays() -> bool:
+        driver.sweep()
+        return driver.store.session(member.key) is not None
+
+    for _ in range(5):  # its own time is over long ago; the whole goes on
+        driver.clock.now += hour // 2 + 1
+        driver.ask("ann")
+        assert stays()
+    driver.engine.sessions.clear()
+    assert driver.session("ann").rewards == 5  # from the log, with that of the merged session
+    driver.clock.now += hour + 1
+    assert stays()  # the whole has ended, and its log is kept
+    driver.clock.now += hour - 1000
+    assert stays()
+    driver.clock.now += 2000
+    assert not stays()
+    driver.store.close()
 
 
 def test_the_cache_is_bounded_in_bytes() -> None:
