@@ -1,10 +1,10 @@
 """How far one client can move a verdict of the gate: before and after what bounds it.
 
 Honest visitors come to a service whose model is right; the candidate plays the same action for
-everybody and is worse by .23 per session (2 of 3 rounds compared). A client with 5% of the sessions reports a reward of 1 where its
-action is one that the candidate likes, and 0 elsewhere. The shift is that of the estimated
-difference, candidate minus current, per session. `pytest -s` prints the figures. Seeds are fixed;
-the bounds are twice what was measured, or more.
+everybody and is worse by .23 per session (2 of 3 rounds compared). A client with 5% of the sessions
+reports a reward of 1 where its action is one that the candidate likes, and 0 elsewhere. The shift
+is that of the estimated difference, candidate minus current, per session. `pytest -s` prints it.
+Seeds are fixed.
 """
 
 import sys
