@@ -10,7 +10,7 @@ import numpy as np
 from latentbandits.evaluation import DecisionLog, evaluate
 from latentbandits.evaluation.estimators import ESTIMATORS, ByRound, WeightedLog
 from latentbandits.evaluation.evaluate import MIN_ESS
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.policies.protocol import AnyPolicy
 
 ESTIMATOR = "SNDR"
@@ -36,11 +36,13 @@ class Comparison:
     Attributes:
         current, candidate: values `(T,)` and influence values `(n_sessions, T)`.
         weights: of the current policy and of the candidate.
+        users: the user of each session, `(n_sessions,)`; None: sessions are independent.
     """
 
     current: ByRound
     candidate: ByRound
     weights: tuple[WeightedLog, WeightedLog]
+    users: IntArray | None = None
 
     def sizes(self, window: int | None = None) -> FloatArray:
         """Return each round's effective sample size, the smaller of both policies', `(T,)`."""
@@ -61,11 +63,17 @@ class Comparison:
         return 0
 
     def difference(self, rounds: int, window: int | None = None) -> tuple[float, FloatArray]:
-        """Return candidate minus current in rounds 1..rounds, and its influence values `(n,)`."""
+        """Return candidate minus current in rounds 1..rounds, and the influence value of each user
+        or session.
+        """
         base, other = (ESTIMATORS[ESTIMATOR](replace(w, window=window)) for w in self.weights)
         value, influence = other.up_to(rounds)
         base_value, base_influence = base.up_to(rounds)
-        return value - base_value, influence - base_influence
+        influence = influence - base_influence
+        if self.users is not None:
+            by_user = np.bincount(self.users, influence)
+            influence = np.asarray(by_user * (len(by_user) / len(influence)), np.float64)
+        return value - base_value, influence
 
     def clearest(self, least: int) -> int:
         """Return the horizon from `least` to `longest` at which a typical gain would be seen best.
@@ -99,6 +107,7 @@ def compare(
     candidate: Side,
     *,
     unrewarded: float | None = None,
+    users: IntArray | None = None,
     draws: int = 100,
     seed: int = 0,
 ) -> Comparison:
@@ -122,4 +131,4 @@ def compare(
         return evaluation.by_round["policy", ESTIMATOR], evaluation.weighted["policy"]
 
     (base, base_weights), (other, other_weights) = estimate(current), estimate(candidate)
-    return Comparison(base, other, (base_weights, other_weights))
+    return Comparison(base, other, (base_weights, other_weights), users)

@@ -18,7 +18,7 @@ from latentbandits.evaluation.intervals import (
     sequence_width,
 )
 from latentbandits.loop.comparison import Side, compare
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import FloatArray, IntArray
 
 __all__ = ["Side", "Verdict", "judge"]
 
@@ -38,7 +38,7 @@ class Verdict:
         current, candidate: the two estimates.
         horizon: rounds that were compared.
         typical: rounds of a typical session, the median.
-        n_sessions: held-out sessions.
+        n_sessions: held-out sessions; those of one user count once.
         ess: the least effective sample size within the horizon, of both policies.
         sessions_needed: held-out sessions after which a difference as large as the measured one
             would be decided; None where it is decided, or the estimate is zero.
@@ -83,6 +83,7 @@ def judge(
     number: int = 1,
     tightest_at: int = TIGHTEST_AT,
     unrewarded: float | None = None,
+    users: IntArray | None = None,
     draws: int = 100,
     seed: int = 0,
 ) -> Verdict:
@@ -105,10 +106,13 @@ def judge(
         tightest_at: sessions n* near which the confidence sequence is tightest. It must be the same
             at every look.
         unrewarded: the reward of decisions that got none; None has those that came stand for them.
+        users: the user of each session: sessions of one user are not independent.
         draws: posterior draws that Thompson sampling counts.
         seed: of the draws.
     """
-    comparison = compare(current, candidate, unrewarded=unrewarded, draws=draws, seed=seed)
+    comparison = compare(
+        current, candidate, unrewarded=unrewarded, users=users, draws=draws, seed=seed
+    )
     typical = int(np.ceil(np.median(current.log.lengths)))
     least = max(1, math.ceil(compared * typical))
     longest, window = comparison.longest, comparison.widest(typical)

@@ -322,9 +322,11 @@ class Relearner:
                 "sessions"
             )
         earlier = _judged_against(runs, current.id, candidate.id)
+        base, other = _side(current, playing, judged), _side(candidate, policy, judged)
         return judge(
-            _side(current, playing, judged),
-            _side(candidate, policy, judged),
+            base,
+            other,
+            users=data.users_of(base.log.session_ids or ()),
             margin=settings.margin,
             compared=settings.compared,
             level=settings.level,
