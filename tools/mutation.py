@@ -3,8 +3,8 @@
     python -m tools.mutation --mutants 500 --seed 1
 
 mutmut (pyproject.toml has its settings) keeps outcomes in `mutants/`: an interrupted run goes on
-from there, and a function that changed is tried again. A mutant that no test can notice is listed in
-`equivalent_mutants.txt` with the reason; it does not count.
+from there, and a function that changed is tried again. A mutant that no test can notice is listed
+in `equivalent_mutants.txt` with the reason; it does not count.
 """
 
 from __future__ import annotations
