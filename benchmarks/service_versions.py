@@ -36,7 +36,7 @@ _NAMES = {
 }
 
 
-def main() -> int:
+def compare_versions() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=1_000, help="pairs in each turn")
     parser.add_argument("--turns", type=int, default=12)
@@ -192,4 +192,4 @@ async def _memory(folder: Path, sessions: int) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(compare_versions())
