@@ -36,7 +36,7 @@ _NAMES = {
 }
 
 
-def main() -> int:
+def compare_versions() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commit", default=OLD, help=f"the earlier commit, {OLD}")
     parser.add_argument("--pairs", type=int, default=1_000, help="pairs in each turn")
@@ -193,4 +193,4 @@ async def _memory(folder: Path, sessions: int) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(compare_versions())

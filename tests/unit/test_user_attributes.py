@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from evidence.side_users import generate_attributed, round_one
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -14,12 +15,14 @@ from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import mixture as mixtures
 from latentbandits.learning.arms.coordinate_ascent import Problem, start_at
 from latentbandits.learning.attributes import gate as gates
-from latentbandits.learning.attributes import gated_states
 from latentbandits.learning.attributes.encoding import Encoded
 from latentbandits.learning.attributes.evidence import state_evidence
-from latentbandits.learning.attributes.gate import GateParameters
-from latentbandits.learning.attributes.gated_arms import GatedParameters, GatedPass, PrepareGated
-from latentbandits.learning.attributes.generate import generate_attributed, round_one
+from latentbandits.learning.attributes.gate import (
+    GatedParameters,
+    GatedPass,
+    GateParameters,
+    PrepareGated,
+)
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
@@ -287,7 +290,7 @@ def test_states_and_gate_are_refined_together_where_users_have_few_rows(monkeypa
     actual = fit(truth.table, **options)
     assert actual.report["user_features"]["states_refined_with_the_gate"]
     assert recovered(truth, actual.model) >= 0.9
-    monkeypatch.setattr(gated_states, "can_refine", lambda learned: False)
+    monkeypatch.setattr(gates, "can_refine", lambda learned: False)
     assert recovered(truth, fit(truth.table, **options).model) < 0.7
 
 

@@ -23,12 +23,12 @@ from latentbandits.learning.arms.starts import earlier_means
 from latentbandits.learning.assess import report
 from latentbandits.learning.assess.cautions import cautions
 from latentbandits.learning.assess.verdict import judge_policies, saved_and_loaded, unjudged
-from latentbandits.learning.attributes import requests as side
+from latentbandits.learning.attributes import encoding as side
 from latentbandits.learning.attributes.attribute_gain import learn_gate, worth
 from latentbandits.learning.attributes.encoding import UserAttributes
-from latentbandits.learning.attributes.gated_states import choose_states
+from latentbandits.learning.attributes.gate import choose_states
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
-from latentbandits.learning.attributes.row_learner import RowLearner
+from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged
 from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.backends.opening import opened
