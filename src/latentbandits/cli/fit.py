@@ -74,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits fit`; returns the exit code."""
     from latentbandits.cli.console import Progress, print_warnings
     from latentbandits.cli.model_tables import tables
+    from latentbandits.learning.attributes.tables import one_state_sentence
     from latentbandits.learning.backends.scratch import in_units, stopped_by_exception
     from latentbandits.learning.fit_options import FitOptions
     from latentbandits.learning.fitting import fit
@@ -94,6 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
         write_fit(result, folder)
     console = show_tables(tables(result.report))
     console.print(result.report["judgement"]["sentence"], highlight=False, markup=False)
+    if one_state_sentence(result.report):
+        console.print(one_state_sentence(result.report), highlight=False, markup=False)
     disk = result.report["engine"]["disk"]
     if disk is not None:
         console.print(f"partitions of the log took {in_units(disk)} of disk", highlight=False)
