@@ -55,7 +55,7 @@ from latentbandits.learning.logs.summary import RewardSummary
 from latentbandits.learning.logs.tables import TableSource
 from latentbandits.learning.selection import Candidate, Selection, Step, judge, try_step
 from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
-from latentbandits.learning.uncertainty import Disagreement, bootstrap, widened
+from latentbandits.learning.uncertainty import Disagreement, bootstrap, excess_spread, widened
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
@@ -368,7 +368,10 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
         "item_features": result.items,
         "judgement": None,
         "held_out": None,
-        "warnings": list(selection.warnings),
+        "warnings": [
+            *selection.warnings,
+            *(step.warning for step in choice.steps if not step.used),
+        ],
     }
 
 
@@ -383,6 +386,9 @@ def assess(
     written = saved_and_loaded(result.written, result.catalogue)
     scores = judge(candidate, users.judging)
     doubts = report.doubts(scores, users.kept.summary)
+    spread = excess_spread(written, users.everyone.summary, users.everyone.action_ids)
+    if spread:
+        doubts = (*doubts, spread)
     baselines = {ONE_STATE: result.choice.one_state.learned}
     factorised = factorise(users.few, seed)
     if factorised is not None:
@@ -397,7 +403,7 @@ def assess(
         judged = unjudged(written, doubts=doubts, seed=seed, progress=bar)
     content: dict[str, Any] = {
         "judgement": judged,
-        "held_out": report.of_held_out(scores, users.kept.summary, users.judging),
+        "held_out": report.of_held_out(scores, users.kept.summary, users.judging, doubts),
     }
     if result.gate is not None:
         policy = judged["recommended_policy"]
