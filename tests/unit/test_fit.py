@@ -222,3 +222,14 @@ def test_a_fit_that_is_not_assessed_is_saved_without_a_policy(truth, tmp_path):
     assert "recommended_policy" not in load_notes(tmp_path / "model")
     assert not (tmp_path / "model" / "report.html").exists()
     assert load_report(tmp_path / "model") == actual.report
+
+
+def test_a_quick_fit_chooses_on_few_users_and_plays_one_policy(truth, monkeypatch):
+    monkeypatch.setattr(fitting, "QUICK_ON", 2_000)
+    quick = fit(truth.log, rewards="gaussian", quick=True)
+    assert quick.report["engine"]["users_chosen_on"] == 100
+    assert quick.report["settings"]["bootstrap"] == 0
+    played = {row["policy"] for row in quick.report["judgement"]["replay"]}
+    assert played == {"uniform", "popularity", "one state", "TS", "mmGreedy"}
+    order = align(quick.model.means, truth.means)
+    assert np.abs(quick.model.means[order] - truth.means).max() < 0.1  # learned from all users

@@ -20,6 +20,7 @@ _SAME_NAMES = (
     "user", "action", "reward", "unrewarded", "kind", "rewards", "transform", "states", "rank",
     "reg", "method", "noise", "bootstrap", "duplicates", "user_features", "features",
     "item_features", "seed", "engine", "scratch", "partitions", "master",
+    "quick",
 )  # fmt: skip
 """Arguments of the command line that are options of `fit` with the same name."""
 
@@ -65,6 +66,8 @@ def add_parser(subparsers: Any) -> None:
     add("--scratch", metavar="FOLDER", help="for partitions of a large log (default: the system's)")
     add("--partitions", metavar="FOLDER", help="keep the partitions there for the next fit")
     add("--master", metavar="URL", help="of the engine spark (default: local[*])")
+    early = "answer early: no bootstrap, one policy, choices on users with 100,000 rewards"
+    add("--quick", action="store_true", help=early)
     add("--strict", action="store_true", help="exit with code 3 if there are warnings")
     add("--seed", type=seed, default=0, help="of all randomness (default 0)")
     parser.set_defaults(run=run)

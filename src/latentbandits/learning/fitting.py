@@ -64,6 +64,12 @@ from latentbandits.report.report import Progress, Silent
 CHOSEN_ON = 2_000_000
 """Size of the sample of rewards for choices and bootstrap, if a log has more than LARGE."""
 
+QUICK_ON = 100_000
+"""Size of this sample for a quick fit, if a log has more."""
+
+QUICK_POLICY = "mmGreedy"
+"""The only policy on the model that a quick fit plays."""
+
 HELD_OUT = 0.3
 MOST_HELD_OUT = 2_000
 """The share of users that are held out, and their largest number: half of them for choices, half
@@ -107,11 +113,13 @@ def fit(
     started = time.perf_counter()
     bar = Silent() if progress is None else progress
     options = replace(FitOptions() if options is None else options, **changes)
+    if options.quick:
+        options = replace(options, bootstrap=0)
     with read_users(log, options, bar) as users:
         result = learn(users, options, bar)
         content = describe(users, result, options)
         if options.assess:
-            content |= assess(users, result, content, options.seed, bar)
+            content |= assess(users, result, content, options, bar)
     content["seconds"] = round(time.perf_counter() - started, 2)
     return Fit(result.written.model, result.catalogue, content)
 
@@ -159,7 +167,7 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         merge: Duplicates = "keep" if options.duplicates == "auto" else options.duplicates
         everyone = raw if merge == "keep" else raw.mapped(Merged(check_duplicates(merge)))
         kept, held_out = everyone.split(held_out_count(everyone.n_users), options.seed)
-        few = few_users(kept, options.seed)
+        few = few_users(kept, options.seed, quick=options.quick)
         about = {
             "engine": opened_log.report() | {"users_chosen_on": few.n_users},
             "log": report.of_log(raw.summary, merge) | report.of_unrewarded(opened_log.read),
@@ -379,9 +387,14 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
 
 
 def assess(
-    users: Users, result: Result, described: Mapping[str, Any], seed: int, bar: Progress
+    users: Users,
+    result: Result,
+    described: Mapping[str, Any],
+    options: FitOptions,
+    bar: Progress,
 ) -> dict[str, Any]:
     """Judge the model on users it has not seen, and return that part of the report."""
+    seed = options.seed
     candidate = saved_and_loaded(result.candidate, result.catalogue)
     written = saved_and_loaded(result.written, result.catalogue)
     scores = judge(candidate, users.judging)
@@ -390,12 +403,13 @@ def assess(
     if spread:
         doubts = (*doubts, spread)
     baselines = {ONE_STATE: result.choice.one_state.learned}
-    factorised = factorise(users.few, seed)
+    factorised = None if options.quick else factorise(users.few, seed)
     if factorised is not None:
         baselines[FACTORISATION] = factorised
     judgement = judge_policies(
         candidate, users.kept, users.judging, choosing=users.choosing, written=written,
-        baselines=baselines, doubts=doubts, seed=seed, progress=bar,
+        baselines=baselines, policies=(QUICK_POLICY,) if options.quick else (), doubts=doubts,
+        seed=seed, progress=bar,
     )  # fmt: skip
     if judgement:
         judged = judgement.report()
@@ -414,14 +428,15 @@ def assess(
     return content
 
 
-def few_users(log: Engine, seed: int) -> Engine:
+def few_users(log: Engine, seed: int, *, quick: bool = False) -> Engine:
     """Return the users that choices are made on: all, or a sample if the log is large.
 
     The rule depends only on the numbers of users and rewards, so that all engines choose alike.
     """
-    if log.n_events <= LARGE:
+    if log.n_events <= (QUICK_ON if quick else LARGE):
         return log
-    size = max(round(CHOSEN_ON * log.n_users / log.n_events), 1)
+    wanted = QUICK_ON if quick else CHOSEN_ON
+    size = max(round(wanted * log.n_users / log.n_events), 1)
     return engine_of(log.sample(size, seed))
 
 
