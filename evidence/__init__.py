@@ -16,6 +16,7 @@ from evidence.optimum import YardstickExperiment
 from evidence.recovery import RecoveryExperiment
 from evidence.side import SideExperiment
 from evidence.spectral import SpectralExperiment
+from evidence.written import WrittenExperiment
 from latentbandits.experiments import Experiment
 
 __all__ = ["EXPERIMENTS"]
@@ -33,4 +34,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     EvaluationExperiment(),
     LoopExperiment(),
     GateExperiment(),
+    WrittenExperiment(),
 )

@@ -59,7 +59,14 @@ def test_results_for_scripts(arms):
     assert {"policy", "rounds", "reward", "stderr", "over_popularity",
             "over_popularity_stderr"} <= set(actual["replay"][0])  # fmt: skip
     policies = {row["policy"] for row in actual["replay"]}
-    assert {"uniform", "popularity", "fold-in", "TS", actual["recommended_policy"]} <= policies
+    assert {
+        "uniform",
+        "popularity",
+        "one state",
+        "factorisation",
+        "TS",
+        actual["recommended_policy"],
+    } <= policies
     notes = load_notes(folder)
     assert notes["recommended_policy"] == actual["recommended_policy"]
     assert notes["verdict"] == actual["verdict"]

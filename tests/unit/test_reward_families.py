@@ -152,7 +152,7 @@ def test_a_transform_of_a_large_catalogue_is_learned_and_judged(transform):
     assert actual.report["settings"]["kind"] == "linear"
     assert actual.model.transform == transform
     rows = {row["policy"]: row for row in actual.report["judgement"]["replay"]}
-    for policy in ("fold-in", "mmGreedy"):
+    for policy in ("one state", "mmGreedy"):
         gain, error = (rows[policy][f"over_popularity{part}"] for part in ("", "_stderr"))
         assert gain > 2 * error
 

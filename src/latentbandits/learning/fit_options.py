@@ -62,6 +62,8 @@ class FitOptions(Opening):
         seed: of all randomness.
         assess: whether the model is judged on held-out users; without it there is no verdict, no
             recommended policy and no page.
+        quick: whether to answer early: without a bootstrap, with choices made on users of about
+            100,000 rewards, and with one policy, mmGreedy, compared with the baselines.
     """
 
     kind: Kind = "auto"
@@ -81,6 +83,7 @@ class FitOptions(Opening):
     earlier: tuple[Any, Catalogue | None] | None = None
     seed: int = 0
     assess: bool = True
+    quick: bool = False
 
     def check(self, kind: Form) -> None:
         """Refuse an option that only the other kind of model has, instead of ignoring it."""
