@@ -274,6 +274,14 @@ class Settings(EngineSettings, frozen=True, forbid_unknown_fields=True, kw_only=
     allowed_hosts: Annotated[
         str, _doc("further Host names to answer to, comma-separated, or *; all with keys if empty")
     ] = ""
+    reward_origins: Annotated[
+        str,
+        _doc("web pages whose scripts may report rewards with a token and read the answer: origins "
+             "such as https://shop.example, comma-separated, or *"),
+    ] = ""  # fmt: skip
+    reward_token_seconds: Annotated[
+        float, _doc("seconds for which the reward token of a decision holds", gt=0)
+    ] = 3600.0
     play: Annotated[
         bool, _doc("whether /play is served, the page where you are the user: false in production")
     ] = True

@@ -67,6 +67,7 @@ _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _SALT = "holdout_salt"
 _JUDGING = b"sessions that relearning judges on"
+_TOKENS = b"tokens of rewards from browsers"
 _DEFAULTS = "defaults_position"
 _PRUNING = 3_600_000  # milliseconds between two prunings of the models
 _HISTORY = 1_000  # largest number of a session's rounds that are shown
@@ -140,6 +141,7 @@ class Engine:
         salt = self._random_note(_SALT, 16)
         self._random_note(STORE_ID, 4)
         self.judging_salt = hashlib.blake2b(_JUDGING, digest_size=16, key=salt).digest()
+        self.token_secret = hashlib.blake2b(_TOKENS, digest_size=32, key=salt).digest()
         drop_ids(store)
         store.commit()
         self.sessions = Sessions(

@@ -47,6 +47,7 @@ class Decided(msgspec.Struct, frozen=True):
     policy: str
     round: int
     fallback: bool = False
+    reward_token: str | msgspec.UnsetType = msgspec.UNSET  # where the request asks for one
 
 
 class RewardReport(msgspec.Struct, frozen=True):

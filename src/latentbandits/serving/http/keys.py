@@ -95,6 +95,9 @@ class Caller:
 ANYONE = Caller("", SCOPES)
 """The caller where the service has no keys."""
 
+BEARER = Caller("token", ("reward",))
+"""The caller whom the reward tokens of the request let in."""
+
 
 class Keys:
     """The callers by the hash of their key; read again when the file has changed."""
