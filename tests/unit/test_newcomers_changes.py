@@ -89,9 +89,9 @@ class OneStateLearner:
     """The module of a new learner: one state, whose means are those of the log."""
 
     def select(self, kept, held_out, states, seed, progress):
-        chosen = Candidate(1, None, 0.0)
-        learned = self.learn(kept, chosen, seed)
+        learned = self.learn(kept, None, seed)
         judged = judge(learned, held_out)
+        chosen = Candidate(1, None, judged.evidence, judged.rmse, judged.by_user())
         return Selection(self, (chosen,), chosen, learned, judged)
 
     def choose(self, rows):
