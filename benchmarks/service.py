@@ -28,8 +28,7 @@ from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.statistics import STATISTICS, Statistics, encode_totals
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.records import DecisionRow, RewardRow, SessionRow
-from latentbandits.serving.stores.memory import MemoryStore
-from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 
 STATES, FEATURES, ACTIONS = 5, 20, 20
 REQUESTS, ROUNDS, SECONDS, SESSIONS = 4_000, 1_000, 3.0, 1_000_000

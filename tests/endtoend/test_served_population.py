@@ -14,7 +14,7 @@ from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.export import export
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 from tests.processes.service import RunningService, run_command
 
 D, K, NOISE = 3, 4, 0.5

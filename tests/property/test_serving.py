@@ -17,9 +17,8 @@ from latentbandits.serving.engine.statistics import GroupTotals
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.http.views import session_view
-from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.protocol import Store
-from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 
 ARMS = GaussianArms(np.random.default_rng(31).random((3, 4)), 0.5, 0.2)
 VALUES = st.floats(-5, 5)

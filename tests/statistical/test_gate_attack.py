@@ -16,9 +16,8 @@ import pytest
 
 from latentbandits import GaussianArms, mTS
 from latentbandits.evaluation.reading import read_decisions
-from latentbandits.loop.comparison import Side
 from latentbandits.loop.data import divide, held_out, users_of
-from latentbandits.loop.promotion import judge
+from latentbandits.loop.promotion import Side, judge
 from latentbandits.policies import Exploring
 
 MEANS = np.array([[0.9, 0.35, 0.1], [0.1, 0.35, 0.8]])

@@ -12,7 +12,7 @@ from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
 from latentbandits.serving.http.messages import SessionView
 from latentbandits.serving.http.views import session_view
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 
 RNG = np.random.default_rng(5)
 ARMS = GaussianArms(RNG.random((3, 4)), 0.5, 0.2, [0.2, 0.3, 0.5])

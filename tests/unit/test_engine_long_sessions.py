@@ -15,8 +15,7 @@ from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.restoring import SLICE, Rebuilding
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import OutcomeUnknown, StoreUnavailable
-from latentbandits.serving.stores.memory import MemoryStore
-from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 
 

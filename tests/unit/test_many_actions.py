@@ -9,7 +9,7 @@ from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 
 N_ITEMS = 100_000
 ITEMS = np.random.default_rng(0).normal(size=(N_ITEMS, 4))

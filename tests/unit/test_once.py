@@ -8,7 +8,7 @@ import pytest
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.ids import digest, once
 from latentbandits.serving.errors import Conflict
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 
 
 def never() -> int:

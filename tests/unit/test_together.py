@@ -16,7 +16,7 @@ from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.open_session import Learned, PendingReward, learn
 from latentbandits.serving.engine.values import Decided, DecisionRequest, Rewarded, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 
 N = 12
 ARMS = GaussianArms(np.random.default_rng(0).random((3, 4)), 0.5, 0.2, [0.2, 0.3, 0.5])

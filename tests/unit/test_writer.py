@@ -13,9 +13,8 @@ from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.restoring import Rebuilding
 from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy
-from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.protocol import Store
-from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 
 
 def in_rebuilding(engine: Engine) -> Any:

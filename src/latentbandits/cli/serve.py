@@ -94,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from latentbandits.serving.http.server import bind, serve
     from latentbandits.serving.http.service import Service
     from latentbandits.serving.settings import MAIN, PREFIX, Settings, gather
-    from latentbandits.serving.stores import checksums, open_store
+    from latentbandits.serving.stores import open_store
 
     flags = {name: getattr(arguments, name) for name in Settings.__struct_fields__}
     if arguments.model is not None and flags["models"] is None:
@@ -110,8 +110,12 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     _allow_connections(settings.max_connections)
     sockets = bind(settings)
-    checksums.turn(on=settings.row_checksums)
-    store = open_store(settings.store, settings.synchronous, settings.checkpoint_pages)
+    store = open_store(
+        settings.store,
+        settings.synchronous,
+        settings.checkpoint_pages,
+        row_checksums=settings.row_checksums,
+    )
     try:
         engine = Engine(store, settings)
         demo = _demonstration() if arguments.demo else None

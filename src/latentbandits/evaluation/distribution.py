@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
-from latentbandits.evaluation.estimators import ESTIMATORS, WeightedLog, arrival_chances
-from latentbandits.evaluation.evaluate import Evaluation
+from latentbandits.evaluation.estimators import ESTIMATORS
+from latentbandits.evaluation.evaluate import Evaluation, as_logged
 from latentbandits.evaluation.intervals import normal_interval
 from latentbandits.evaluation.log import Columns, DecisionLog, EvaluationError
 from latentbandits.evaluation.reading import load_decisions
 from latentbandits.learning.logs.tables import TableSource, column_names, read_table
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.policies import choice
 from latentbandits.policies.decision import ActionProbabilities, Decision
+from latentbandits.policies.protocol import Policy
 
 TARGET = "target log"
 """The name of the policy that made the target log."""
@@ -35,11 +37,12 @@ Shares = Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
-class FixedDistribution:
+class FixedDistribution(Policy[FloatArray]):
     """Choose among the eligible actions by fixed chances; nothing is learned.
 
     Args:
         chances: of every action, `(n_actions,)`; those of the eligible ones are scaled to sum to 1.
+        label: the name that its decisions carry.
 
     >>> policy = FixedDistribution(np.array([0.2, 0.3, 0.5]))
     >>> some = np.array([[True, True, False]])
@@ -48,19 +51,23 @@ class FixedDistribution:
     """
 
     chances: FloatArray
-    name: str = "distribution"
+    label: str = "distribution"
+
+    @property
+    def name(self) -> str:
+        return self.label
 
     def init(self, n_sessions: int = 1) -> FloatArray:
         """Return beliefs without content."""
         return np.zeros((n_sessions, 1))
 
     def action_probabilities(
-        self, belief: FloatArray, context: Any, rng: Any, *, eligible: BoolArray | None = None
+        self, belief: FloatArray, context: Any, rng: Any, *, eligible: ArrayLike | None = None
     ) -> ActionProbabilities:
         """Return the chances of the eligible actions."""
         chances = np.tile(self.chances, (len(belief), 1))
         if eligible is not None:
-            chances = np.where(eligible, chances, 0.0)
+            chances = np.where(np.asarray(eligible), chances, 0.0)
         total = chances.sum(axis=1, keepdims=True)
         if (total <= 0).any():
             raise EvaluationError(
@@ -75,14 +82,15 @@ class FixedDistribution:
         context: Any,
         rng: np.random.Generator,
         *,
-        eligible: BoolArray | None = None,
+        eligible: ArrayLike | None = None,
         propensity: bool = True,
     ) -> Decision:
         """Draw an action for every session."""
         chances = self.action_probabilities(belief, context, rng, eligible=eligible).values
         action = choice.draw(chances, rng)
         state = np.zeros(len(action), np.int64)
-        return Decision(action, state, choice.at(chances, action), "exact", self.name, eligible)
+        mask = None if eligible is None else np.asarray(eligible, np.bool_)
+        return Decision(action, state, choice.at(chances, action), "exact", self.name, mask)
 
     def update(self, belief: FloatArray, context: Any, decision: Any, reward: Any) -> FloatArray:
         """Return the belief as it is."""
@@ -224,9 +232,7 @@ def against_own_rewards(evaluation: Evaluation, target: DecisionLog) -> list[dic
 
     The two logs are independent samples of one population, so that errors add in squares.
     """
-    ones, zeros = np.ones(target.action.shape), np.zeros(target.action.shape)
-    logged = WeightedLog(ones, target.reward, zeros, zeros, target.active, arrival_chances(target))
-    own = normal_interval(*ESTIMATORS["SNIPS"](logged).up_to(evaluation.horizon))
+    own = normal_interval(*ESTIMATORS["IPS"](as_logged(target)).up_to(evaluation.horizon))
     rows = []
     for row in evaluation.estimates:
         if row["policy"] != TARGET or row["estimator"] not in ESTIMATORS:

@@ -26,9 +26,8 @@ from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
 from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
-from latentbandits.loop.comparison import Side
 from latentbandits.loop.kept_log import KeptLog, Logged
-from latentbandits.loop.promotion import Verdict, judge
+from latentbandits.loop.promotion import Side, Verdict, judge
 from latentbandits.loop.records import Records, Run
 from latentbandits.loop.sources import Source
 from latentbandits.models.artefacts.catalogue import Catalogue

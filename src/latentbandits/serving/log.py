@@ -15,8 +15,15 @@ from latentbandits.serving.engine.ids import decision_id, parse_decision_id
 from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.engine.open_session import decode_user
 from latentbandits.serving.errors import Invalid, NotFound, UnknownCursor
-from latentbandits.serving.log_entries import LogEntry, RewardEntry
-from latentbandits.serving.records import FALLBACK, DecisionRow, LoggedEvent, RewardRow, floats
+from latentbandits.serving.records import (
+    FALLBACK,
+    DecisionRow,
+    LogEntry,
+    LoggedEvent,
+    RewardEntry,
+    RewardRow,
+    floats,
+)
 from latentbandits.serving.stores.protocol import SHARED, STORE_ID, LogReader, decode_shared
 
 _MOST_ORDERS = 10_000  # orders per query of the store

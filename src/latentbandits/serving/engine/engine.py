@@ -463,11 +463,7 @@ class Engine:
         """
         self.settle()
         now = self.clock()
-        expired = self.store.unseen_since(
-            now - int(self.settings.session_ttl * 1000), limit, is_open=True
-        )
-        for row in expired:
-            self.sessions.end(row, "expired")
+        expired = self.sessions.end_expired(limit)
         oldest = now - int(self.settings.retention * 1000)
         old = self.store.unseen_since(oldest, limit, is_open=False)
         gone = [row.key for row in old if self._ended(row, oldest)]
@@ -475,7 +471,7 @@ class Engine:
         if now >= self._next_pruning:
             self._next_pruning = now + _PRUNING
             self.library.prune(now)
-        return len(expired) + len(gone) + self._give_defaults(now, limit)
+        return expired + len(gone) + self._give_defaults(now, limit)
 
     def _ended(self, row: SessionRow, oldest: int) -> bool:
         """Return whether a session can be deleted; a merged one stays as long as the whole."""

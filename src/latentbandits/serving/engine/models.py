@@ -112,8 +112,13 @@ class ServedModel:
     model: Any
     space: ActionSpace
     policies: Mapping[str, GroupPolicy]
-    catalogue: Catalogue | None = None
     rewards: RewardRange = UNLIMITED
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue of its actions, of numbers where they were given no names."""
+        assert self.space.catalogue is not None
+        return self.space.catalogue
 
     def parts(self) -> dict[int, int]:
         """Return the bytes of its parts, by identity: versions of a model share some of them."""
@@ -158,12 +163,6 @@ class ServedModel:
             n_actions=None if self.space.names is None else len(self.space.names),
             n_features=self.model.n_features,
         )
-
-
-def named(served: ServedModel) -> Catalogue:
-    """Return the catalogue of a model; one of numbers where its actions were given no names."""
-    assert served.space.names is not None
-    return served.catalogue or Catalogue(served.space.names)
 
 
 def extended(
@@ -403,7 +402,7 @@ class Library:
         grown = self._alive.get(key)
         if grown is None:
             try:
-                model, catalogue = add_average(base.model, named(base), new)
+                model, catalogue = add_average(base.model, base.catalogue, new)
             except ValueError:  # this kind of model does not support new actions
                 return base
             policies = self._policies(self.row(model_id), model, catalogue.features)
@@ -439,7 +438,7 @@ class Library:
         if base.space.names is None:
             raise Invalid("callers bring the features of every action: there is no catalogue")
         try:
-            model, catalogue = change(base.model, named(base))
+            model, catalogue = change(base.model, base.catalogue)
         except ValueError as error:
             raise Invalid(str(error)) from None
         self._catalogue = catalogue
@@ -465,7 +464,7 @@ class Library:
             rewards = reward_range(model, notes(row))
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: its note reward_range: {error}") from None
-        return ServedModel(row.id, row.name, model, space, policies, catalogue, rewards)
+        return ServedModel(row.id, row.name, model, space, policies, rewards)
 
     def _policies(
         self, row: ModelRow, model: Any, items: FloatArray | None

@@ -277,7 +277,7 @@ class Sessions:
         """Carry out what time and new models do to a session; None if that ended it."""
         if not row.open:
             return None
-        if self.clock() - row.seen > self._ttl_ms:
+        if row.seen < self._expired():
             self.end(row, "expired")
             return None
         if row.activation == self.library.order:
@@ -312,6 +312,17 @@ class Sessions:
             self.restoring.forget(key)
             return True
         return self.restoring.rebuild(current, self._cache.get(key), seconds, interrupted)
+
+    def _expired(self) -> int:
+        """Return the time before which a session must have been seen last to have ended by now."""
+        return self.clock() - self._ttl_ms
+
+    def end_expired(self, limit: int) -> int:
+        """End open sessions whose time is over, at most `limit`; returns how many there were."""
+        expired = self.store.unseen_since(self._expired(), limit, is_open=True)
+        for row in expired:
+            self.end(row, "expired")
+        return len(expired)
 
     # saving
 

@@ -17,8 +17,7 @@ from latentbandits.serving.engine.values import (
     RewardReport,
     Second,
 )
-from latentbandits.serving.log_entries import Event, LogEntry, RewardEntry
-from latentbandits.serving.records import ActivationMode, SwapMode
+from latentbandits.serving.records import ActivationMode, Event, LogEntry, RewardEntry, SwapMode
 
 __all__ = [  # answers that are values of the engine
     "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry", "Rewarded", "Second",

@@ -323,7 +323,7 @@ def catalogue(engine: Engine) -> CatalogueView:
     if ids is None:
         return CatalogueView(served.id, called, prior.tolist(), 0.0, 0.0, [[] for _ in prior], [])
     expected = expected_rewards(served)
-    names = ids if served.catalogue is None else served.catalogue.names
+    names = served.space.titles
     above = expected - prior @ expected
     best = np.argsort(-above, axis=1, kind="stable")[:, :_FAVOURED]
     return CatalogueView(
