@@ -171,7 +171,7 @@ def check_rewards(log: LogSummary, source: TableSource | AnyLog, options: FitOpt
         what, outside = f"--transform {transform}", log.rewards.outside[transform]
         mask: Mask = kind.outside
         help_ = "shift the rewards, or leave the transform out"
-    elif rewards != "auto":
+    elif rewards in reward_families():
         family = reward_family(rewards)
         wanted, what, mask = family.takes(), f"--rewards {rewards}", family.outside
         outside = log.rewards.outside[rewards]

@@ -328,7 +328,9 @@ def _learner(
     everyone = users.everyone
     if form == "arms":
         families = _family(users, options, bar)
-        family = make_family(families.rewards, _units(everyone, transform), options.noise)
+        family = families.family
+        if family is None:
+            family = make_family(families.rewards, _units(everyone, transform), options.noise)
         known = None
         if options.earlier is not None:
             known = earlier_means(*options.earlier, everyone.action_ids)
