@@ -26,12 +26,12 @@ GENERATED = ("gaussian", "bernoulli", "poisson", "exponential", "categorical")
 
 
 def heavy_tails(seed=0, n_users=400):
-    """Counts whose logarithm is normal: the mean is far above the typical count."""
+    """Counts from 1 on whose logarithm is about normal: the mean is far above the typical one."""
     truth = generate_family("gaussian", n_users, 20, 2, 6, seed=seed)
     rng = np.random.default_rng(seed)
     log = truth.log
     level = 2 + 2 * truth.means[truth.state[log.users], log.actions]
-    rewards = np.floor(np.exp(level + rng.standard_normal(log.n_events)))
+    rewards = 1 + np.floor(np.exp(level + rng.standard_normal(log.n_events)))
     log = Log(log.users, log.actions, rewards, log.user_ids, log.action_ids)
     return log, replace(truth, log=log).labelled_means()
 

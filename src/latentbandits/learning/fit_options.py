@@ -179,14 +179,14 @@ def check_rewards(log: LogSummary, source: TableSource | AnyLog, options: FitOpt
     else:
         return
     if outside.n:
-        first = _first_row(source, options, mask) or outside.where
+        first = first_row(source, options, mask) or outside.where
         raise LogError(
             f"{what} takes rewards that are {wanted}; {outside.n:,} of {log.n_events:,} "
             f"are not, the first is {first}: {help_}"
         )
 
 
-def _first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> str | None:
+def first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> str | None:
     """Return the row of the first reward in `mask`; None if the source is not a table."""
     column = options.reward
     if isinstance(source, (Log, Engine)) or column is None:
