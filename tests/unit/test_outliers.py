@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from evidence.rewards import CONTAMINATED, generate
+from evidence.rewards import KINDS, generate
 
 from latentbandits import GaussianArms, load
 from latentbandits.cli import main
@@ -20,7 +20,7 @@ def found_in(rewards):
     return without_outliers(engine_of(replace(CLEAN, rewards=rewards)), 0)
 
 
-@pytest.mark.parametrize("kind", CONTAMINATED)
+@pytest.mark.parametrize("kind", KINDS["contaminated"])
 def test_contaminated_logs_keep_their_states(kind):
     """Without the search for outliers, 8 to 10 states are learned."""
     problem = generate(kind, seed=2)
@@ -73,7 +73,8 @@ def test_a_lone_value_is_named_by_its_row(tmp_path, capsys):
     captured = capsys.readouterr()
     printed = " ".join((captured.out + captured.err).split())
     assert "1 of 1,200 rewards are outliers" in printed
-    assert "line 43: 1e+09" in printed
+    assert "row 42" in printed
+    assert "log.csv: 1e+09" in printed
     assert np.abs(load(out).means).max() < 2
 
 
