@@ -44,20 +44,47 @@ class Hurdle(NamedTuple):
 class HurdleArms(ConjugateArms):
     """Base class of both families; phi is (positive rewards, zeros, phi of the amount).
 
-    `noise_field` names the field with the known noise of an amount. Learning sums over the
-    rewards: the number of positive ones, the number of zeros, and `_sums_of_amounts`.
+    A reward adds to phi of the amount two of (1 if positive, 1 if zero, log r, r), divided by the
+    variance of the noise: those with the indices `amount_terms`. Learning sums these four. The
+    noise of an amount is a field, `noise_field`, and in learning a number that all states and
+    actions share.
     """
 
     noise_field: ClassVar[str]
+    amount_terms: ClassVar[tuple[int, int]]
 
     alpha: FloatArray
     beta: FloatArray
 
-    # Methods that each kind of amount implements.
+    # Methods that each kind of amount implements. Here phi `(..., 2)` is that of the amount.
+
+    @property
+    @abstractmethod
+    def noise_variance(self) -> float:
+        """The variance of the noise: sigma^2, or 1 / k."""
+
+    @abstractmethod
+    def at_noise(self, noise: FloatArray) -> Self: ...
+
+    @abstractmethod
+    def _log_amount_normaliser(self, phi: FloatArray) -> FloatArray:
+        """Return log Z(phi)."""
+
+    @abstractmethod
+    def _expected_amount(self, phi: FloatArray) -> FloatArray:
+        """Return the gradient of log Z(phi)."""
+
+    @abstractmethod
+    def _log_amount_base(self, reward: FloatArray) -> FloatArray:
+        """Return the log base measure of positive rewards."""
+
+    @abstractmethod
+    def _amount_prior(self, count: FloatArray, centre: FloatArray) -> FloatArray:
+        """Return phi of the pooled prior worth `count` positive rewards, at mean statistics."""
 
     @abstractmethod
     def _amount_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return E[x] and E[x^2]; phi `(..., 2)` is that of the amount."""
+        """Return E[x] and E[x^2]."""
 
     @abstractmethod
     def _amount_fields(
@@ -102,6 +129,19 @@ class HurdleArms(ConjugateArms):
 
     def _kept_fields(self) -> tuple[str, ...]:
         return (self.noise_field,)
+
+    def statistic(self, reward: FloatArray) -> FloatArray:
+        terms = self.summed(reward)
+        terms[..., 2:] = terms[..., self.amount_terms] / self.noise_variance
+        return terms
+
+    def log_normaliser(self, phi: FloatArray) -> FloatArray:
+        log_z: FloatArray = dirichlet.log_normaliser(phi[..., :2])
+        return log_z + self._log_amount_normaliser(phi[..., 2:])
+
+    def log_base_measure(self, reward: FloatArray) -> FloatArray:
+        positive = reward > 0
+        return np.where(positive, self._log_amount_base(np.where(positive, reward, 1.0)), 0.0)
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         first, second = self._amount_moments(phi[..., 2:])
@@ -177,7 +217,7 @@ class HurdleArms(ConjugateArms):
         fields = self._amount_fields(amount, strength * chance)[0]
         return {"alpha": strength * chance, "beta": strength * (1 - chance)} | fields
 
-    # Learning. The noise is that of an amount, shared by all states and actions.
+    # Learning.
 
     @classmethod
     def for_rewards(cls, rewards: FloatArray) -> Self:
@@ -189,9 +229,39 @@ class HurdleArms(ConjugateArms):
             )
         return family
 
+    def summed(self, reward: FloatArray) -> FloatArray:
+        positive = (reward > 0).astype(np.float64)
+        logs = np.log(np.where(reward > 0, reward, 1.0))
+        return np.stack([positive, 1 - positive, logs, reward], axis=-1)
+
+    @property
+    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
+        return np.array([1.0, 1.0, 0.0, 0.0]), np.array([0.0, 0.0, 0.0, 1.0])
+
     @property
     def n_parameters(self) -> int:
         return 2
+
+    def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
+        counts = super().prior(centre[:, :2], strength)
+        return np.concatenate([counts, self._amount_prior(counts[..., 0], centre)], axis=-1)
+
+    def expected(self, phi: FloatArray) -> FloatArray:
+        parts = [dirichlet.expected_log(phi[..., :2]), self._expected_amount(phi[..., 2:])]
+        return np.concatenate(parts, axis=-1)
+
+    def coefficients(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
+        expected, scale = self.expected(phi), noise[:, None, :]
+        coefficients = expected.copy()
+        coefficients[..., 2:] = 0.0
+        for i, term in enumerate(self.amount_terms):
+            coefficients[..., term] += expected[..., 2 + i] / scale
+        return coefficients
+
+    def posterior(self, prior: FloatArray, sums: FloatArray, noise: FloatArray) -> FloatArray:
+        amounts = sums[..., self.amount_terms] / noise[:, None, :, None]
+        phi: FloatArray = prior + np.concatenate([sums[..., :2], amounts], axis=-1)
+        return phi
 
     @property
     def smoothing(self) -> FloatArray:  # type: ignore[override]
@@ -217,12 +287,6 @@ def _chance_moments(ones: FloatArray, zeros: FloatArray) -> tuple[FloatArray, Fl
     total = ones + zeros
     mean = ones / total
     return mean, mean * (ones + 1) / (total + 1)
-
-
-def _positive(reward: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return 1 for positive rewards and 0 for zeros, and rewards with 1 in place of zeros."""
-    positive = (reward > 0).astype(np.float64)
-    return positive, np.where(reward > 0, reward, 1.0)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -256,6 +320,7 @@ class HurdleLogNormalArms(HurdleArms):
     family_name: ClassVar[str] = "hurdle-lognormal"
     prior_fields: ClassVar[tuple[str, ...]] = ("alpha", "beta", "log_means", "log_spread")
     noise_field: ClassVar[str] = "log_noise"
+    amount_terms: ClassVar[tuple[int, int]] = (2, 0)
 
     alpha: FloatArray
     beta: FloatArray
@@ -299,25 +364,34 @@ class HurdleLogNormalArms(HurdleArms):
     def squared_noise(self) -> float:
         return float(np.expm1(self.log_noise**2))
 
+    @property
+    def noise_variance(self) -> float:
+        return self.log_noise**2
+
+    def at_noise(self, noise: FloatArray) -> Self:
+        return type(self)(**self._prior_arrays(), log_noise=float(np.sqrt(noise[0])))
+
     def _hyperparameters(self) -> FloatArray:
         precision = self.log_spread**-2
         return np.stack([self.alpha, self.beta, precision * self.log_means, precision], axis=-1)
 
-    def statistic(self, reward: FloatArray) -> FloatArray:
-        positive, amount = _positive(reward)
-        weight = positive / self.log_noise**2
-        return np.stack([positive, 1 - positive, weight * np.log(amount), weight], axis=-1)
-
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        amount = 0.5 * (phi[..., 2] ** 2 / phi[..., 3] - np.log(phi[..., 3]))
-        log_z: FloatArray = dirichlet.log_normaliser(phi[..., :2]) + amount
+    def _log_amount_normaliser(self, phi: FloatArray) -> FloatArray:
+        log_z: FloatArray = 0.5 * (phi[..., 0] ** 2 / phi[..., 1] - np.log(phi[..., 1]))
         return log_z
 
-    def log_base_measure(self, reward: FloatArray) -> FloatArray:
-        positive, amount = _positive(reward)
-        logs = np.log(amount)
-        base: FloatArray = positive * (log_normal_density(logs, self.log_noise**2) - logs)
+    def _expected_amount(self, phi: FloatArray) -> FloatArray:
+        mean = phi[..., 0] / phi[..., 1]
+        return np.stack([mean, -0.5 * (mean**2 + 1 / phi[..., 1])], axis=-1)
+
+    def _log_amount_base(self, reward: FloatArray) -> FloatArray:
+        logs = np.log(reward)
+        base: FloatArray = log_normal_density(logs, np.asarray(self.noise_variance)) - logs
         return base
+
+    def _amount_prior(self, count: FloatArray, centre: FloatArray) -> FloatArray:
+        """Return a prior worth one reward more, so that the mean of an amount is finite."""
+        precision = count + 1
+        return np.stack([precision * centre[:, 2] / centre[:, 0], precision], axis=-1)
 
     def _amount_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         mean, variance = phi[..., 0] / phi[..., 1], 1 / phi[..., 1]
@@ -355,44 +429,9 @@ class HurdleLogNormalArms(HurdleArms):
         z = (np.log(reward) - phi[..., 0] / phi[..., 1]) / deviation
         return ndtr(z), ndtr(-z)
 
-    # Learning: sums of (1, 0), (0, 1), log r and r over the rewards; the noise is sigma^2.
-
-    def summed(self, reward: FloatArray) -> FloatArray:
-        positive, amount = _positive(reward)
-        return np.stack([positive, 1 - positive, positive * np.log(amount), reward], axis=-1)
-
     def squares(self, reward: FloatArray) -> FloatArray:
-        squares: FloatArray = np.log(_positive(reward)[1]) ** 2
+        squares: FloatArray = self.summed(reward)[..., 2] ** 2
         return squares
-
-    @property
-    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
-        return np.array([1.0, 1.0, 0.0, 0.0]), np.array([0.0, 0.0, 0.0, 1.0])
-
-    def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
-        """Return a prior whose amount is worth a reward more, so that its mean is finite."""
-        counts = super().prior(centre[:, :2], strength)
-        precision = counts[..., 0] + 1
-        mean = centre[:, 2] / centre[:, 0]
-        return np.concatenate([counts, np.stack([precision * mean, precision], axis=-1)], axis=-1)
-
-    def expected(self, phi: FloatArray) -> FloatArray:
-        mean = phi[..., 2] / phi[..., 3]
-        square = mean**2 + 1 / phi[..., 3]
-        amount = np.stack([mean, -0.5 * square], axis=-1)
-        return np.concatenate([dirichlet.expected_log(phi[..., :2]), amount], axis=-1)
-
-    def coefficients(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
-        expected, scale = self.expected(phi), noise[:, None, :]
-        positive = expected[..., 0] + expected[..., 3] / scale
-        mean = expected[..., 2] / scale
-        return np.stack([positive, expected[..., 1], mean, np.zeros_like(mean)], axis=-1)
-
-    def posterior(self, prior: FloatArray, sums: FloatArray, noise: FloatArray) -> FloatArray:
-        scale = noise[:, None, :]
-        added = [sums[..., 0], sums[..., 1], sums[..., 2] / scale, sums[..., 0] / scale]
-        phi: FloatArray = prior + np.stack(added, axis=-1)
-        return phi
 
     def update_noise(
         self, phi: FloatArray, sums: FloatArray, squares: FloatArray, noise: FloatArray
@@ -410,9 +449,6 @@ class HurdleLogNormalArms(HurdleArms):
         value: FloatArray = -0.5 * (totals[..., 0] * np.log(noise)).sum(axis=1)
         value -= 0.5 * (squares * (1 / noise - 1)).sum(axis=1)
         return value - 0.5 * (np.log(noise[:, 0]) + _LEAST_NOISE / noise[:, 0])
-
-    def at_noise(self, noise: FloatArray) -> Self:
-        return type(self)(**self._prior_arrays(), log_noise=float(np.sqrt(noise[0])))
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -445,6 +481,7 @@ class HurdleGammaArms(HurdleArms):
     family_name: ClassVar[str] = "hurdle-gamma"
     prior_fields: ClassVar[tuple[str, ...]] = ("alpha", "beta", "shape", "scale")
     noise_field: ClassVar[str] = "power"
+    amount_terms: ClassVar[tuple[int, int]] = (0, 3)
 
     alpha: FloatArray
     beta: FloatArray
@@ -485,20 +522,27 @@ class HurdleGammaArms(HurdleArms):
     def squared_noise(self) -> float:
         return 1 / self.power
 
-    def statistic(self, reward: FloatArray) -> FloatArray:
-        positive, _ = _positive(reward)
-        return np.stack(
-            [positive, 1 - positive, self.power * positive, self.power * reward], axis=-1
-        )
+    @property
+    def noise_variance(self) -> float:
+        return 1 / self.power
 
-    def log_normaliser(self, phi: FloatArray) -> FloatArray:
-        log_z: FloatArray = dirichlet.log_normaliser(phi[..., :2])
-        return log_z + gamma.log_normaliser(phi[..., 2:])
+    def at_noise(self, noise: FloatArray) -> Self:
+        return type(self)(**self._prior_arrays(), power=float(1 / noise[0]))
 
-    def log_base_measure(self, reward: FloatArray) -> FloatArray:
-        positive, amount = _positive(reward)
-        base: FloatArray = positive * (_power_terms(self.power) + (self.power - 1) * np.log(amount))
+    def _log_amount_normaliser(self, phi: FloatArray) -> FloatArray:
+        return gamma.log_normaliser(phi)
+
+    def _expected_amount(self, phi: FloatArray) -> FloatArray:
+        return gamma.expected(phi)
+
+    def _log_amount_base(self, reward: FloatArray) -> FloatArray:
+        base: FloatArray = _power_terms(self.power) + (self.power - 1) * np.log(reward)
         return base
+
+    def _amount_prior(self, count: FloatArray, centre: FloatArray) -> FloatArray:
+        """Return a prior worth two rewards more, so that the variance of an amount is finite."""
+        worth = count + 2
+        return np.stack([worth + 1, worth * centre[:, 3] / centre[:, 0]], axis=-1)
 
     def _amount_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         first = phi[..., 1] / (phi[..., 0] - 1)
@@ -532,43 +576,6 @@ class HurdleGammaArms(HurdleArms):
         above = betainc(phi[..., 0], self.power, 1 - share)
         return np.asarray(below, np.float64), np.asarray(above, np.float64)
 
-    # Learning: sums of (1, 0), (0, 1) and r over the rewards; the noise is 1 / power.
-
-    def summed(self, reward: FloatArray) -> FloatArray:
-        positive, _ = _positive(reward)
-        return np.stack([positive, 1 - positive, reward], axis=-1)
-
-    def squares(self, reward: FloatArray) -> FloatArray:
-        """Return the logarithms of amounts."""
-        logs: FloatArray = np.log(_positive(reward)[1])
-        return logs
-
-    @property
-    def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
-        return np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, 1.0])
-
-    def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
-        """Return a prior whose amount is worth two rewards more, so that its variance is finite."""
-        counts = super().prior(centre[:, :2], strength)
-        worth = counts[..., 0] + 2
-        amount = centre[:, 2] / centre[:, 0]
-        return np.concatenate([counts, np.stack([worth + 1, worth * amount], axis=-1)], axis=-1)
-
-    def expected(self, phi: FloatArray) -> FloatArray:
-        parts = [dirichlet.expected_log(phi[..., :2]), gamma.expected(phi[..., 2:])]
-        return np.concatenate(parts, axis=-1)
-
-    def coefficients(self, phi: FloatArray, noise: FloatArray) -> FloatArray:
-        expected, power = self.expected(phi), 1 / noise[:, None, :]
-        positive = expected[..., 0] + power * expected[..., 2]
-        return np.stack([positive, expected[..., 1], power * expected[..., 3]], axis=-1)
-
-    def posterior(self, prior: FloatArray, sums: FloatArray, noise: FloatArray) -> FloatArray:
-        power = 1 / noise[:, None, :]
-        added = [sums[..., 0], sums[..., 1], power * sums[..., 0], power * sums[..., 2]]
-        phi: FloatArray = prior + np.stack(added, axis=-1)
-        return phi
-
     def update_noise(
         self, phi: FloatArray, sums: FloatArray, squares: FloatArray, noise: FloatArray
     ) -> FloatArray:
@@ -576,8 +583,8 @@ class HurdleGammaArms(HurdleArms):
         from scipy.special import digamma
 
         expected = self.expected(phi)
-        fit = (sums[..., 0] * expected[..., 2] + sums[..., 2] * expected[..., 3]).sum(axis=(1, 2))
-        wanted = -1 - (fit + squares.sum(axis=1)) / sums[..., 0].sum(axis=(1, 2))
+        fit = sums[..., 0] * expected[..., 2] + sums[..., 3] * expected[..., 3] + sums[..., 2]
+        wanted = -1 - fit.sum(axis=(1, 2)) / sums[..., 0].sum(axis=(1, 2))
         low, high = (np.full(len(wanted), np.log(bound)) for bound in _POWERS)
         for _ in range(_BISECTIONS):  # log k - digamma(k) falls with k
             middle = (low + high) / 2
@@ -589,12 +596,9 @@ class HurdleGammaArms(HurdleArms):
         self, totals: FloatArray, squares: FloatArray, noise: FloatArray
     ) -> FloatArray:
         power = 1 / noise
-        terms = totals[..., 0] * _power_terms(power) + (power - 1) * squares
+        terms = totals[..., 0] * _power_terms(power) + (power - 1) * totals[..., 2]
         value: FloatArray = terms.sum(axis=1)
         return value
-
-    def at_noise(self, noise: FloatArray) -> Self:
-        return type(self)(**self._prior_arrays(), power=float(1 / noise[0]))
 
 
 def _power_terms(power: FloatArray | float) -> FloatArray:
