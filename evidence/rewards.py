@@ -6,18 +6,16 @@ users of the true states, beside the action of the largest true mean over all us
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.options import positive
-from latentbandits.report.report import Claim, Progress, Report, Table
+from latentbandits.options import Option, positive
+from latentbandits.report.report import Claim, Report, Table
 
 __all__ = ["RewardsExperiment", "generate"]
 
@@ -184,41 +182,22 @@ def play(model: Any, policy: str, truth: Truth, seed: int) -> tuple[FloatArray, 
     return earned - means[state, popular], float(truth.shares @ means[:, popular])
 
 
-class RewardsExperiment:
+class RewardsExperiment(Experiment):
     """Fit logs of rewards with atoms and with errors, and play what `fit` recommends."""
 
     name = "rewards"
     help = "rewards with atoms and with errors: families, states, intervals, and what is earned"
+    options = (Option("logs", "of each group", _LOGS, positive),)
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--logs", type=positive, default=_LOGS,
-                            help=f"of each group (default {_LOGS})")  # fmt: skip
-
-    def check(self, arguments: argparse.Namespace) -> None:
-        """All options are checked by the parser."""
-
-    def run(
-        self, arguments: argparse.Namespace, executor: Executor | None, progress: Progress
-    ) -> Report:
-        started = time.perf_counter()
+    def measure(self, work: Work) -> Report:
+        options = work.options
         jobs = [
-            (group, kinds[i % len(kinds)], arguments.seed + i)
+            (group, kinds[i % len(kinds)], options.seed + i)
             for group, kinds in KINDS.items()
-            for i in range(arguments.logs)
+            for i in range(options.logs)
         ]
-        progress.start("fitting logs", len(jobs))
-        outcomes = []
-        for outcome in map(run_one, jobs) if executor is None else executor.map(run_one, jobs):
-            outcomes.append(outcome)
-            progress.advance(1)
-        return Report(
-            experiment=self.name,
-            settings={"logs": arguments.logs, "seed": arguments.seed},
-            seconds=time.perf_counter() - started,
-            policies=[],
-            claims=claims_of(outcomes),
-            tables=[_table(outcomes)],
-        )
+        outcomes = work.map("fitting logs", run_one, jobs)
+        return Report(claims=claims_of(outcomes), tables=[_table(outcomes)])
 
 
 def claims_of(outcomes: Sequence[Outcome]) -> list[Claim]:
