@@ -14,6 +14,7 @@ from evidence.loop import LoopExperiment
 from evidence.misspecification import MisspecificationExperiment
 from evidence.optimum import YardstickExperiment
 from evidence.recovery import RecoveryExperiment
+from evidence.rewards import RewardsExperiment
 from evidence.side import SideExperiment
 from evidence.spectral import SpectralExperiment
 from evidence.written import WrittenExperiment
@@ -28,6 +29,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     FamiliesExperiment(),
     ClicksExperiment(),
     RecoveryExperiment(),
+    RewardsExperiment(),
     SideExperiment(),
     YardstickExperiment(),
     AutoExperiment(),

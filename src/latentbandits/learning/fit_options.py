@@ -171,7 +171,7 @@ def check_rewards(log: LogSummary, source: TableSource | AnyLog, options: FitOpt
         what, outside = f"--transform {transform}", log.rewards.outside[transform]
         mask: Mask = kind.outside
         help_ = "shift the rewards, or leave the transform out"
-    elif rewards != "auto":
+    elif rewards in reward_families():
         family = reward_family(rewards)
         wanted, what, mask = family.takes(), f"--rewards {rewards}", family.outside
         outside = log.rewards.outside[rewards]
@@ -179,14 +179,14 @@ def check_rewards(log: LogSummary, source: TableSource | AnyLog, options: FitOpt
     else:
         return
     if outside.n:
-        first = _first_row(source, options, mask) or outside.where
+        first = first_row(source, options, mask) or outside.where
         raise LogError(
             f"{what} takes rewards that are {wanted}; {outside.n:,} of {log.n_events:,} "
             f"are not, the first is {first}: {help_}"
         )
 
 
-def _first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> str | None:
+def first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> str | None:
     """Return the row of the first reward in `mask`; None if the source is not a table."""
     column = options.reward
     if isinstance(source, (Log, Engine)) or column is None:

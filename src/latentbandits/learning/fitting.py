@@ -19,6 +19,7 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.arms.choose_family import FamilyChoice, choose_family
 from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import LARGE, ArmsLearner
+from latentbandits.learning.arms.outliers import without_outliers
 from latentbandits.learning.arms.starts import earlier_means
 from latentbandits.learning.assess import report
 from latentbandits.learning.assess.baselines import (
@@ -46,6 +47,7 @@ from latentbandits.learning.fit_options import (
     check_kind,
     check_rewards,
     check_sizes,
+    first_row,
     kind_of,
 )
 from latentbandits.learning.learners import Learned, Learner
@@ -157,9 +159,10 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         # Only a log that fits into memory is read again to name the row of a bad reward.
         source = log if opened_log.engine.name == "memory" else opened_log.engine
         check_rewards(opened_log.engine.summary, source, options)
-        beside = side.learn_side(
-            opened_log.engine, options.user_features, options.features, options.action
-        )
+        engine, far = opened_log.engine, None
+        if _may_have_outliers(options, engine):
+            engine, far = without_outliers(engine, options.seed)
+        beside = side.learn_side(engine, options.user_features, options.features, options.action)
         raw = beside.log
         items = None
         if options.item_features is not None:
@@ -171,9 +174,19 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         about = {
             "engine": opened_log.report() | {"users_chosen_on": few.n_users},
             "log": report.of_log(raw.summary, merge) | report.of_unrewarded(opened_log.read),
+            "warnings": [],
         }
+        if far is not None:
+            about["warnings"] = [far.warning(first_row(source, options, far.outside))]
         halves = halves_of(held_out, kept, options.seed)
         yield Users(everyone, kept, few, *halves, beside.users, beside.rows, items, about)
+
+
+def _may_have_outliers(options: FitOptions, log: Engine) -> bool:
+    """Return whether rewards may be modelled as Gaussian arms, whose noise is not given."""
+    gaussian = options.rewards in ("auto", "gaussian") and options.transform is None
+    arms = not options.features and kind_of(options.kind, log) == "arms"
+    return gaussian and arms and options.noise is None
 
 
 def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
@@ -328,7 +341,9 @@ def _learner(
     everyone = users.everyone
     if form == "arms":
         families = _family(users, options, bar)
-        family = make_family(families.rewards, _units(everyone, transform), options.noise)
+        family = families.family
+        if family is None:
+            family = make_family(families.rewards, _units(everyone, transform), options.noise)
         known = None
         if options.earlier is not None:
             known = earlier_means(*options.earlier, everyone.action_ids)
@@ -377,6 +392,7 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
         "judgement": None,
         "held_out": None,
         "warnings": [
+            *users.about["warnings"],
             *selection.warnings,
             *(step.warning for step in choice.steps if not step.used),
         ],

@@ -46,6 +46,8 @@ class RewardSummary:
     values: FloatArray  # the distinct rewards, ascending; at most about MOST_VALUES of them
     off_lattice: FloatArray  # (len(STEPS),): the largest distance from each lattice, in steps
     outside: Mapping[str, Outside]  # by family and transform
+    n_least: int  # number of rewards that equal the least one
+    n_most: int
 
     @classmethod
     def from_rewards(cls, rewards: FloatArray, log: Log | None = None) -> RewardSummary:
@@ -55,7 +57,13 @@ class RewardSummary:
         squares = float(((rewards - mean) ** 2).sum())
         outside = {name: _outside(mask, rewards, log) for name, mask in _masks().items()}
         kept = _few(values, outside)
-        return cls(len(rewards), mean, squares, kept, off_lattice(values), outside)
+        ends = (int((rewards == values[i]).sum()) for i in (0, -1))
+        return cls(len(rewards), mean, squares, kept, off_lattice(values), outside, *ends)
+
+    @property
+    def end_shares(self) -> tuple[float, float]:
+        """The shares of rewards that equal the least and the largest one."""
+        return self.n_least / self.n, self.n_most / self.n
 
     @property
     def deviation(self) -> float:
@@ -82,6 +90,8 @@ class RewardSummary:
             _few(np.union1d(self.values, other.values), outside),
             np.maximum(self.off_lattice, other.off_lattice),
             outside,
+            _joined(self.least, self.n_least, other.least, other.n_least, min),
+            _joined(self.most, self.n_most, other.most, other.n_most, max),
         )
 
 
@@ -153,12 +163,21 @@ class LogSummariser:
         )
 
 
+def _joined(
+    one: float, n: int, other: float, m: int, furthest: Callable[[float, float], float]
+) -> int:
+    """Return how many rewards equal the furthest of two ends, given how many equal each."""
+    end = furthest(one, other)
+    return n * (one == end) + m * (other == end)
+
+
 def _few(values: FloatArray, outside: Mapping[str, Outside]) -> FloatArray:
-    """Return about `MOST_VALUES` of the values at most: extremes, and one outside each family."""
+    """Return about `MOST_VALUES` values: the least, the largest, and one outside each family."""
     if len(values) <= MOST_VALUES:
         return values
     wrong = [example.value for example in outside.values() if example.value is not None]
-    return np.union1d(np.append(values[: MOST_VALUES - 1], values[-1]), wrong)
+    half = MOST_VALUES // 2
+    return np.union1d(np.append(values[:half], values[-half:]), wrong)
 
 
 def _outside(
