@@ -40,7 +40,7 @@ class HierBelief(NamedTuple):
     information: FloatArray  # (B, d): h
 
 
-class Normal(NamedTuple):
+class NormalVector(NamedTuple):
     """N(mean, covariance) for each of B populations."""
 
     mean: FloatArray  # (B, d)
@@ -78,24 +78,26 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
     def _prior_precision(self) -> FloatArray:
         return np.eye(self.n_features) / self.prior_spread**2
 
-    def mean_posterior(self, belief: HierBelief) -> Normal:
+    def mean_posterior(self, belief: HierBelief) -> NormalVector:
         """Return the posterior of the common mean m."""
         covariance = invert(belief.precision)
-        return Normal((covariance @ belief.information[:, :, None])[:, :, 0], covariance)
+        return NormalVector((covariance @ belief.information[:, :, None])[:, :, 0], covariance)
 
-    def user_posterior(self, belief: HierBelief, user: IntArray) -> Normal:
+    def user_posterior(self, belief: HierBelief, user: IntArray) -> NormalVector:
         """Return the posterior of theta_i of one user in each population, m integrated out."""
         conditional, common = self._given_mean(belief, user), self.mean_posterior(belief)
         gain = conditional.covariance / self.prior_spread**2
         mean = conditional.mean + (gain @ common.mean[:, :, None])[:, :, 0]
-        return Normal(mean, conditional.covariance + gain @ common.covariance @ gain.swapaxes(1, 2))
+        return NormalVector(
+            mean, conditional.covariance + gain @ common.covariance @ gain.swapaxes(1, 2)
+        )
 
-    def _given_mean(self, belief: HierBelief, user: IntArray) -> Normal:
+    def _given_mean(self, belief: HierBelief, user: IntArray) -> NormalVector:
         """Return theta_i | m ~ N(mean + covariance P0 m, covariance): the part without m."""
         sums = chunks.take(belief.users, user)
         covariance = invert(self._prior_precision + sums.gram / self.noise**2)
         mean = (covariance @ sums.products[:, :, None])[:, :, 0] / self.noise**2
-        return Normal(mean, covariance)
+        return NormalVector(mean, covariance)
 
     def _message(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
         """Return the message of the user's rewards about m: precision A and information c."""

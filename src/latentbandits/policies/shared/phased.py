@@ -24,7 +24,7 @@ from latentbandits.policies.latent.base import JointPolicy
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import PopulationPolicy
 
-Learner: TypeAlias = Callable[[UserSums], LinearGaussian]
+SumsLearner: TypeAlias = Callable[[UserSums], LinearGaussian]
 """A function from the sums of one population's users to a model; it has its own seed."""
 
 Deploy: TypeAlias = Callable[[LinearGaussian], CheckedPolicy[Any]]
@@ -73,7 +73,7 @@ class Phased(PopulationPolicy[PhasedBelief]):
     order_free: ClassVar[bool] = False
 
     start: CheckedPolicy[Any]
-    learner: Learner
+    learner: SumsLearner
     deploy: Deploy
     n_users: int
     n_features: int
