@@ -84,12 +84,10 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
         return group
 
     def _scores(self, belief: GroupedBelief, asked: Asked) -> FloatArray:
-        assert asked.context.features is not None
         ridge = chunks.take(belief.groups, self._group(asked.context))
         return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
 
     def _learn(self, belief: GroupedBelief, outcome: Outcome) -> GroupedBelief:
-        assert outcome.context.features is not None
         x = outcome.context.features[np.arange(len(outcome.action)), outcome.action]
         group = self._group(outcome.context)
         ridge = add_to_ridge(chunks.take(belief.groups, group), x, outcome.reward)

@@ -108,7 +108,6 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
         return gram - taken[:, :, :-1], products - taken[:, :, -1]
 
     def _learn(self, belief: HierBelief, outcome: Outcome) -> HierBelief:
-        assert outcome.context.features is not None
         x = outcome.context.features[np.arange(len(outcome.action)), outcome.action]
         before = chunks.take(belief.users, outcome.context.user)
         after = add_to_sums(before, x, outcome.reward)
@@ -196,7 +195,6 @@ class HierUCB(ScoredPopulation[HierBelief], _Hierarchical):
     width: float = 1.0
 
     def _scores(self, belief: HierBelief, asked: Asked) -> FloatArray:
-        assert asked.context.features is not None
         posterior = self.user_posterior(belief, asked.context.user)
         mean = (asked.context.features @ posterior.mean[:, :, None])[:, :, 0]
         variance = ((asked.context.features @ posterior.covariance) * asked.context.features).sum(

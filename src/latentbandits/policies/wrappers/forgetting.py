@@ -57,7 +57,6 @@ class RidgeUCB(LargestScore[FeatureSums]):
         return features, features.shape[1]
 
     def _scores(self, belief: FeatureSums, asked: Asked) -> FloatArray:
-        assert asked.context is not None
         precision = belief.squares + self.ridge * np.eye(self.n_features)
         columns = np.concatenate(
             [belief.products[:, :, None], asked.context.swapaxes(1, 2)], axis=2
@@ -69,7 +68,6 @@ class RidgeUCB(LargestScore[FeatureSums]):
         return index
 
     def _learn(self, belief: FeatureSums, outcome: Outcome) -> FeatureSums:
-        assert outcome.context is not None
         x = outcome.context[np.arange(len(outcome.action)), outcome.action]
         return FeatureSums(
             belief.squares + x[:, :, None] * x[:, None, :],
