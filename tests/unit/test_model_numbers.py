@@ -17,7 +17,6 @@ from latentbandits import (
     LinearGaussianUnknownNoise,
     LogisticLinear,
     Markov,
-    Particles,
     PoissonArms,
 )
 from latentbandits.beliefs import gaps, states
@@ -26,6 +25,7 @@ from latentbandits.models.numerics import dirichlet, gamma, log_weights
 from latentbandits.models.numerics.blocks import rows
 from latentbandits.models.numerics.resampling import systematic, thin
 from latentbandits.models.support import BINARY, REALS, Counts, Interval, OneOf
+from tests.reference.particles import Particles
 
 MEANS = [[0.9, 0.1], [0.2, 0.8]]
 
