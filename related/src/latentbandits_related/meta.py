@@ -36,11 +36,12 @@ class StartedBelief(NamedTuple):
     keys: Keys  # (B,)
 
 
+@dataclass(frozen=True, eq=False)
 class _Started(HierTS):
     """`HierTS` with a prior per user that is fixed at the user's first reward."""
 
     order_free: ClassVar[bool] = False
-    seed: int
+    seed: int = 0
 
     def init(self, n_sessions: int = 1) -> StartedBelief:  # type: ignore[override]
         n, d = checks.session_count(n_sessions, None), self.n_features
@@ -76,11 +77,7 @@ class _Started(HierTS):
     def _new_start(self, common: NormalVector, keys: Keys, user: IntArray) -> Start:
         """Return the prior of new users, given the posterior of the mean."""
 
-    def _learn(  # type: ignore[override]
-        self,
-        belief: StartedBelief,
-        outcome: Outcome,
-    ) -> StartedBelief:
+    def _learn(self, belief: StartedBelief, outcome: Outcome) -> StartedBelief:  # type: ignore[override]
         start = self._start(belief, outcome.context.user)
         after = super()._learn(HierBelief(*belief[:4]), outcome)
         keys = history.advance(
@@ -109,14 +106,6 @@ class MetaTS(_Started):
     np.False_
     """
 
-    n_users: int
-    n_features: int
-    noise: float = 1.0
-    prior_spread: float = 1.0
-    hyper_spread: float = 1.0
-    propensity_draws: int = 0
-    seed: int = 0
-
     def _new_start(self, common: NormalVector, keys: Keys, user: IntArray) -> Start:
         factor = np.linalg.cholesky(common.covariance)
         mixed = history.mix(keys ^ history.mix(user.astype(np.uint64)))
@@ -143,14 +132,6 @@ class AdaTS(_Started):
     >>> AdaTS(n_users=3, n_features=2).init().starts[0].seen.any()
     np.False_
     """
-
-    n_users: int
-    n_features: int
-    noise: float = 1.0
-    prior_spread: float = 1.0
-    hyper_spread: float = 1.0
-    propensity_draws: int = 0
-    seed: int = 0
 
     def _new_start(self, common: NormalVector, keys: Keys, user: IntArray) -> Start:
         covariance = self.prior_spread**2 * np.eye(self.n_features) + common.covariance

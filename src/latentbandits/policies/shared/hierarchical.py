@@ -47,6 +47,7 @@ class NormalVector(NamedTuple):
     covariance: FloatArray  # (B, d, d)
 
 
+@dataclass(frozen=True, eq=False)
 class _Hierarchical(PopulationPolicy[HierBelief], ABC):
     """The exact belief over the common mean, and over a user's parameters given it."""
 
@@ -54,9 +55,9 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
 
     n_users: int
     n_features: int
-    noise: float
-    prior_spread: float
-    hyper_spread: float
+    noise: float = 1.0
+    prior_spread: float = 1.0
+    hyper_spread: float = 1.0
 
     def __post_init__(self) -> None:
         checks.positive_count("n_users", self.n_users)
@@ -146,11 +147,6 @@ class HierTS(SampledPopulation[HierBelief], _Hierarchical):
     array([[0.   , 0.242]])
     """
 
-    n_users: int
-    n_features: int
-    noise: float = 1.0
-    prior_spread: float = 1.0
-    hyper_spread: float = 1.0
     propensity_draws: int = 0
 
     def _draw(
@@ -187,11 +183,6 @@ class HierUCB(ScoredPopulation[HierBelief], _Hierarchical):
     array([1])
     """
 
-    n_users: int
-    n_features: int
-    noise: float = 1.0
-    prior_spread: float = 1.0
-    hyper_spread: float = 1.0
     width: float = 1.0
 
     def _scores(self, belief: HierBelief, asked: Asked) -> FloatArray:

@@ -15,8 +15,7 @@ import numpy as np
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.models.linear.sums import UserSums, condition_on_sums
+from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
 from latentbandits.policies.classic.ucb import LinUCB
 from latentbandits.policies.decision import ActionProbabilities
