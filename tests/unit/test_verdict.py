@@ -171,7 +171,7 @@ def test_doubts_about_predictions(truth):
     right = judge(learned_of(truth, truth.means), held_out)
     assert doubts(right, summary) == ()
     worse = replace(right, error=right.error + 3.0)
-    assert "worse than the action's mean" in doubts(worse, summary)[0]
+    assert "clearly worse (3.017) than the action's mean" in doubts(worse, summary)[0]
     narrow = replace(right, uniform=np.where(np.arange(len(right.uniform)) % 4, right.uniform, 1.0))
     assert "95% intervals hold only 7" in doubts(narrow, summary)[0]
     clicks = replace(kept, rewards=(kept.rewards > 0.5).astype(float))
