@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,16 +32,18 @@ from latentbandits.learning.attributes.row_learner import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged
 from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.backends.opening import opened
+from latentbandits.learning.choose_kind import KindChoice, choose_kind
 from latentbandits.learning.fit_options import (
     FitOptions,
     Form,
     check_kind,
     check_rewards,
     check_sizes,
-    kind_of,
+    kinds_of,
 )
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
 from latentbandits.learning.logs.summary import RewardSummary
 from latentbandits.learning.logs.tables import TableSource
@@ -185,6 +187,7 @@ class Result(NamedTuple):
     selection: Selection
     form: Form
     catalogue: Catalogue
+    kinds: KindChoice | None
     families: FamilyChoice | None
     disagreement: Disagreement | None
     widening: dict[str, float] | None
@@ -198,10 +201,8 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
 
     Each optional step is left out if it clearly lowers the evidence of the users for choices.
     """
-    form = kind_of(options.kind, users.everyone) if users.rows is None else "linear"
-    options.check(form)
-    check_sizes(form, options.states, options.rank, users.everyone)
-    selection, families, steps = _select(users, form, options, bar)
+    check_sizes(options.states, options.rank, users.everyone)
+    form, selection, families, steps, kinds = _select_kind(users, options, bar)
     bar.start("learning from all users", 1)
     selection, written = _learn_all(
         selection, users.everyone, users.few, users.choosing, options.seed
@@ -244,14 +245,35 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
     vectors = written.features if users.rows is None else None  # else requests send them
     catalogue = Catalogue(ids, _names(ids, options.names), vectors)
     return Result(
-        written, candidate, selection, form, catalogue, families, disagreement, widening, steps,
-        gate_report, item_report,
+        written, candidate, selection, form, catalogue, kinds, families, disagreement, widening,
+        steps, gate_report, item_report,
     )  # fmt: skip
 
 
-def _select(
-    users: Users, form: Form, options: FitOptions, bar: Progress
-) -> tuple[Selection, FamilyChoice | None, tuple[Step, ...]]:
+class Selected(NamedTuple):
+    """The kind and settings of the model that was chosen, and what they were chosen by."""
+
+    form: Form
+    selection: Selection
+    families: FamilyChoice | None
+    steps: tuple[Step, ...]
+    kinds: KindChoice | None = None
+
+
+def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Selected:
+    """Choose the settings of every kind of model that is possible, and then the kind."""
+    kind = options.kind if users.rows is None else "linear"
+    first, *others = kinds_of(kind, users.everyone, options.check)
+    chosen = _select(users, first, options, bar)
+    if others:
+        with suppress(LogError):  # there are too few users for a linear model
+            linear = _select(users, "linear", options, bar)
+            kinds = choose_kind(chosen.selection, linear.selection, users.choosing, options.seed)
+            chosen = (linear if kinds.chosen == "linear" else chosen)._replace(kinds=kinds)
+    return chosen
+
+
+def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Selected:
     """Choose the settings of the model, and whether its rewards are transformed."""
     learner, families = _learner(users, form, options, bar)
     wanted, seed = options.wanted_states, options.seed
@@ -273,7 +295,7 @@ def _select(
         selection = choose_states(learner, selection, *chosen_on, seed, bar)
     if families is not None:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
-    return selection, families, steps
+    return Selected(form, selection, families, steps)
 
 
 def _learner(
@@ -318,6 +340,7 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
     return users.about | {
         "family": settings.get("rewards", "gaussian"),
         "settings": settings,
+        "kinds": None if result.kinds is None else result.kinds.report(),
         "families": None if result.families is None else result.families.report(),
         "selection": report.of_selection(selection.rows, selection.chosen),
         "steps": [step.row() for step in result.steps],

@@ -171,12 +171,23 @@ def _tails(
     """Return the tails, from P(R <= r) and P(R > r) given each state.
 
     `chance` (n, n_states) is the probability of the reward itself, 0 where it has a density; None
-    if all have. The probability of a cell is the difference in the thinner tail.
+    if all have.
     """
     up_to, _ = distribution(rewards[:, None])
     below = up_to if chance is None else np.maximum(up_to - chance, 0.0)
     if edges is None:
         return below, up_to, None
-    (low, above_low), (high, above_high) = (distribution(edge[:, None]) for edge in edges)
-    cell = np.where(low + high > 1, above_low - above_high, high - low)
+    cell = in_cells(distribution, edges)
     return below, up_to, cell if chance is None else np.maximum(cell, chance)
+
+
+def in_cells(
+    distribution: Callable[[FloatArray], tuple[FloatArray, FloatArray]], edges: Edges
+) -> FloatArray:
+    """Return the probability of every cell given each state, from P(R <= r) and P(R > r).
+
+    It is the difference in the thinner tail, which loses no digits.
+    """
+    (low, above_low), (high, above_high) = (distribution(edge[:, None]) for edge in edges)
+    cell: FloatArray = np.where(low + high > 1, above_low - above_high, high - low)
+    return cell
