@@ -33,6 +33,7 @@ from latentbandits.learning.backends.backend import Engine, Merged
 from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.backends.opening import opened
 from latentbandits.learning.choose_kind import KindChoice, choose_kind
+from latentbandits.learning.confounding import has_propensities, learn_choices
 from latentbandits.learning.fit_options import (
     FitOptions,
     Form,
@@ -124,6 +125,7 @@ class Users(NamedTuple):
     attributes: UserAttributes | None  # of users
     rows: Encoder | None  # of the features of rows
     items: ItemTable | None
+    confoundable: bool  # whether the log lacks propensities
     about: dict[str, Any]  # what the report says about the log
 
 
@@ -159,7 +161,17 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
             "log": report.of_log(raw.summary, merge) | report.of_unrewarded(opened_log.read),
         }
         halves = halves_of(held_out, kept, options.seed)
-        yield Users(everyone, kept, few, *halves, beside.users, beside.rows, items, about)
+        yield Users(
+            everyone,
+            kept,
+            few,
+            *halves,
+            beside.users,
+            beside.rows,
+            items,
+            not has_propensities(log),
+            about,
+        )
 
 
 def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
@@ -265,6 +277,12 @@ def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Selected:
     kind = options.kind if users.rows is None else "linear"
     first, *others = kinds_of(kind, users.everyone, options.check)
     chosen = _select(users, first, options, bar)
+    if users.confoundable and options.transform is None and users.attributes is None:
+        joint = learn_choices(
+            chosen.selection, users.few, users.choosing, options.wanted_states, options.seed, bar
+        )
+        if joint is not None:
+            return chosen._replace(selection=joint)
     if others:
         with suppress(LogError):  # there are too few users for a linear model
             linear = _select(users, "linear", options, bar)
@@ -366,7 +384,9 @@ def assess(
     """Judge the model on users it has not seen, and return that part of the report."""
     candidate = saved_and_loaded(result.candidate, result.catalogue)
     written = saved_and_loaded(result.written, result.catalogue)
-    scores = judge(candidate, users.judging)
+    # If actions tell about states, rewards are predicted given them, as they were logged.
+    log_actions = getattr(result.selection.learned.fitted, "log_actions", None)
+    scores = judge(candidate, users.judging, log_actions=log_actions)
     doubts = report.doubts(scores, users.kept.summary)
     judgement = judge_policies(
         candidate, users.kept, users.judging, choosing=users.choosing, written=written,

@@ -97,13 +97,19 @@ def try_step(name: str, before: FloatArray, after: FloatArray) -> Step:
     return Step(name, Estimate.from_values(after - before), not clearly_below(after, before, CLEAR))
 
 
-def judge(learned: Learned, log: Log, cells: Cells | None = None) -> HeldOut:
+def judge(
+    learned: Learned,
+    log: Log,
+    cells: Cells | None = None,
+    log_actions: FloatArray | None = None,
+) -> HeldOut:
     """Score the model on the users of `log`, for the actions whose features it knows.
 
-    With `cells`, the scores have the probability of each reward's cell too.
+    With `cells`, the scores have the probability of each reward's cell too. With `log_actions`,
+    the actions of a log tell about the states of arms.
     """
     if learned.features is None:
-        return score(learned.model, log, cells=cells)
+        return score(learned.model, log, cells=cells, log_actions=log_actions)
     if log.features is not None:
         rows, rows_log = rows_as_actions(learned, log)
         scores = score(rows.model, rows_log, rows.features)

@@ -72,12 +72,18 @@ class HeldOut:
 
 
 def score(
-    model: Model, log: Log, features: FloatArray | None = None, *, cells: Cells | None = None
+    model: Model,
+    log: Log,
+    features: FloatArray | None = None,
+    *,
+    cells: Cells | None = None,
+    log_actions: FloatArray | None = None,
 ) -> HeldOut:
     """Score every reward of the users of `log`. `features` are those of every action.
 
     Rewards of discrete families get a randomised `uniform` (Smith 1985): drawn between P(R < r)
     and P(R <= r) with a fixed seed. With `cells`, `log_cell` is computed too.
+    With `log_actions`, actions tell about the states of arms (`predict`).
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> log = read_log({"u": [1, 1, 2], "a": [0, 1, 0], "r": [0.9, 0.8, 0.1]}, "u", "a", "r")
@@ -86,7 +92,7 @@ def score(
     """
     inner = model.model if isinstance(model, TransformedRewards) else model
     if isinstance(inner, (GaussianArms, ConjugateArms)):
-        return _score_arms(model, inner, log, cells)
+        return _score_arms(model, inner, log, cells, log_actions)
     if isinstance(model, LogisticLinear) and features is not None:
         clicked = _score_clicks(model, log, features)
         return clicked if cells is None else replace(clicked, log_cell=clicked.log_density)
@@ -119,7 +125,11 @@ def _score_clicks(model: LogisticLinear, log: Log, features: FloatArray) -> Held
 
 
 def _score_arms(
-    model: Model, inner: GaussianArms | ConjugateArms, log: Log, cells: Cells | None
+    model: Model,
+    inner: GaussianArms | ConjugateArms,
+    log: Log,
+    cells: Cells | None,
+    log_actions: FloatArray | None,
 ) -> HeldOut:
     rounds = np.arange(log.n_events) - log.starts[log.users]
     judged = log.of_events(rounds < MOST_ROUNDS)
@@ -128,7 +138,7 @@ def _score_arms(
     if isinstance(model, TransformedRewards):
         prediction = _predict_transformed(model, inner, judged, edges)
     else:
-        prediction = predict(inner, judged, edges)
+        prediction = predict(inner, judged, edges, log_actions=log_actions)
     between = np.random.default_rng(0).random(len(rewards))
     return HeldOut(
         judged.users,
