@@ -202,6 +202,21 @@ def check_rewards(log: LogSummary, source: TableSource | AnyLog, options: FitOpt
         )
 
 
+def outlier_warning(
+    log: LogSummary, source: TableSource | AnyLog, options: FitOptions
+) -> str | None:
+    """Return a sentence about a reward that is alone far away from all others, with its row."""
+    value = log.rewards.outlier
+    if value is None:
+        return None
+    row = _first_row(source, options, lambda rewards: rewards == value)
+    where = f"the reward {value:g}" if row is None else f"the reward in {row}"
+    return (
+        f"{where} is far away from all others: if it is a mistake, mend or drop it, because means "
+        "and errors depend on it"
+    )
+
+
 def _first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> str | None:
     """Return the row of the first reward in `mask`; None if the source is not a table."""
     column = options.reward

@@ -41,6 +41,7 @@ from latentbandits.learning.fit_options import (
     check_rewards,
     check_sizes,
     kinds_of,
+    outlier_warning,
 )
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
@@ -158,7 +159,9 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         few = few_users(kept, options.seed)
         about = {
             "engine": opened_log.report() | {"users_chosen_on": few.n_users},
-            "log": report.of_log(raw.summary, merge) | report.of_unrewarded(opened_log.read),
+            "log": report.of_log(raw.summary, merge)
+            | report.of_unrewarded(opened_log.read)
+            | {"outlier": outlier_warning(raw.summary, source, options)},
         }
         halves = halves_of(held_out, kept, options.seed)
         yield Users(

@@ -42,7 +42,7 @@ from latentbandits.report.report import Progress
 
 Method = Literal["em", "spectral"]
 
-STATES = tuple(range(1, 11))
+STATES = tuple(range(1, 21))
 """Numbers of states that `auto` tries, until the log evidence falls."""
 
 STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from latentbandits.models.registry import reward_families
 
 MOST_VALUES = 1_000
 """Distinct rewards that are kept; if there are more, this many and the extremes."""
+
+_FAR, _ALONE = 20.0, 10.0  # standard deviations of the other rewards
 
 
 def _masks() -> dict[str, Callable[[FloatArray], BoolArray]]:
@@ -61,6 +64,30 @@ class RewardSummary:
     def deviation(self) -> float:
         """The standard deviation."""
         return float(np.sqrt(self.squares / self.n))
+
+    @property
+    def outlier(self) -> float | None:
+        """The reward that is alone far away from all others, if there is one.
+
+        It is the least or the largest of more than two distinct ones, over 20 standard deviations
+        of the others from their mean, and over 10 from the nearest of them.
+
+        >>> RewardSummary.from_rewards(np.append(np.arange(100.0) % 5, 1e4)).outlier
+        10000.0
+        """
+        if len(self.values) < 3:
+            return None
+        ends = (self.values[-1], self.values[-2]), (self.values[0], self.values[1])
+        for value, nearest in ends:
+            others = (self.n * self.mean - value) / (self.n - 1)
+            squares = self.squares - (value - self.mean) ** 2 * self.n / (self.n - 1)
+            deviation = math.sqrt(max(squares, 0.0) / (self.n - 1))
+            if (
+                abs(value - others) > _FAR * deviation > 0
+                and abs(value - nearest) > _ALONE * deviation
+            ):
+                return float(value)
+        return None
 
     @property
     def least(self) -> float:
@@ -154,11 +181,11 @@ class LogSummariser:
 
 
 def _few(values: FloatArray, outside: Mapping[str, Outside]) -> FloatArray:
-    """Return about `MOST_VALUES` of the values at most: extremes, and one outside each family."""
+    """Return about `MOST_VALUES` of the values at most: both ends, and one outside each family."""
     if len(values) <= MOST_VALUES:
         return values
     wrong = [example.value for example in outside.values() if example.value is not None]
-    return np.union1d(np.append(values[: MOST_VALUES - 1], values[-1]), wrong)
+    return np.union1d(np.append(values[: MOST_VALUES - 2], values[-2:]), wrong)
 
 
 def _outside(
