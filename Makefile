@@ -58,7 +58,8 @@ docs: $$(DOCS)/ready  ## the documentation site, built strictly and without a ne
 bench: $(VENV)/bench  ## speed, side by side with the libraries people would pick instead
 	$(BIN)/python -m benchmarks
 
-mutate: $(VENV)/ready  ## mutation score of models, beliefs and policies; about an hour, resumable
+mutate: $(VENV)/ready  ## mutation score of models, beliefs and policies, by mutmut; about an hour, resumable
+	$(BIN)/python -m pip install --quiet --group mutation
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutation --mutants 500 --seed 1
 
 format: $(VENV)/ready  ## put the code in its format

@@ -80,10 +80,16 @@ def main() -> int:
         + ", ".join(f"{name} {version}" for name, version in about["packages"].items())
     )
     console.print(description)
-    reports = {}
+    reports: dict[str, Report] = {}
+    stopped: list[str] = []
     for name in arguments.names or result:
         start = time.perf_counter()
-        reports[name] = result[name]()
+        try:
+            reports[name] = result[name]()
+        except Exception:  # the others still run
+            console.print_exception()
+            reports[name] = Report(name, notes=(f"{name} STOPPED with an error: see above",))
+            stopped.append(name)
         reports[name].show(console)
         console.print(f"({name}: {time.perf_counter() - start:.0f} s)\n")
 
@@ -100,7 +106,9 @@ def main() -> int:
     met = sum(t.met is True for t in targets)
     unmeasured = sum(t.measured is None for t in targets)
     console.print(f"{met} of {len(targets)} targets met, {unmeasured} not measured; wrote {path}")
-    return 0 if met == len(targets) else 1
+    if stopped:
+        console.print(f"[bold red]stopped with an error: {', '.join(stopped)}[/]")
+    return 0 if met == len(targets) and not stopped else 1
 
 
 if __name__ == "__main__":

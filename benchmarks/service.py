@@ -24,11 +24,11 @@ from benchmarks.report import Cell, Report, Table, Target
 from latentbandits import LinearGaussian, mmTS, save
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.ids import OrderSequence
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
+from latentbandits.serving.engine.statistics import STATISTICS, Statistics, encode_totals
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.records import DecisionRow, RewardRow, SessionRow
-from latentbandits.serving.stores.memory import MemoryStore
-from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 
 STATES, FEATURES, ACTIONS = 5, 20, 20
 REQUESTS, ROUNDS, SECONDS, SESSIONS = 4_000, 1_000, 3.0, 1_000_000
@@ -255,6 +255,7 @@ def fill(path: Path, sessions: int, model: LinearGaussian) -> None:
     features = np.array(make_features())[:1].tobytes()
     now = int(time.time() * 1000)
     orders = OrderSequence(store)
+    totals = Statistics()
     for start in range(0, sessions, 50_000):
         store.begin()
         for i in range(start, min(start + 50_000, sessions)):
@@ -310,7 +311,14 @@ def fill(path: Path, sessions: int, model: LinearGaussian) -> None:
             )
             store.add_decisions([decided])
             store.add_rewards([rewarded])
+            totals.count("started")
+            totals.move_share(row.id, [], [0.0] * STATES)
+            totals.decided("main", "mmTS", row.id, 1, [0.0] * STATES)
+            totals.rewarded("main", "mmTS", row.id, 1, 1.0, before=(0.0, 0))
         store.commit()
+    store.begin()  # as the engine keeps them: to count them takes a minute
+    store.put_note(f"{STATISTICS}{store.node}", encode_totals(totals))
+    store.commit()
     store.close()
 
 

@@ -30,14 +30,15 @@ _CONNECTIONS = 64
 _BLOCKS, _BLOCK_PAIRS = 12, 10  # of each service at one connection, in every turn
 _NEITHER = ("--row-checksums", "false", "--snapshot-rounds", "0")
 _NAMES = {
-    "old": f"commit {OLD}",
+    "old": "the earlier commit",
     "both": "this tree",
     "neither": "this tree, no row checksums, no snapshots",
 }
 
 
-def main() -> int:
+def compare_versions() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--commit", default=OLD, help=f"the earlier commit, {OLD}")
     parser.add_argument("--pairs", type=int, default=1_000, help="pairs in each turn")
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--sessions", type=int, default=0, help="sessions to create, for memory")
@@ -52,7 +53,7 @@ def main() -> int:
         if arguments.postgresql:
             return _postgresql(folder, arguments.turns, arguments.pairs)
         trees: dict[str, tuple[Path | None, tuple[str, ...]]] = {
-            "old": (old_source(folder), ()),
+            "old": (old_source(folder, arguments.commit), ()),
             "both": (None, ()),
             "neither": (None, _NEITHER),
         }
@@ -192,4 +193,4 @@ async def _memory(folder: Path, sessions: int) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(compare_versions())

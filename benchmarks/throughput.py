@@ -113,11 +113,11 @@ def measure(
     return Cost(cost * 1e6, times[len(times) // 2] * 1e3)
 
 
-def old_source(folder: Path) -> Path:
-    """The library as it was at the old commit."""
+def old_source(folder: Path, commit: str = OLD) -> Path:
+    """The library as it was at an earlier commit."""
     root = Path(__file__).parents[1]
     packed = subprocess.run(
-        ["git", "archive", OLD, "src"], cwd=root, capture_output=True, check=True
+        ["git", "archive", commit, "src"], cwd=root, capture_output=True, check=True
     ).stdout
     subprocess.run(["tar", "-x", "-C", str(folder)], input=packed, check=True)
     return folder / "src"

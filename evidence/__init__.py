@@ -14,8 +14,10 @@ from evidence.loop import LoopExperiment
 from evidence.misspecification import MisspecificationExperiment
 from evidence.optimum import YardstickExperiment
 from evidence.recovery import RecoveryExperiment
+from evidence.rewards import RewardsExperiment
 from evidence.side import SideExperiment
 from evidence.spectral import SpectralExperiment
+from evidence.written import WrittenExperiment
 from latentbandits.experiments import Experiment
 
 __all__ = ["EXPERIMENTS"]
@@ -27,10 +29,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     FamiliesExperiment(),
     ClicksExperiment(),
     RecoveryExperiment(),
+    RewardsExperiment(),
     SideExperiment(),
     YardstickExperiment(),
     AutoExperiment(),
     EvaluationExperiment(),
     LoopExperiment(),
     GateExperiment(),
+    WrittenExperiment(),
 )

@@ -11,8 +11,7 @@ from evidence.loop_users import SimulatedUsers
 from evidence.loop_visits import play
 from latentbandits.evaluation import DecisionLog
 from latentbandits.experiments import experiment as frame
-from latentbandits.loop.comparison import Side
-from latentbandits.loop.promotion import Verdict, judge
+from latentbandits.loop.promotion import Side, Verdict, judge
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, positive

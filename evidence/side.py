@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evidence.side_users import generate_attributed, round_one
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning import fit
-from latentbandits.learning.attributes.generate import generate_attributed, round_one
 from latentbandits.learning.attributes.items import fit_items, read_items
 from latentbandits.learning.learners import Learned
 from latentbandits.models.artefacts.catalogue import Catalogue

@@ -37,7 +37,7 @@ from latentbandits.extras import needed_by
 with needed_by("latentbandits.client"):
     import httpx
 
-    from latentbandits.serving.log_entries import LogEntry
+    from latentbandits.serving.records import LogEntry
 
 with suppress(ImportError):  # httpx would load it in the first call, 25 ms of that call's deadline
     import_module("anyio._backends._asyncio")

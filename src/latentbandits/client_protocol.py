@@ -119,12 +119,14 @@ class Conversations:
         exclude: Sequence[str] | None = None,
         user_features: Mapping[str, str | float | bool | None] | None = None,
         user: str | None = None,
+        reward_token: bool = False,
     ) -> Conversation[Decided]:
         """Return the service's decision; `default`, marked as a fallback, if no answer comes.
 
         Without `actions` all actions of the model are eligible but those that `exclude` names.
         `user_features` are the attributes of a new session's user, by name.
         `user` says who asks, where the session is a population whose users share a belief.
+        `reward_token` asks for a token, with which a web page may report the reward itself.
         """
         request = DecideRequest(
             session,
@@ -135,6 +137,7 @@ class Conversations:
             None if exclude is None else list(exclude),
             None if user_features is None else dict(user_features),
             user,
+            reward_token,
         )
         send = Send("POST", "/v1/decide", _body(request))
         try:

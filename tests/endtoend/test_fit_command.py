@@ -59,7 +59,14 @@ def test_results_for_scripts(arms):
     assert {"policy", "rounds", "reward", "stderr", "over_popularity",
             "over_popularity_stderr"} <= set(actual["replay"][0])  # fmt: skip
     policies = {row["policy"] for row in actual["replay"]}
-    assert {"uniform", "popularity", "fold-in", "TS", actual["recommended_policy"]} <= policies
+    assert {
+        "uniform",
+        "popularity",
+        "one state",
+        "factorisation",
+        "TS",
+        actual["recommended_policy"],
+    } <= policies
     notes = load_notes(folder)
     assert notes["recommended_policy"] == actual["recommended_policy"]
     assert notes["verdict"] == actual["verdict"]
@@ -267,7 +274,7 @@ def test_serve_and_simulate_have_the_same_policies(arms):
     """The names that disagreed: TS, UCB1, EXP4 and mmUCB, on a fitted model."""
     from latentbandits.cli.simulate import policy_texts
     from latentbandits.models import load, load_catalogue
-    from latentbandits.serving.engine.propensities import make_policy
+    from latentbandits.serving.engine.models import make_policy
     from latentbandits.simulation.simulate import maker
 
     model, catalogue = load(arms[2]), load_catalogue(arms[2])

@@ -25,7 +25,7 @@ from latentbandits import GaussianArms, save
 from latentbandits.client import Client
 from latentbandits.client_protocol import ServiceError
 from latentbandits.loop.records import read_runs
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.model_rows import read_artefact
 from latentbandits.serving.export import frame
 from tests.processes.service import free_port
 

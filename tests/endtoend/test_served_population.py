@@ -10,12 +10,11 @@ from latentbandits.learning.logs.interactions import read_interactions
 from latentbandits.policies.decision import Decision
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.ids import parse_decision_id
-from latentbandits.serving.engine.recompute import recompute
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.export import export
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 from tests.processes.service import RunningService, run_command
 
 D, K, NOISE = 3, 4, 0.5
@@ -66,7 +65,7 @@ def test_a_population_can_explore(policy, propensity):
     engine = engine_with(policy, explore=0.2, propensity=propensity)
     _, ids = serve(engine, "shop", visits(40, ["ann", "bob", "carl"]))
     with engine.transaction():
-        again = [recompute(engine, one) for one in ids]
+        again = [engine.recompute(one) for one in ids]
         kept = [engine.decision(*parse_decision_id(one), one) for one in ids]
     assert [one.index for one in again] == [row.index for row in kept]
     chances = [row.propensity for row in kept]
@@ -88,7 +87,7 @@ def test_all_users_of_a_session_share_one_belief():
         engine.sessions.clear()  # from the snapshot and the log
         again = engine.session("shop").live
         np.testing.assert_allclose(again.belief.precision, expected.precision)
-        first = recompute(engine, ids[11])
+        first = engine.recompute(ids[11])
         assert engine.decision(*_key(ids[11])).action == first.action
 
 

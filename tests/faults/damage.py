@@ -15,7 +15,7 @@ import numpy as np
 
 from latentbandits.serving.check import check
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused, StoreError
 from latentbandits.serving.http.views import session_view

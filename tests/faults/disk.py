@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.model_rows import read_artefact
 from tests.faults.load import Book, arms, audit, saved_models
 from tests.faults.table import Result
 from tests.processes.http import Connection

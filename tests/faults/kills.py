@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.model_rows import read_artefact
 from tests.faults.load import Audit, Book, arms, audit, client, saved_models
 from tests.faults.table import Result
 from tests.processes.http import Connection

@@ -12,7 +12,7 @@ import numpy as np
 
 from latentbandits import GaussianArms, LinearGaussian, save
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.model_rows import read_artefact
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.faults.table import Result

@@ -7,7 +7,7 @@ import random
 import re
 from pathlib import Path
 
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.model_rows import read_artefact
 from tests.faults.load import Book, arms, audit, client, saved_models
 from tests.faults.table import Result
 from tests.processes.http import Connection

@@ -6,7 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.model_rows import read_artefact
 from tests.faults.load import Book, arms, audit, client, saved_models
 from tests.faults.table import Result
 from tests.faults.visibility import watch

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from latentbandits import save
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.model_rows import read_artefact
 from tests.faults.load import Book, arms, audit, client, linear, saved_models
 from tests.faults.table import Result
 from tests.processes.http import Connection

@@ -9,21 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentbandits import GaussianArms
+from latentbandits.serving.engine.choosing import Stream
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.ids import (
-    OrderSequence,
-    decision_id,
-    parse_decision_id,
-)
-from latentbandits.serving.engine.row_generator import Stream
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.ids import OrderSequence, decision_id, parse_decision_id
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.statistics import GroupTotals
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.http.views import session_view
-from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.protocol import Store
-from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 
 ARMS = GaussianArms(np.random.default_rng(31).random((3, 4)), 0.5, 0.2)
 VALUES = st.floats(-5, 5)

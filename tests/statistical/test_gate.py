@@ -16,8 +16,7 @@ from evidence.gate import verdict_of as verdict_of_try
 from latentbandits import GaussianArms, mTS, mUCB
 from latentbandits.evaluation import DecisionLog
 from latentbandits.evaluation.intervals import sequence_width
-from latentbandits.loop.comparison import Side, compare
-from latentbandits.loop.promotion import judge
+from latentbandits.loop.promotion import Side, compare, judge
 from latentbandits.policies import Exploring
 
 MEANS = np.array([[0.9, 0.5, 0.4, 0.1], [0.1, 0.9, 0.4, 0.5], [0.5, 0.1, 0.9, 0.4]])
@@ -179,7 +178,7 @@ def test_candidates_that_are_worse_over_a_session_are_kept_out():
         for one in tries(("first", "rough"), 12, 900, worse=True, true_sessions=2000)
     ]
     assert not any(verdict.activate for verdict in kept)
-    assert any("later ones by their last" in verdict.reason for verdict in kept)
+    assert any("by the weights of their last" in verdict.reason for verdict in kept)
     assert any("not better" in verdict.reason for verdict in kept)
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.assess import verdict
-from latentbandits.serving.stores.memory import MemoryStore
-from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 from tests.unit.engine_driver import ARMS, Driver
 
 

@@ -8,12 +8,11 @@ import numpy as np
 
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.recompute import recompute
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
 from latentbandits.serving.http.messages import SessionView
 from latentbandits.serving.http.views import session_view
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 
 RNG = np.random.default_rng(5)
 ARMS = GaussianArms(RNG.random((3, 4)), 0.5, 0.2, [0.2, 0.3, 0.5])
@@ -46,10 +45,6 @@ class Driver:
                 return getattr(self.engine, name)(*arguments, **options)
 
         return call
-
-    def recompute(self, decision_id: str) -> Decided:
-        with self.engine.transaction():
-            return recompute(self.engine, decision_id)
 
     def session(self, name: str) -> SessionView:
         with self.engine.transaction():

@@ -21,7 +21,7 @@ from latentbandits.models.artefacts.files import (
     ArtefactError,
     model_files,
 )
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.model_rows import read_artefact
 from latentbandits.serving.errors import Invalid
 from tests.unit.engine_driver import ARMS, Driver
 

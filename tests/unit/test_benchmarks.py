@@ -2,7 +2,9 @@
 
 import io
 import itertools
+import json
 import sys
+from typing import get_type_hints
 
 import pytest
 from benchmarks.__main__ import discover, main
@@ -66,6 +68,27 @@ def test_ratios_are_of_best_times():
 
 def test_every_benchmark_is_found_without_its_peers():
     assert {"arms", "imports", "linear", "memory", "propensity"} <= set(discover())
+
+
+def test_every_benchmark_returns_a_report():
+    """A script with a command line of its own is not one of them."""
+    returned = {name: get_type_hints(main)["return"] for name, main in discover().items()}
+    assert returned == dict.fromkeys(returned, Report)
+
+
+def test_a_benchmark_that_stops_lets_the_others_run(monkeypatch, capsys, tmp_path):
+    def broken():
+        raise RuntimeError("the server did not start")
+
+    benchmarks = {"broken": broken, "sound": lambda: Report("A sound one")}
+    monkeypatch.setattr("benchmarks.__main__.discover", lambda: benchmarks)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--out", str(tmp_path)])
+    assert main() == 1
+    out = capsys.readouterr().out
+    assert "the server did not start" in out
+    assert "A sound one" in out
+    assert "stopped with an error: broken" in out
+    assert set(json.loads((tmp_path / "results.json").read_text())["benchmarks"]) == set(benchmarks)
 
 
 def test_import_time_benchmark_reports_what_it_measured(monkeypatch):

@@ -38,7 +38,7 @@ from latentbandits.policies import choice, registry
 from latentbandits.policies.checked import Asked
 from latentbandits.policies.registry import Inputs
 from latentbandits.policies.shared import chunks
-from latentbandits.serving.engine.row_generator import RowGenerator
+from latentbandits.serving.engine.choosing import RowGenerator
 from latentbandits_related import CLUB, COFIBA, TSC, UCBC, MetaTS, ParticleMF, Rank1Elim
 from latentbandits_related.graph import CompleteGraph, SparseGraph
 from latentbandits_related.nmf import factorise

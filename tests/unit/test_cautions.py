@@ -24,7 +24,7 @@ def report(**changes):
             for p in ("mTS",) for h in (10, 20)]  # fmt: skip
     base = {
         "held_out": {"rmse": 0.5, "rmse_of_action_means": 0.6,
-                     "coverage": [{"level": 0.9, "covered": 0.91}]},
+                     "coverage": [{"level": 0.9, "covered": 0.91}], "doubts": []},
         "selection": [
             {"states": n, "rank": None, "evidence": -1.0, "chosen": n == 2} for n in (1, 2, 3)
         ],
@@ -63,9 +63,9 @@ def chosen(states, rank=None):
         (log_of([0, 0, 1, 1], [2, 2, 2, 2]), GOOD, {}, "all 4 rewards are 2"),
         (log_of([0, 1, 2, 2], [0, 1, 0, 1]), GOOD, {}, "67% of the users have one row"),
         (GOOD_LOG, GOOD, {"held_out": {"rmse": 0.7, "rmse_of_action_means": 0.6, "coverage": [
-            {"level": 0.9, "covered": 0.9}]}}, "predicts held-out rewards worse"),
+            {"level": 0.9, "covered": 0.9}], "doubts": ["it predicts worse"]}}, "predicts worse"),
         (GOOD_LOG, GOOD, {"held_out": {"rmse": 0.5, "rmse_of_action_means": 0.6, "coverage": [
-            {"level": 0.5, "covered": 0.95}]}}, "50% intervals hold 95.0%"),
+            {"level": 0.5, "covered": 0.95}], "doubts": []}}, "50% intervals hold 95.0%"),
         (GOOD_LOG, GOOD, {"selection": chosen(3)}, "number of states, 3, is the largest"),
         (WIDE_LOG, GOOD, {"selection": chosen(2, 2)}, "rank, 2, is the largest"),
         (GOOD_LOG, learned_of([[1.0, 0.5], [2.0, 1.5]]), {}, "differ by a constant only"),
@@ -88,3 +88,9 @@ def test_a_slow_start_is_said():
 def test_a_number_that_was_asked_for_is_not_at_the_edge():
     settings = {"asked": {"states": 3, "rank": "auto"}}
     assert cautions(GOOD_LOG, GOOD, report(selection=chosen(3), settings=settings)) == []
+
+
+def test_an_error_that_is_larger_by_chance_is_not_warned_of():
+    """A tenth of a percent more than the action's mean, without clear evidence, was a warning."""
+    held_out = report()["held_out"] | {"rmse": 0.61, "rmse_of_action_means": 0.6}
+    assert cautions(GOOD_LOG, GOOD, report(held_out=held_out)) == []

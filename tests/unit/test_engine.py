@@ -13,7 +13,7 @@ from latentbandits import Decision, GaussianArms, mmTS
 from latentbandits.evaluation.intervals import sequence_width
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.serving.engine.ids import parse_decision_id
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
 from latentbandits.serving.http.views import describe, overview

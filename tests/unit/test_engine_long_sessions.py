@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, mmTS
-from latentbandits.serving.engine import replay_reader as upcoming
+from latentbandits.serving.engine import restoring as upcoming
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.restoring import SLICE, Rebuilding
-from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
-from latentbandits.serving.errors import StoreUnavailable
-from latentbandits.serving.stores.memory import MemoryStore
-from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.errors import OutcomeUnknown, StoreUnavailable
+from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 
 
@@ -89,7 +88,7 @@ def test_long_replays_are_done_in_slices() -> None:
     driver.play("ann", SLICE + 50, np.random.default_rng(4))
     before = driver.session("ann")
     driver.engine.sessions.clear()
-    driver.engine.sessions.beliefs.deferring = True
+    driver.engine.sessions.restoring.deferring = True
     with pytest.raises(Rebuilding) as raised:
         driver.ask("ann")
     slices = 0
@@ -110,7 +109,7 @@ def test_a_replay_is_interrupted_after_a_reward() -> None:
     driver = Driver(ARMS, swap="migrated")
     driver.play("ann", SLICE + 6, np.random.default_rng(4))
     driver.activate(pack(OTHER_ARMS, "other"), "migrated")
-    driver.engine.sessions.beliefs.deferring = True
+    driver.engine.sessions.restoring.deferring = True
     with pytest.raises(Rebuilding) as rebuilding:
         driver.session("ann")
     parts = 1
@@ -119,7 +118,7 @@ def test_a_replay_is_interrupted_after_a_reward() -> None:
     assert parts >= SLICE + 6
     interrupted = driver.session("ann")
     driver.engine.sessions.clear()
-    driver.engine.sessions.beliefs.deferring = False
+    driver.engine.sessions.restoring.deferring = False
     assert driver.session("ann") == interrupted
 
 
@@ -146,7 +145,7 @@ def test_a_long_replay_of_merged_sessions_reads_each_reward_about_once(
     expected = driver.session("ann")
     assert expected.rewards == 6 * SLICE + 1
     driver.engine.sessions.clear()
-    driver.engine.sessions.beliefs.deferring = True
+    driver.engine.sessions.restoring.deferring = True
     with pytest.raises(Rebuilding) as rebuilding:
         driver.session("ann")
     counted = driver.store.counted
@@ -246,6 +245,53 @@ def test_a_rollback_keeps_the_cache(tmp_path: Path) -> None:
     store.close()
 
 
+def test_after_a_commit_of_unknown_outcome_a_session_is_read_again(tmp_path: Path) -> None:
+    class Unsure(SqliteStore):
+        unsure = False
+
+        def commit(self) -> None:
+            super().commit()
+            if self.unsure:
+                raise OutcomeUnknown("the connection broke after the commit")
+
+    store = Unsure(tmp_path / "s.sqlite")
+    driver = Driver(ARMS, store)
+    driver.play("ann", 3, np.random.default_rng(5))
+    store.unsure = True
+    with pytest.raises(OutcomeUnknown):
+        driver.play("ann", 1, np.random.default_rng(6))  # its decision was made all the same
+    store.unsure = False
+    assert driver.ask("ann").round == 5
+    store.close()
+
+
+def test_a_merged_session_stays_as_long_as_the_one_it_belongs_to(tmp_path: Path) -> None:
+    hour = 3_600_000
+    driver = Driver(ARMS, SqliteStore(tmp_path / "s"), session_ttl=3600.0, retention=7200.0)
+    driver.play("ann", 3, np.random.default_rng(7))
+    driver.play("ann, on the phone", 2, np.random.default_rng(8))
+    driver.merge("ann", "ann, on the phone")
+    (member,) = driver.store.generations("ann, on the phone")
+
+    def stays() -> bool:
+        driver.sweep()
+        return driver.store.session(member.key) is not None
+
+    for _ in range(5):  # its own time is over long ago; the whole goes on
+        driver.clock.now += hour // 2 + 1
+        driver.ask("ann")
+        assert stays()
+    driver.engine.sessions.clear()
+    assert driver.session("ann").rewards == 5  # from the log, with that of the merged session
+    driver.clock.now += hour + 1
+    assert stays()  # the whole has ended, and its log is kept
+    driver.clock.now += hour - 1000
+    assert stays()
+    driver.clock.now += 2000
+    assert not stays()
+    driver.store.close()
+
+
 def test_the_cache_is_bounded_in_bytes() -> None:
     driver = Driver(ARMS, cached_megabytes=0.02)
     for i in range(100):
@@ -292,14 +338,14 @@ def test_a_session_that_migrates_there_and_back_while_it_is_rebuilt(tmp_path: Pa
     driver.play("ann", SLICE + 20, np.random.default_rng(4))
     key = driver.engine.sessions._cache.key_of("ann")
     sessions = driver.engine.sessions
-    sessions.beliefs.deferring = True
+    sessions.restoring.deferring = True
     driver.activate(pack(OTHER_ARMS, "other"), "migrated")
     with pytest.raises(Rebuilding):
         driver.decide(DecisionRequest("ann"))
     with driver.engine.transaction():
         assert not sessions.rebuild(key, 0.0)  # begun, and committed under the other model
     driver.activate(pack(ARMS, "model"), "migrated")
-    sessions.beliefs.deferring = False
+    sessions.restoring.deferring = False
     driver.play("ann", 2, np.random.default_rng(5))
     with driver.engine.transaction():
         row = store.session(key)  # raises Damaged where the checksum is of another row

@@ -15,7 +15,7 @@ from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.composed.ensemble import Ensemble
 from latentbandits.models.composed.markov import Markov
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.serving.engine.served_models import ActionNames, model_row, pack
+from latentbandits.serving.engine.model_rows import ActionNames, model_row, pack
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.http.views import overview
 from latentbandits.serving.log import Cursors, log_entry

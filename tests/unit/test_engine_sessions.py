@@ -9,11 +9,11 @@ import pytest
 
 from latentbandits import Decision, GaussianArms, mmTS
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.groups import Group, group_of
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.restoring import Rebuilding
-from latentbandits.serving.engine.served_models import pack
 from latentbandits.serving.errors import Damaged, NotFound
 from latentbandits.serving.http.views import overview
+from latentbandits.serving.settings import Group, group_of
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, Driver
 
@@ -169,7 +169,7 @@ def test_a_session_whose_log_lacks_rewards_is_refused(tmp_path: Path) -> None:
     driver.engine.sessions.clear()
     with pytest.raises(Damaged, match="session 'ann' states 100 rewards"):
         driver.ask("ann")
-    driver.engine.sessions.beliefs.deferring = True
+    driver.engine.sessions.restoring.deferring = True
     with pytest.raises(Rebuilding) as raised:
         driver.ask("ann")
     with driver.engine.transaction():

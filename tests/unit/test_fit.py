@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, load
-from latentbandits.learning import fit
+from latentbandits.learning import FitOptions, fit, fitting
 from latentbandits.learning.fitting import _learn_all, split_users
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.linear.learner import LinearLearner
@@ -17,6 +17,7 @@ from latentbandits.learning.save import load_report, save_fit
 from latentbandits.learning.selection import Candidate, Selection
 from latentbandits.learning.uncertainty import align
 from latentbandits.models import load_catalogue
+from latentbandits.models.artefacts.files import load_notes
 from tests.unit.test_selection import ratings_log
 
 
@@ -167,3 +168,68 @@ def test_one_state_has_no_others(truth):
     state = fit(truth.log, states=1, bootstrap=0).report["states"][0]
     assert state["more_than_others"] == state["less_than_others"] == []
     assert len(state["best"]) == 4
+
+
+def test_a_step_that_lowers_the_evidence_is_left_out(truth, monkeypatch):
+    options = {"rewards": "gaussian", "states": 2, "assess": False}
+    plain = fit(truth.log, **options, bootstrap=0)
+    assert plain.report["steps"] == []
+    right = fit(truth.log, **options, bootstrap=3)
+    assert [step["used"] for step in right.report["steps"]] == [True]
+
+    def destroyed(learner, learned, disagreement, log):
+        """The planted bug: widening that leaves nothing of what was learned."""
+        model = learned.model
+        wide = GaussianArms(0 * model.means, model.noise, 3.0, model.state_prior)
+        return replace(learned, model=wide), {}
+
+    monkeypatch.setattr(fitting, "widened", destroyed)
+    actual = fit(truth.log, **options, bootstrap=3)
+    (step,) = actual.report["steps"]
+    assert not step["used"]
+    assert "the bootstrap widening was left out" in actual.report["warnings"][0]
+    assert step["nats_per_user"] < -2 * step["stderr"]
+    np.testing.assert_array_equal(actual.model.spread, plain.model.spread)
+
+
+def test_a_transform_that_lowers_the_evidence_is_left_out():
+    log = generate_arms(n_users=400, n_rounds=20, n_states=2, n_actions=4, seed=5).log
+    table = frame_of(log) | {"reward": log.rewards - log.rewards.min()}
+    options = {"states": 2, "bootstrap": 0, "assess": False}
+    actual = fit(table, **options, transform="sqrt")
+    assert [step["used"] for step in actual.report["steps"]] == [False]
+    assert isinstance(actual.model, GaussianArms)
+    squares = fit(table | {"reward": table["reward"] ** 2}, **options, transform="sqrt")
+    assert [step["used"] for step in squares.report["steps"]] == [True]
+    assert squares.model.transform == "sqrt"
+
+
+def test_options_are_one_value(truth):
+    options = FitOptions(states=2, bootstrap=0, assess=False)
+    given = fit(truth.log, options, seed=3)
+    np.testing.assert_array_equal(
+        given.model.means, fit(truth.log, states=2, bootstrap=0, assess=False, seed=3).model.means
+    )
+    with pytest.raises(TypeError, match="colour"):
+        fit(truth.log, options, colour="red")
+
+
+def test_a_fit_that_is_not_assessed_is_saved_without_a_policy(truth, tmp_path):
+    actual = fit(truth.log, states=2, bootstrap=0, assess=False)
+    assert actual.report["judgement"] is None
+    save_fit(actual, tmp_path / "model")
+    assert load(tmp_path / "model").n_states == 2
+    assert "recommended_policy" not in load_notes(tmp_path / "model")
+    assert not (tmp_path / "model" / "report.html").exists()
+    assert load_report(tmp_path / "model") == actual.report
+
+
+def test_a_quick_fit_chooses_on_few_users_and_plays_one_policy(truth, monkeypatch):
+    monkeypatch.setattr(fitting, "QUICK_ON", 2_000)
+    quick = fit(truth.log, rewards="gaussian", quick=True)
+    assert quick.report["engine"]["users_chosen_on"] == 100
+    assert quick.report["settings"]["bootstrap"] == 0
+    played = {row["policy"] for row in quick.report["judgement"]["replay"]}
+    assert played == {"uniform", "popularity", "one state", "TS", "mmGreedy"}
+    order = align(quick.model.means, truth.means)
+    assert np.abs(quick.model.means[order] - truth.means).max() < 0.1  # learned from all users

@@ -9,11 +9,12 @@ import pytest
 
 from latentbandits import CategoricalArms, GaussianArms, PoissonArms
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.served_models import ServedModel, pack
+from latentbandits.serving.engine.model_rows import pack
+from latentbandits.serving.engine.models import ServedModel
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.http.game import pick_rewards, play
 from latentbandits.serving.http.messages import PlayRequest
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 
 MEANS = np.array([[0.9, 2.2, 1.4, 4.4], [4.5, 1.2, 2.6, 1.3]])
 

@@ -13,7 +13,7 @@ from latentbandits.loop.kept_log import KeptLog
 from latentbandits.loop.sources import StoreSource
 from latentbandits.serving import export as exporting
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.export import export
 from latentbandits.serving.stores import open_log, open_store
@@ -189,9 +189,9 @@ def test_a_store_that_cannot_be_read_is_an_error_of_one_run(
     known = driver.ask("ann").decision_id
     assert source.forgotten([known, "no id"]) == {"no id"}
     driver.store._connection.execute("ALTER TABLE decisions RENAME TO gone")
-    with pytest.raises(ValueError, match=r"the store cannot be read: .*decisions"):
+    with pytest.raises(ValueError, match=r"cannot be read: .*decisions"):
         source.forgotten([known])
-    with pytest.raises(ValueError, match=r"the store cannot be read: .*decisions"):
+    with pytest.raises(ValueError, match=r"cannot be read: .*decisions"):
         source.read("")
     driver.store._connection.execute("ALTER TABLE gone RENAME TO decisions")
 

@@ -56,36 +56,6 @@ def test_dates_with_and_without_fractions_of_seconds_are_alike():
     assert [log.action_ids[a] for a in log.actions] == ["z", "y", "x", "x"]
 
 
-def ratings(seed=0, n=300, rounds=8):
-    rng = np.random.default_rng(seed)
-    users = np.repeat(np.arange(n), rounds)
-    actions = rng.integers(0, 4, n * rounds)
-    return {"user": users, "action": actions, "reward": rng.normal(3, 1, n * rounds).round(1)}
-
-
-@pytest.mark.parametrize(("wrong", "named"), [(None, False), (1e6, True), (-1e6, True)])
-def test_a_lone_extreme_reward_is_named_with_its_row(wrong, named):
-    table = ratings()
-    if wrong is not None:
-        table["reward"][41] = wrong
-    report = fit(table, kind="arms", states=1, bootstrap=0, reward="reward").report
-    found = [text for text in report["warnings"] if "far away from all others" in text]
-    assert len(found) == named
-    if named:
-        assert "row 42" in found[0]
-        assert f"{wrong:g}" in found[0]
-
-
-def test_rare_clicks_and_heavy_tails_are_no_outliers():
-    from latentbandits.learning.logs.summary import RewardSummary
-
-    clicks = np.zeros(5_000)
-    clicks[7] = 1.0
-    assert RewardSummary.from_rewards(clicks).outlier is None
-    plays = np.exp(1.5 * np.random.default_rng(0).standard_normal(5_000))
-    assert RewardSummary.from_rewards(plays).outlier is None
-
-
 def test_the_grid_of_a_regularisation_grows_while_the_evidence_rises():
     """Clicks without any tastes want a stronger penalty than the grid has; no warning is left."""
     rng = np.random.default_rng(0)

@@ -82,8 +82,7 @@ def test_rewards_between_two_pages_are_in_the_next_export(
     assert latest(first, second, third).equals(latest(whole))
     for table in (first, second, third):
         assert table["decision_id"].is_unique().all(), "a row of each decision"
-    if driver.store.durable:
-        reader.close()
+    reader.close()
 
 
 @pytest.mark.parametrize("driver", STORES[1:], indirect=True)
@@ -134,5 +133,4 @@ def test_the_end_is_a_position_that_stays(driver: Driver) -> None:
     driver.delete("ann")
     assert reader.end() >= end, "also where the last events were forgotten"
     assert reader.read(0, 100) == []
-    if driver.store.durable:
-        reader.close()
+    reader.close()

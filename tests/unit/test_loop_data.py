@@ -10,8 +10,8 @@ from latentbandits.evaluation.intervals import SessionMean, compare_groups, sequ
 from latentbandits.loop.data import divide, held_out, live_groups, typical_rounds
 from latentbandits.loop.records import Run
 from latentbandits.loop.relearn import _judged_against, _of_earlier_looks
-from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.engine.statistics import GroupTotals, Statistics
+from latentbandits.serving.settings import EngineSettings
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 SALT = b"0123456789abcdef"

@@ -6,11 +6,10 @@ import pytest
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.recompute import recompute
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 
 N_ITEMS = 100_000
 ITEMS = np.random.default_rng(0).normal(size=(N_ITEMS, 4))
@@ -48,7 +47,7 @@ def test_a_large_catalogue_is_served_by_id():
     assert reward(engine, first, 2.0).status == "applied"
     excluded = decide(engine, exclude=order[:1])
     with engine.transaction():
-        again = recompute(engine, excluded.decision_id)
+        again = engine.recompute(excluded.decision_id)
     assert (again.action, again.index) == (excluded.action, excluded.index)
     assert reward(engine, excluded, 1.0).status == "applied"
 

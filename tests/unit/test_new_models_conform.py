@@ -36,7 +36,7 @@ from latentbandits.models.composed.wrapping import with_catch_all
 from latentbandits.models.protocol import is_order_free
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.wrappers.forgetting import RidgeUCB
-from latentbandits.serving.engine.served_models import draws_depend_on_order
+from latentbandits.serving.engine.models import draws_depend_on_order
 from latentbandits.testing import check_model, check_policy
 
 K, D = 3, 2

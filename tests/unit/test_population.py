@@ -10,7 +10,7 @@ from latentbandits.models.visit import Visit
 from latentbandits.policies.checked import Asked
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.policies.shared import GroupedLinUCB, HierTS, HierUCB, chunks
-from latentbandits.serving.engine.propensities import make_policy
+from latentbandits.serving.engine.models import make_policy
 from latentbandits.testing import check_policy
 from latentbandits_related import CLUB, SCLUB, AdaTS, DynUCB, MetaTS
 from latentbandits_related.graph import CompleteGraph, random_graph

@@ -10,13 +10,10 @@ import pytest
 from latentbandits import (
     GaussianArms,
     LinearGaussian,
-    Log1pRewards,
-    SqrtRewards,
     mmGreedy,
     mmTS,
 )
 from latentbandits.learning.assess import replay as replays
-from latentbandits.learning.assess.one_state import one_state_model
 from latentbandits.learning.assess.replay import (
     PolicyPlayer,
     ScorePlayer,
@@ -26,7 +23,6 @@ from latentbandits.learning.assess.replay import (
 )
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.logs.rows import Log, read_log
-from latentbandits.models import BernoulliArms, PoissonArms
 from tests.reference.replay import replay_user
 
 
@@ -175,46 +171,6 @@ def test_action_averages_shrink_what_is_rare():
     assert rewards.mean() < averages[3] < plain
     flat = Log(np.arange(100), np.arange(100) % 4, rng.normal(size=100), ids[0][:100], ids[1])
     assert np.ptp(action_averages(flat)) < 0.5
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        BernoulliArms([[2.0, 3.0], [8.0, 1.0]], [[5.0, 2.0], [3.0, 4.0]], [0.25, 0.75]),
-        PoissonArms([[2.0, 3.0], [8.0, 1.0]], [[5.0, 2.0], [3.0, 4.0]], [0.25, 0.75]),
-    ],
-)
-def test_one_state_has_the_moments_of_the_mixture(model):
-    alone = one_state_model(model)
-    rng = np.random.default_rng(0)
-    state = rng.choice(2, size=(1, 200_000), p=[0.25, 0.75])
-    draws = model.sample_rewards(model.parameters(1), None, state, rng)[0]
-    mean, variance = alone.posterior_rewards(alone.parameters(1), None)
-    # 5 standard errors of 200,000 draws
-    assert mean[0, 0] == pytest.approx(draws.mean(axis=0), abs=5 * draws.std() / 447)
-    assert variance[0, 0] == pytest.approx(draws.var(axis=0), rel=0.05)
-
-
-def test_one_state_of_a_linear_model_is_its_total_covariance():
-    rng = np.random.default_rng(1)
-    vectors = rng.normal(size=(500, 3)) + np.repeat([[0, 0, 0], [3, 1, 0]], [200, 300], axis=0)
-    parts = vectors[:200], vectors[200:]
-    model = LinearGaussian(
-        [part.mean(axis=0) for part in parts], 0.5,
-        [np.cov(part, rowvar=False, ddof=0) for part in parts], [0.4, 0.6],
-    )  # fmt: skip
-    alone = one_state_model(model)
-    np.testing.assert_allclose(alone.weights[0], vectors.mean(axis=0))
-    np.testing.assert_allclose(alone.covariances[0], np.cov(vectors, rowvar=False, ddof=0))
-
-
-@pytest.mark.parametrize("kind", [Log1pRewards, SqrtRewards])
-def test_one_state_of_transformed_rewards_has_the_moments_of_what_is_transformed(kind):
-    inner = GaussianArms([[1.0, 2.0], [3.0, 0.5]], 0.5, 0.2, [0.25, 0.75])
-    alone = one_state_model(kind(inner, [1.1, 1.3], 2.0))
-    expected = kind(one_state_model(inner), [1.1, 1.3], 2.0)
-    np.testing.assert_allclose(alone.expected_rewards(None), expected.expected_rewards(None))
-    assert alone.model.spread == pytest.approx(expected.model.spread)
 
 
 def test_chunks_do_not_change_what_is_offered_to_whom(monkeypatch):

@@ -21,9 +21,9 @@ from latentbandits.models import (
     Markov,
     PoissonArms,
 )
-from latentbandits.serving.engine.reward_range import reward_range
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.model_rows import read_artefact
 from latentbandits.serving.errors import Invalid
+from latentbandits.serving.settings import reward_range
 from tests.unit.engine_driver import ARMS, Driver
 
 RNG = np.random.default_rng(2)

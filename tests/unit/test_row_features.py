@@ -60,20 +60,21 @@ def test_states_and_weights_are_recovered_and_saved(tmp_path):
 
 def test_clicks_are_logistic():
     data = table(clicks=True, n_rounds=20)
-    model = fit(data, features=["price", "country"], states=2, bootstrap=0).model
+    model = fit(data, features=["price", "country"], states=2, bootstrap=0, assess=False).model
     assert isinstance(model, LogisticLinear)
     np.testing.assert_allclose(model.weights[:, 1], [2.0, -2.0], atol=0.5)
 
 
 def test_an_interaction_brings_its_columns_and_their_products():
-    model = fit(table(200), features=["price*country"], states=1, bootstrap=0).model
+    model = fit(table(200), features=["price*country"], states=1, bootstrap=0, assess=False).model
     assert model.encoder.labels == ("(intercept)", "price", "country=DE", "price*country=DE")
 
 
 def test_lists_of_numbers_are_vectors_as_they_are():
     data = table(200)
     x = np.stack([np.ones(len(data["price"])), data["price"] - 5], axis=1)
-    model = fit(data | {"features": x.tolist()}, features=["features"], states=2, bootstrap=0).model
+    data = data | {"features": x.tolist()}
+    model = fit(data, features=["features"], states=2, bootstrap=0, assess=False).model
     assert model.n_features == 2
     np.testing.assert_array_equal(model.encoder.encode([{"features": [1.0, 3.0]}]), [[1.0, 3.0]])
 
@@ -119,8 +120,8 @@ def test_columns_that_cannot_be_features_are_refused(columns, message):
 def test_bootstraps_are_fits_with_weights_of_users_and_widen_the_covariances():
     """A replicate is the fit to a log in which each user occurs as often as their weight says."""
     data = pl.DataFrame(table(200, 10))
-    plain = fit(data, features=["price"], states=2, bootstrap=0)
-    actual = fit(data, features=["price"], states=2, bootstrap=6)
+    plain = fit(data, features=["price"], states=2, bootstrap=0, assess=False)
+    actual = fit(data, features=["price"], states=2, bootstrap=6, assess=False)
     grown = actual.model.covariances - plain.model.covariances
     assert (np.linalg.eigvalsh(grown) > -1e-12).all()
     assert actual.report["uncertainty"]["bootstrap_fits"] == 6

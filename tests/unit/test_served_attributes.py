@@ -9,7 +9,7 @@ from latentbandits.learning.logs.interactions import read_interactions
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.gate import Gate
 from latentbandits.models.attributes.parts import with_parts
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.export import export
 from latentbandits.serving.stores import open_log

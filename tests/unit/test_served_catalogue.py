@@ -9,10 +9,10 @@ import numpy as np
 from latentbandits import GaussianArms, LinearGaussian
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.http.messages import CatalogueView
 from latentbandits.serving.http.views import MOST, catalogue
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 
 
 def view(model: Any, named: Catalogue | None = None) -> CatalogueView:

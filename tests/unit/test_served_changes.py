@@ -13,9 +13,9 @@ from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.items import Items
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.new_actions import NewAction
-from latentbandits.serving.engine.served_models import ServedModel, pack
-from latentbandits.serving.engine.values import DecisionRequest
+from latentbandits.serving.engine.model_rows import pack
+from latentbandits.serving.engine.models import ServedModel
+from latentbandits.serving.engine.values import DecisionRequest, NewAction
 from latentbandits.serving.errors import Invalid, NotFound
 from latentbandits.serving.stores.postgresql import PostgresqlStore
 from latentbandits.serving.stores.sqlite import SqliteStore
@@ -240,7 +240,7 @@ def test_former_catalogues_leave_the_memory_although_sessions_had_them():
     assert n_loaded() - before <= 10  # the active one, and those used last
     library = driver.engine.library
     active = library.served(library.active.model)
-    assert library.other_bytes() < active.bytes  # all of them: they share most of what they have
+    assert library.memory.counted < active.bytes  # all of them: they share most of what they have
 
 
 def test_versions_of_a_catalogue_share_their_features():
@@ -274,7 +274,7 @@ def test_models_of_pinned_sessions_are_counted_with_the_beliefs():
         driver.activate(pack(model, "another", catalogue), "pinned", force=True)
         driver.ask(f"session {number}")
     gc.collect()
-    assert driver.engine.library.other_bytes() <= 3.0 * 2**20
+    assert driver.engine.library.memory.counted <= 3.0 * 2**20
     assert driver.ask("session 0").round == 2  # restored from the store
 
 

@@ -20,8 +20,7 @@ from latentbandits.serving.http.views import SHOWN, session_view
 from latentbandits.serving.records import RewardedDecision
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import sql
-from latentbandits.serving.stores.memory import MemoryStore
-from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 from tests.unit.engine_driver import Driver
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from latentbandits import GaussianArms
 from latentbandits.serving.check import check
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.served_models import ActionNames, pack
+from latentbandits.serving.engine.model_rows import ActionNames, pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Contention, StoreUnavailable
 from latentbandits.serving.http.views import session_view

@@ -13,10 +13,9 @@ import pytest
 
 from latentbandits.serving.errors import Contention, StoreError, StoreUnavailable
 from latentbandits.serving.stores import open_log, open_store
-from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.postgresql import PostgresqlStore
 from latentbandits.serving.stores.schema import SCHEMA_VERSION, VERSION_2
-from latentbandits.serving.stores.sqlite import APPLICATION_ID, SqliteStore
+from latentbandits.serving.stores.sqlite import APPLICATION_ID, MemoryStore, SqliteStore
 from latentbandits.testing import check_store
 from latentbandits.testing.stores import session
 
@@ -53,7 +52,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(
 def test_conformance_catches_a_store_that_loses_a_rollback() -> None:
     class Forgetful(MemoryStore):
         def rollback(self) -> None:
-            self._undo.clear()
+            self._run("COMMIT")
 
     store = Forgetful()
     with pytest.raises(AssertionError, match="rollback"):

@@ -12,7 +12,7 @@ from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
 from latentbandits.models import Ensemble, Markov
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.growing import add_average
-from latentbandits.serving.engine.served_models import ActionNames, pack
+from latentbandits.serving.engine.model_rows import ActionNames, pack
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.log import Cursors, log_entry
 from latentbandits.serving.stores import open_store
@@ -185,7 +185,7 @@ def test_long_sessions_are_rebuilt_on_the_grown_model_a_little_at_a_time() -> No
     driver.play("ann", SLICE + 20, np.random.default_rng(1), actions=["b", "c"])
     driver.activate(BC, "migrated")
     driver.session("ann")
-    driver.engine.sessions.beliefs.deferring = True
+    driver.engine.sessions.restoring.deferring = True
     for _ in range(2):  # the second time with an empty cache
         with pytest.raises(Rebuilding) as raised:
             driver.ask("ann", actions=["a"])
@@ -196,9 +196,9 @@ def test_long_sessions_are_rebuilt_on_the_grown_model_a_little_at_a_time() -> No
         answer = driver.ask("ann", actions=["a"])
         assert answer.fallback
         driver.engine.sessions.clear()
-        driver.engine.sessions.beliefs.deferring = False
+        driver.engine.sessions.restoring.deferring = False
         driver.session("ann")
-        driver.engine.sessions.beliefs.deferring = True
+        driver.engine.sessions.restoring.deferring = True
 
 
 def test_only_what_callers_depend_on_is_refused() -> None:

@@ -8,17 +8,15 @@ import pytest
 from latentbandits import BernoulliArms, GaussianArms, LinearGaussian
 from latentbandits.models.trees import leaves
 from latentbandits.policies.registry import Inputs, build, entries
+from latentbandits.serving.engine import open_session
 from latentbandits.serving.engine.actions import Recalled
-from latentbandits.serving.engine.decisions import Decisions, Waiting
+from latentbandits.serving.engine.choosing import Chooser, PendingDecision, RowGenerator, Streams
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.recompute import recompute
-from latentbandits.serving.engine.replay import learn
-from latentbandits.serving.engine.rewards import Learned, Rewards, Told
-from latentbandits.serving.engine.row_generator import RowGenerator, Streams
-from latentbandits.serving.engine.served_models import pack
+from latentbandits.serving.engine.model_rows import pack
+from latentbandits.serving.engine.open_session import Learned, PendingReward, learn
 from latentbandits.serving.engine.values import Decided, DecisionRequest, Rewarded, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid
-from latentbandits.serving.stores.memory import MemoryStore
+from latentbandits.serving.stores.sqlite import MemoryStore
 
 N = 12
 ARMS = GaussianArms(np.random.default_rng(0).random((3, 4)), 0.5, 0.2, [0.2, 0.3, 0.5])
@@ -55,9 +53,9 @@ def teach(engine: Engine, model: str) -> None:
                 engine.reward(RewardReport(decided.decision_id, float(rng.random())))
 
 
-def waiting(engine: Engine, model: str) -> list[Waiting]:
+def waiting(engine: Engine, model: str) -> list[PendingDecision]:
     requests = [engine.ask(request(model, session, 9)) for session in range(N)]
-    assert all(isinstance(one, Waiting) for one in requests)
+    assert all(isinstance(one, PendingDecision) for one in requests)
     return requests  # type: ignore[return-value]
 
 
@@ -86,8 +84,8 @@ def test_every_policy_decides_together_as_alone(name: str, model: str, propensit
     teach(engine, model)
     with engine.transaction():
         requested = waiting(engine, model)
-        together = engine.decisions.choose(requested)
-        alone = [engine.decisions.choose([one])[0] for one in requested]
+        together = engine.batch.chooser.choose(requested)
+        alone = [engine.batch.chooser.choose([one])[0] for one in requested]
         for one, other in zip(together, alone, strict=True):
             assert one is not None
             assert other is not None
@@ -105,21 +103,21 @@ def test_ties_are_broken_together_as_alone(name: str) -> None:
         engine.activate(pack(GaussianArms(np.tile(means, 2), 0.5, 0.2), "model"))
     with engine.transaction():
         requests = [engine.ask(DecisionRequest(f"s{i}")) for i in range(40)]
-        waiting = [one for one in requests if isinstance(one, Waiting)]
-        together = engine.decisions.choose(waiting)
-        assert [engine.decisions.choose([one])[0] for one in waiting] == together
+        waiting = [one for one in requests if isinstance(one, PendingDecision)]
+        together = engine.batch.chooser.choose(waiting)
+        assert [engine.batch.chooser.choose([one])[0] for one in waiting] == together
 
 
 def test_thompson_sampling_is_asked_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine("linear")
     calls = []
-    original = Decisions._together
+    original = Chooser._together
 
-    def counted(self: Decisions, some: list[Waiting]) -> object:
+    def counted(self: Chooser, some: list[PendingDecision]) -> object:
         calls.append(len(some))
         return original(self, some)
 
-    monkeypatch.setattr(Decisions, "_together", counted)
+    monkeypatch.setattr(Chooser, "_together", counted)
     with engine.transaction():
         waiting(engine, "linear")
     assert calls == [N]
@@ -133,7 +131,7 @@ def test_a_decision_made_together_can_be_made_again() -> None:
     with engine.transaction():
         for one in requested:
             assert one.answer is not None
-            again = recompute(engine, one.answer.decision_id)
+            again = engine.recompute(one.answer.decision_id)
             assert again.action == one.answer.action
             assert again.propensity == pytest.approx(one.answer.propensity, abs=1e-12, rel=0)
             assert again.state_probabilities == pytest.approx(
@@ -149,7 +147,7 @@ def test_requests_of_one_session_are_settled_in_turn() -> None:
         assert isinstance(same, Decided)
         with pytest.raises(Conflict):
             engine.ask(DecisionRequest("bob", request_id="r1"))
-    answers = [one.answer for one in requests if isinstance(one, Waiting)]
+    answers = [one.answer for one in requests if isinstance(one, PendingDecision)]
     assert [answer.round for answer in answers if answer is not None] == [1, 2, 3, 4]
     assert answers[2] == same
     with engine.transaction():
@@ -206,7 +204,7 @@ def test_rows_have_the_numbers_of_their_own_generator() -> None:
         RowGenerator([]).standard_gamma  # type: ignore[attr-defined] # noqa: B018
 
 
-def rewarded_together(model: str, policy: str = "mmTS") -> tuple[Engine, list[Told]]:
+def rewarded_together(model: str, policy: str = "mmTS") -> tuple[Engine, list[PendingReward]]:
     """A reward for every session, some of them beside decisions of other sessions."""
     engine = make_engine(model, policy)
     teach(engine, model)
@@ -216,7 +214,7 @@ def rewarded_together(model: str, policy: str = "mmTS") -> tuple[Engine, list[To
         told = [
             engine.tell(RewardReport(one.decision_id, 0.1 * i)) for i, one in enumerate(decided)
         ]
-        assert all(isinstance(one, Told) and one.answer is None for one in told)
+        assert all(isinstance(one, PendingReward) and one.answer is None for one in told)
     return engine, told  # type: ignore[return-value]
 
 
@@ -239,16 +237,16 @@ def test_rewards_learned_together_are_those_learned_alone(model: str, policy: st
 
 def test_rewards_of_many_sessions_are_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    original = Rewards._learn_alike
+    original = open_session._learn_alike
 
-    def counted(self: Rewards, some: list[tuple[Told, Recalled]]) -> list[Learned]:
+    def counted(some: list[tuple[PendingReward, Recalled]]) -> list[Learned]:
         calls.append(len(some))
-        return original(self, some)
+        return original(some)
 
     engine = make_engine("linear")
     with engine.transaction():
         decided = [engine.decide(request("linear", session)) for session in range(N)]
-    monkeypatch.setattr(Rewards, "_learn_alike", counted)
+    monkeypatch.setattr(open_session, "_learn_alike", counted)
     with engine.transaction():
         for session, one in enumerate(decided):
             engine.tell(RewardReport(one.decision_id, 0.5))
@@ -263,7 +261,9 @@ def test_two_rewards_of_one_session_are_learned_one_after_the_other() -> None:
     with engine.transaction():
         told = [engine.tell(RewardReport(one.decision_id, 1.0)) for one in decided]
         repeated = engine.tell(RewardReport(decided[2].decision_id, 1.0))
-    assert [one.result().status for one in told if isinstance(one, Told)] == ["applied"] * 3
+    assert [one.result().status for one in told if isinstance(one, PendingReward)] == [
+        "applied"
+    ] * 3
     assert repeated == Rewarded(decided[2].decision_id, "duplicate")
     with engine.transaction():
         assert engine.session("s1").live.row.rewards == 3
@@ -292,7 +292,7 @@ def test_a_reward_that_is_refused_leaves_the_others() -> None:
             engine.tell(RewardReport(one.decision_id, value))
             for one, value in zip(decided, (1.0, 0.5, 0.0), strict=True)
         ]
-    answers = [one.answer for one in told if isinstance(one, Told)]
+    answers = [one.answer for one in told if isinstance(one, PendingReward)]
     assert isinstance(answers[1], Invalid)
     assert "0.5" in answers[1].message
     with engine.transaction():

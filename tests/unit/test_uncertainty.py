@@ -248,3 +248,22 @@ def test_an_action_that_no_resample_saw_counts_for_nothing():
     actual = Disagreement(rewards, np.zeros((2, 1)))
     assert actual.epsilon(0.5) == pytest.approx(0.3)
     assert actual.typical(np.array([4, 4])) == pytest.approx(np.sqrt((0.01 + 0.09) / 2))
+
+
+def test_a_model_that_is_wider_than_the_log_is_found():
+    log = generate_arms(n_users=300, n_rounds=20, n_states=2, n_actions=3, seed=1).log
+    means, counts = np.zeros((1, 3)), np.bincount(log.actions, minlength=3)
+    logged = np.sqrt(uncertainty.logged_variance(summary_of(log)))
+
+    def said(model):
+        return uncertainty.excess_spread(
+            Learned(model, None, counts), summary_of(log), log.action_ids
+        )
+
+    assert said(GaussianArms(means, 0.9 * logged.min(), 0.5 * logged)) == ""
+    # The planted bugs: users who differ too much for one action, and too much noise.
+    spread = np.array([0.5, 1.3, 0.5]) * logged
+    assert f"for {log.action_ids[1]} to differ between users 1.3 times" in said(
+        GaussianArms(means, 0.5, spread)
+    )
+    assert "vary 1.4 times" in said(GaussianArms(means, 1.4 * log.rewards.std(), 0.01))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from evidence.side_users import generate_attributed, round_one
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -14,12 +15,14 @@ from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import mixture as mixtures
 from latentbandits.learning.arms.coordinate_ascent import Problem, start_at
 from latentbandits.learning.attributes import gate as gates
-from latentbandits.learning.attributes import gated_states
 from latentbandits.learning.attributes.encoding import Encoded
 from latentbandits.learning.attributes.evidence import state_evidence
-from latentbandits.learning.attributes.gate import GateParameters
-from latentbandits.learning.attributes.gated_arms import GatedParameters, GatedPass, PrepareGated
-from latentbandits.learning.attributes.generate import generate_attributed, round_one
+from latentbandits.learning.attributes.gate import (
+    GatedParameters,
+    GatedPass,
+    GateParameters,
+    PrepareGated,
+)
 from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
@@ -242,7 +245,7 @@ def test_the_gate_recovers_the_achievable_gain_in_round_one():
     wrong = pl.DataFrame(truth.table).with_columns(
         pl.col(COLUMNS).reverse()  # the planted bug: attributes of other users
     )
-    planted = fit(wrong, user_features=COLUMNS, states=4, bootstrap=0)
+    planted = fit(wrong, user_features=COLUMNS, states=4, bootstrap=0, assess=False)
     assert recovered(truth, planted.model) < 0.5
 
 
@@ -250,7 +253,7 @@ def test_attributes_that_users_outside_the_fit_do_not_confirm_change_nothing():
     """The device says nothing, although 60 held-out users alone gained 0.0015 +- 0.0010 nats."""
     truth = generate_attributed(300, 8, seed=3)
     options = {"rewards": "gaussian", "states": 3, "bootstrap": 0}
-    plain = fit(truth.table, **options)
+    plain = fit(truth.table, **options, assess=False)
     actual = fit(truth.table, **options, user_features=["device"])
     assert not actual.report["user_features"]["used"]
     assert any("(device) predicted nothing about users" in w for w in actual.report["warnings"])
@@ -265,7 +268,9 @@ def test_a_weak_attribute_is_confirmed_by_all_users():
     """On the 90 users for choices alone, the gain of the country is 0.073 +- 0.040 nats a user."""
     truth = generate_attributed(600, 8, strength=0.8, seed=0)
     options = {"rewards": "gaussian", "states": 3, "bootstrap": 0}
-    actual = fit(truth.table, **options, user_features=["country"]).report["user_features"]
+    actual = fit(truth.table, **options, user_features=["country"], assess=False).report[
+        "user_features"
+    ]
     assert actual["used"]
     best = max(actual["ridges"], key=lambda row: row["gain"])
     assert best["gain"] > 2 * best["stderr"]
@@ -274,7 +279,7 @@ def test_a_weak_attribute_is_confirmed_by_all_users():
 def test_attributes_group_users_whose_rewards_alone_show_no_states():
     """Two noisy rows a user: a mixture of rewards has one state, and its gate recovers nothing."""
     truth = generate_attributed(1_000, 2, 3, 5, strength=2.5, noise=0.8, seed=8)
-    actual = fit(truth.table, user_features=COLUMNS, rewards="gaussian", bootstrap=0)
+    actual = fit(truth.table, user_features=COLUMNS, rewards="gaussian", bootstrap=0, assess=False)
     assert actual.report["user_features"]["states_grouped_by_attributes"]
     assert actual.model.n_states == 2
     assert recovered(truth, actual.model) >= 0.9
@@ -283,11 +288,11 @@ def test_attributes_group_users_whose_rewards_alone_show_no_states():
 def test_states_and_gate_are_refined_together_where_users_have_few_rows(monkeypatch):
     """Four rows a user: without the refinement, the planted bug, almost nothing is recovered."""
     truth = generate_attributed(1_500, 4, seed=3)
-    options = {"user_features": COLUMNS, "states": 4, "bootstrap": 0}
+    options = {"user_features": COLUMNS, "states": 4, "bootstrap": 0, "assess": False}
     actual = fit(truth.table, **options)
     assert actual.report["user_features"]["states_refined_with_the_gate"]
     assert recovered(truth, actual.model) >= 0.9
-    monkeypatch.setattr(gated_states, "can_refine", lambda learned: False)
+    monkeypatch.setattr(gates, "can_refine", lambda learned: False)
     assert recovered(truth, fit(truth.table, **options).model) < 0.7
 
 
@@ -295,7 +300,7 @@ def test_states_and_gate_are_refined_together_where_users_have_few_rows(monkeypa
 def test_attributes_support_states_that_rewards_alone_do_not(monkeypatch):
     """Two states by rewards alone, which recover less; three with attributes."""
     truth = generate_attributed(1_000, 4, seed=20)
-    options = {"user_features": COLUMNS, "rewards": "gaussian", "bootstrap": 0}
+    options = {"user_features": COLUMNS, "rewards": "gaussian", "bootstrap": 0, "assess": False}
     actual = fit(truth.table, **options).model
     assert actual.n_states == 3
     assert recovered(truth, actual) >= 0.9
@@ -307,7 +312,7 @@ def test_attributes_support_states_that_rewards_alone_do_not(monkeypatch):
 
 def test_the_joint_bound_never_falls():
     truth = generate_attributed(300, 4, seed=3)
-    actual = fit(truth.table, user_features=COLUMNS, states=3, bootstrap=0)
+    actual = fit(truth.table, user_features=COLUMNS, states=3, bootstrap=0, assess=False)
     log, beside = read_log_with(truth.table, "user", "action", "reward", COLUMNS)
     log = Encoded(None, actual.model.gate.encoder)(replace(log, beside=beside))
     problem = Problem.from_log(Gaussian(), log)

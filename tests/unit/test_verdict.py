@@ -7,7 +7,7 @@ import pytest
 
 from latentbandits import GaussianArms
 from latentbandits.learning import fit, fitting, save_fit
-from latentbandits.learning.assess import verdict
+from latentbandits.learning.assess import baselines, verdict
 from latentbandits.learning.assess.replay import Replay
 from latentbandits.learning.assess.report import doubts
 from latentbandits.learning.assess.verdict import (
@@ -218,7 +218,7 @@ def test_a_right_model_helps_and_a_wrong_one_harms(truth):
     behind = right.simulated.behind[right.recommended]
     assert behind.mean <= 2 * behind.stderr
     assert right.simulated.lost[right.recommended] < 0.04
-    assert {"uniform", "popularity", "fold-in", "TS"} <= set(right.replay.rewards)
+    assert {"uniform", "popularity", "TS"} <= set(right.replay.rewards)
     # The planted bug: a model that is sure that the worst action on average is the best.
     average = truth.shares @ truth.means
     sure = GaussianArms(-average[None], 0.3, 1e-3)
@@ -340,3 +340,49 @@ def test_the_policy_is_chosen_by_other_users_than_the_verdict_is_about():
     assert both.verdict == "harms"
     # The planted bug: the same users choose and judge, and luck counts as gain.
     assert judged(judged_by, mTS=1.0, mUCB=1.0).verdict == "helps"
+
+
+def test_the_baselines_are_learned(truth, fitted):
+    rows = {row["policy"]: row for row in fitted.report["judgement"]["replay"]}
+    # Actions differ on average, which one state knows; users differ too.
+    assert rows["one state"]["over_popularity"] > -2 * rows["one state"]["over_popularity_stderr"]
+    lead, error = (rows["factorisation"][f"over_popularity{end}"] for end in ("", "_stderr"))
+    assert lead > 3 * error
+
+
+def users_of_one_kind(seed=1):
+    """400 users whose tastes are spread around one mean: there are no kinds of users."""
+    rng = np.random.default_rng(seed)
+    users = np.repeat(np.arange(400), 20)
+    tastes = rng.normal(0, 0.3, 8) + 0.3 * rng.standard_normal((400, 8))
+    actions = rng.integers(8, size=len(users))
+    rewards = tastes[users, actions] + 0.5 * rng.standard_normal(len(users))
+    return {"user": users, "action": actions, "reward": rewards}
+
+
+def test_one_state_is_taken_where_it_does_as_well(monkeypatch):
+    options = {"kind": "arms", "rewards": "gaussian", "bootstrap": 0, "assess": False}
+    actual = fit(users_of_one_kind(), **options)
+    assert actual.model.n_states == 1
+    compared = actual.report["one_state"]
+    assert compared["taken"]
+    assert "One state does as well as 8" in compared["sentence"]
+    assert [row["states"] for row in actual.report["selection"] if row["chosen"]] == [1]
+    requested = fit(users_of_one_kind(), **options, states=3)
+    assert requested.model.n_states == 3
+    # The planted bug: one state is never taken.
+    monkeypatch.setattr(baselines.Comparison, "takes_one", False)
+    assert fit(users_of_one_kind(), **options).model.n_states == 8
+
+
+def test_states_are_kept_where_they_predict_better():
+    lead = {10: Estimate(0.0, 0.01), 20: Estimate(-0.009, 0.01)}
+    equal = baselines.Comparison(3, Estimate(0.1, 0.1), preferred=False, leads=lead)
+    assert equal.takes_one
+    known = equal._replace(preferred=True)
+    assert not known.takes_one
+    assert "predict rewards better" in known.sentence
+    late = equal._replace(leads=lead | {20: Estimate(-0.011, 0.01)})
+    assert not late.takes_one
+    assert late.sentence == ""
+    assert not equal._replace(leads={}).takes_one

@@ -13,9 +13,8 @@ from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.restoring import Rebuilding
 from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy
-from latentbandits.serving.stores.memory import MemoryStore
 from latentbandits.serving.stores.protocol import Store
-from latentbandits.serving.stores.sqlite import SqliteStore
+from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 
 
 def in_rebuilding(engine: Engine) -> Any:
@@ -96,3 +95,22 @@ def test_what_was_begun_is_answered_and_what_comes_is_refused(tmp_path: Path) ->
     assert done == "done"
     assert isinstance(refused, Busy)
     assert asyncio.run(found_to_be_long()) is Busy
+
+
+def test_an_operation_that_hangs_does_not_stop_the_loop(tmp_path: Path) -> None:
+    """The operation ends only if the loop runs on while it hangs."""
+    go_on = threading.Event()
+
+    async def run() -> list[Any]:
+        writer = Writer(Engine(SqliteStore(tmp_path / "a.sqlite")), 100)
+        writer.start()
+        hanging = [asyncio.create_task(writer.run(lambda engine: go_on.wait(30))) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        later = [asyncio.create_task(writer.run(lambda engine: "done")) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        go_on.set()
+        answers = await asyncio.gather(*hanging, *later)
+        await writer.close()
+        return answers
+
+    assert asyncio.run(run()) == [True] * 3 + ["done"] * 3

@@ -112,6 +112,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/models/active": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The active model whole, for relearning.
+         * @description Needs a key with the scope `admin`, unless the setting `insecure_admin` is on.
+         */
+        get: operations["show_active"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/catalogue": {
         parameters: {
             query?: never;
@@ -352,6 +372,7 @@ export interface components {
             round: number;
             /** @default false */
             fallback?: boolean;
+            reward_token?: string;
         };
         /**
          * DecideRequest
@@ -367,6 +388,7 @@ export interface components {
          *         for the whole session, and a later request that states others is refused (409).
          *         `user` says who asks, where the policy learns across users (HierTS) and the session is their
          *         population.
+         *         `reward_token` asks for a token that allows to report this decision's reward without a key.
          */
         DecideRequest: {
             /**
@@ -394,6 +416,8 @@ export interface components {
             } | null;
             /** @default null */
             user?: string | null;
+            /** @default false */
+            reward_token?: boolean;
         };
         /**
          * Rewarded
@@ -408,6 +432,9 @@ export interface components {
         /**
          * RewardRequest
          * @description The reward that a decision earned.
+         *
+         *         `token` is the decision's `reward_token`: it takes the place of a key, and the body may then be
+         *         sent as text/plain, which browsers do without asking first.
          */
         RewardRequest: {
             /**
@@ -419,6 +446,8 @@ export interface components {
             value: number;
             /** @default null */
             event_id?: string | null;
+            /** @default null */
+            token?: string | null;
         };
         /**
          * SessionView
@@ -517,6 +546,19 @@ export interface components {
             mode: "extended" | "migrated" | "pinned" | "restarted";
         };
         /**
+         * ActiveModel
+         * @description The active model whole, as `latentbandits relearn` compares candidates with it.
+         *
+         *         `files` are those of its artefact: msgpack, a map of names to contents. `judging_salt` chooses
+         *         the sessions that no fit sees; callers who know it could choose ids that are judged.
+         */
+        ActiveModel: {
+            id: string;
+            name: string;
+            files: string;
+            judging_salt: string;
+        };
+        /**
          * CatalogueView
          * @description The actions of the active model, the most telling first.
          *
@@ -578,7 +620,8 @@ export interface components {
          * ActivateRequest
          * @description A model to use from now on: a folder below the service's models folder, or the id of a
          *         model that it has already. `force` takes one that cannot answer what its predecessor could.
-         *         The same `request_id` again activates nothing anew.
+         *         The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
+         *         is activated where another model is active by now.
          */
         ActivateRequest: {
             /** @default null */
@@ -591,6 +634,8 @@ export interface components {
             force?: boolean;
             /** @default null */
             request_id?: string | null;
+            /** @default null */
+            if_active?: string | null;
         };
         /**
          * Log
@@ -1855,6 +1900,134 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Models"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Request Timeout */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Misdirected Request */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Request Header Fields Too Large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    show_active: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActiveModel"];
                 };
             };
             /** @description Bad Request */

@@ -164,7 +164,7 @@ test("a busy service's Retry-After is waited for", async () => {
   assert.equal(performance.now() - begun >= 990, true);
 });
 
-test("sendReward without sendBeacon posts plain text", { skip: !process.env.LATENTBANDITS_TOKENS }, async () => {
+test("sendReward without sendBeacon posts plain text", async () => {
   const decided = await client.decide({ session: "beacon", reward_token: true });
   assert.equal(sendReward(url, decided.decision_id, decided.reward_token, 1), true);
   for (let i = 0; i < 50; i++) {

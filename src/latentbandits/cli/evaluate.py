@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from latentbandits.options import add_common, positive
@@ -23,6 +23,13 @@ def add_parser(subparsers: Any) -> None:
     add("--unrewarded", type=float, metavar="VALUE", help="the reward of decisions that got none")
     draws = "posterior draws that Thompson sampling counts for its chances (default 100)"
     add("--draws", type=positive, default=100, metavar="N", help=draws)
+    add(
+        "--distribution", metavar="CSV", help="a candidate: columns action, probability, (position)"
+    )
+    target = "a candidate: the policy that made this log, whose own rewards are shown beside it"
+    add("--target-log", nargs="+", metavar="LOG2", help=target)
+    position = "the column of positions, where --distribution or --target-log depends on them"
+    add("--position", metavar="COL", help=position)
     for name in ("session", "round", "action", "reward", "propensity", "eligible", "features"):
         add(f"--{name}", metavar="COL", help=f"the log's column of that (default {name})")
     add_common(parser, out="out/evaluate")
@@ -31,43 +38,16 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits evaluate`; returns the exit code."""
-    from latentbandits.cli.console import OutputFolder, Progress, recommended_policy
+    from latentbandits.cli.console import OutputFolder, Progress
     from latentbandits.evaluation import evaluate
-    from latentbandits.evaluation.log import Columns
+    from latentbandits.evaluation.distribution import against_own_rewards
     from latentbandits.evaluation.model_based import simulator
-    from latentbandits.evaluation.reading import read_decisions
-    from latentbandits.evaluation.tables import figure, tables
-    from latentbandits.models import load, load_catalogue
-    from latentbandits.policies.registry import Inputs, build
+    from latentbandits.evaluation.tables import figure, tables, target_table
     from latentbandits.report.files import envelope, write_results
     from latentbandits.report.terminal import show_tables
 
-    if arguments.model is None:
-        raise ValueError("--model is needed: the folder of the candidates' model")
-    model, catalogue = load(arguments.model), load_catalogue(arguments.model)
-    if model.n_sessions is not None:
-        raise ValueError(f"{arguments.model} has an instance for each session: it judges no others")
-    names = {
-        field.name: value
-        for field in fields(Columns)
-        if (value := getattr(arguments, field.name, None)) is not None
-    }
-    source = arguments.log[0] if len(arguments.log) == 1 else arguments.log
-    read = read_decisions(
-        source,
-        model=model,
-        catalogue=catalogue,
-        columns=Columns(**names),
-        unrewarded=arguments.unrewarded,
-    )
+    read, policies, model, target = _candidates(arguments)
     log = read.log
-    inputs = Inputs(
-        model=model,
-        horizon=arguments.horizon or log.n_rounds,
-        items=None if catalogue is None else catalogue.features,
-    )
-    texts = arguments.policies or [recommended_policy(arguments.model, "mmTS")]
-    policies = {text: build(text, inputs) for text in texts}
     folder = OutputFolder(arguments.out)
     with Progress("evaluate") as progress:
         progress.start("evaluate", log.n_sessions)
@@ -80,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             horizon=arguments.horizon,
             draws=arguments.draws,
             seed=arguments.seed,
-            simulated=simulator(model, log, arguments.seed),
+            simulated=None if model is None else simulator(model, log, arguments.seed),
             progress=progress.advance,
         )
     warnings = [*read.warnings, *evaluation.warnings]
@@ -98,6 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
         "differences": evaluation.differences,
         "rounds": evaluation.rounds,
     }
+    shown = tables(evaluation)
+    if target is not None:
+        rows = against_own_rewards(evaluation, target)
+        results["target_log"] = rows
+        shown.append(target_table(rows))
     with folder.replacing() as scratch:
         write_results(results, scratch)
         drawn = figure(evaluation)
@@ -105,8 +90,70 @@ def run(arguments: argparse.Namespace) -> int:
         drawn.savefig(scratch / "evaluate.svg", metadata={"Date": None})
     for warning in warnings:
         sys.stderr.write(f"warning: {warning}\n")
-    console = show_tables(tables(evaluation))
+    console = show_tables(shown)
     console.print(
         f"{evaluation.n_decisions} decisions; {evaluation.seconds:.0f} s; results in {folder.path}"
     )
     return 0
+
+
+def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any, Any]:
+    """Return the log as it was read, the policies by name, the model and the log of the target."""
+    from latentbandits.cli.console import recommended_policy
+    from latentbandits.evaluation.distribution import read_fixed
+    from latentbandits.evaluation.log import Columns
+    from latentbandits.evaluation.reading import read_decisions
+    from latentbandits.models import load, load_catalogue
+    from latentbandits.models.artefacts.catalogue import Catalogue
+    from latentbandits.policies.registry import Inputs, build
+
+    fixed = arguments.distribution is not None or arguments.target_log is not None
+    if arguments.model is None and (not fixed or arguments.policies):
+        raise ValueError(
+            "--model is needed: the folder of the candidates' model (not for --distribution and "
+            "--target-log alone)"
+        )
+    if arguments.model is not None and arguments.position is not None:
+        raise ValueError("--position goes without --model: a model's actions have no positions")
+    model = catalogue = None
+    if arguments.model is not None:
+        model, catalogue = load(arguments.model), load_catalogue(arguments.model)
+        if model.n_sessions is not None:
+            raise ValueError(
+                f"{arguments.model} has an instance for each session: it judges no others"
+            )
+    names = {
+        field.name: value
+        for field in fields(Columns)
+        if (value := getattr(arguments, field.name, None)) is not None
+    }
+    columns = Columns(**names)
+    source = arguments.log[0] if len(arguments.log) == 1 else arguments.log
+    given, target, warnings = None, None, []
+    if fixed:
+        given = read_fixed(
+            source, columns, arguments.position, arguments.distribution, arguments.target_log
+        )
+        source, warnings = given.decisions, given.warnings
+        catalogue = catalogue or Catalogue(given.actions)
+    read = read_decisions(
+        source, model=model, catalogue=catalogue, columns=columns, unrewarded=arguments.unrewarded
+    )
+    policies: dict[str, Any] = {}
+    if given is not None:
+        assert catalogue is not None
+        policies |= given.policies(catalogue.ids, read.log)
+        if given.target is not None:
+            target = read_decisions(
+                given.target, catalogue=catalogue, columns=columns, unrewarded=arguments.unrewarded
+            ).log
+    if model is not None and (not fixed or arguments.policies):
+        inputs = Inputs(
+            model=model,
+            horizon=arguments.horizon or read.log.n_rounds,
+            items=None if catalogue is None else catalogue.features,
+        )
+        texts = arguments.policies or [recommended_policy(arguments.model, "mmTS")]
+        policies |= {text: build(text, inputs) for text in texts}
+    read = replace(read, warnings=[*read.warnings, *warnings])
+    return read, policies, model, target

@@ -28,6 +28,7 @@ _SAME_NAMES = (
     "user", "action", "reward", "unrewarded", "kind", "rewards", "transform", "states", "rank",
     "reg", "method", "noise", "bootstrap", "duplicates", "user_features", "features",
     "item_features", "seed", "engine", "scratch", "partitions", "master",
+    "quick",
 )  # fmt: skip
 """Arguments of the command line that are options of `fit` with the same name."""
 
@@ -73,6 +74,8 @@ def add_parser(subparsers: Any) -> None:
     add("--scratch", metavar="FOLDER", help="for partitions of a large log (default: the system's)")
     add("--partitions", metavar="FOLDER", help="keep the partitions there for the next fit")
     add("--master", metavar="URL", help="of the engine spark (default: local[*])")
+    early = "answer early: no bootstrap, one policy, choices on users with 100,000 rewards"
+    add("--quick", action="store_true", help=early)
     add("--strict", action="store_true", help="exit with code 3 if there are warnings")
     add("--seed", type=seed, default=0, help="of all randomness (default 0)")
     parser.set_defaults(run=run)
@@ -82,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits fit`; returns the exit code."""
     from latentbandits.cli.console import Progress, print_warnings
     from latentbandits.cli.model_tables import tables
+    from latentbandits.learning.attributes.tables import one_state_sentence
     from latentbandits.learning.backends.scratch import in_units, stopped_by_exception
     from latentbandits.learning.fit_options import FitOptions
     from latentbandits.learning.fitting import fit
@@ -102,6 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
         write_fit(result, folder)
     console = show_tables(tables(result.report))
     console.print(result.report["judgement"]["sentence"], highlight=False, markup=False)
+    if one_state_sentence(result.report):
+        console.print(one_state_sentence(result.report), highlight=False, markup=False)
     disk = result.report["engine"]["disk"]
     if disk is not None:
         console.print(f"partitions of the log took {in_units(disk)} of disk", highlight=False)

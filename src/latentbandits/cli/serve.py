@@ -89,13 +89,12 @@ def _metavar(described: Any) -> str:
 def _run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import harm_warnings
     from latentbandits.serving.engine.engine import Engine
-    from latentbandits.serving.engine.groups import MAIN
-    from latentbandits.serving.engine.served_models import notes
+    from latentbandits.serving.engine.model_rows import notes
     from latentbandits.serving.errors import Refused
     from latentbandits.serving.http.server import bind, serve
     from latentbandits.serving.http.service import Service
-    from latentbandits.serving.settings import PREFIX, Settings, gather
-    from latentbandits.serving.stores import checksums, open_store
+    from latentbandits.serving.settings import MAIN, PREFIX, Settings, gather
+    from latentbandits.serving.stores import open_store
 
     flags = {name: getattr(arguments, name) for name in Settings.__struct_fields__}
     if arguments.model is not None and flags["models"] is None:
@@ -111,10 +110,14 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     _allow_connections(settings.max_connections)
     sockets = bind(settings)
-    checksums.turn(on=settings.row_checksums)
-    store = open_store(settings.store, settings.synchronous, settings.checkpoint_pages)
+    store = open_store(
+        settings.store,
+        settings.synchronous,
+        settings.checkpoint_pages,
+        row_checksums=settings.row_checksums,
+    )
     try:
-        engine = Engine(store, settings.engine())
+        engine = Engine(store, settings)
         demo = _demonstration() if arguments.demo else None
         row = _model_row(arguments.model, demo)
         if demo is None:
@@ -158,7 +161,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _chosen(policy: str, row: Any, tuned: str | None) -> str:
     """Say how `auto` came to the policy of the main group."""
     from latentbandits.policies.registry import AUTO
-    from latentbandits.serving.engine.served_models import notes
+    from latentbandits.serving.engine.model_rows import notes
 
     if policy != AUTO:
         return ""
@@ -196,7 +199,7 @@ def _demonstration() -> Any:
 
 def _model_row(path: str | None, demo: Any) -> Any:
     """Return the model to serve; None: the active one of the store."""
-    from latentbandits.serving.engine.served_models import pack, read_artefact
+    from latentbandits.serving.engine.model_rows import pack, read_artefact
 
     if demo is not None:
         return pack(demo.model, "demo", demo.catalogue)

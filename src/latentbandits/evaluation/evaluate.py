@@ -151,7 +151,10 @@ def evaluate(
     warnings: list[str] = []
     model = _reward_model(named, model)
     chosen = _choose(estimators, log, model, simulated is not None, warnings)
-    _check_against(against, named)
+    if against not in (None, LOGGED, *named):
+        raise EvaluationError(
+            f"against must be {LOGGED!r} or one of {', '.join(named)}; got {against!r}"
+        )
     weighted = {}
     if any(name in _WEIGHTED for name in chosen) or ("DM" in chosen and log.n_rounds == 1):
         weighted = _weigh(named, log, model, seed, draws, progress)
@@ -159,7 +162,8 @@ def evaluate(
     limit, reason = _horizon(horizon, weighted, log)
     results = _estimate(named, log, chosen, weighted, seed, simulated)
     if LOGGED not in named:
-        results[LOGGED, "mean"] = ESTIMATORS["IPS"](_as_logged(log, weighted))
+        first = next(iter(weighted.values()), None)
+        results[LOGGED, "mean"] = ESTIMATORS["IPS"](as_logged(log, first))
     warnings += _weight_warnings(weighted, limit)
     rows = [_row(key, by_round, limit, weighted, level) for key, by_round in results.items()]
     return Evaluation(
@@ -193,10 +197,8 @@ def _named(policies: AnyPolicy | Mapping[str, AnyPolicy]) -> Mapping[str, AnyPol
 def _reward_model(policies: Mapping[str, AnyPolicy], model: Any) -> Any:
     if model is not None:
         return model
-    for policy in policies.values():
-        if policy.model_or_none is not None:
-            return policy.model_or_none
-    return None
+    models = (policy.model_or_none for policy in policies.values())
+    return next((one for one in models if one is not None), None)
 
 
 def _choose(
@@ -245,13 +247,6 @@ def _choose(
             )
         chosen.append(actual)
     return chosen
-
-
-def _check_against(against: str | None, policies: Mapping[str, AnyPolicy]) -> None:
-    if against is not None and against != LOGGED and against not in policies:
-        raise EvaluationError(
-            f"against must be {LOGGED!r} or one of {', '.join(policies)}; got {against!r}"
-        )
 
 
 def _weigh(
@@ -327,8 +322,11 @@ def _estimate(
             rng = np.random.default_rng([seed, i, 1 + NAMES.index(estimator)])
             if estimator in ESTIMATORS:
                 by_round = ESTIMATORS[estimator](weighted[name])
+            elif estimator == "DM" and log.n_rounds == 1:
+                by_round = dm(weighted[name])
             elif estimator == "DM":
-                by_round = _direct(policy, log, weighted.get(name), simulated)
+                assert simulated is not None
+                by_round = mean_by_round(simulated(policy, log.n_sessions, log.n_rounds))
             elif estimator == "replay":
                 by_round = matching.replay(policy, log, rng)
             else:
@@ -337,35 +335,18 @@ def _estimate(
     return results
 
 
-def _direct(
-    policy: AnyPolicy,
-    log: DecisionLog,
-    weighted: WeightedLog | None,
-    simulated: Callable[[AnyPolicy, int, int], FloatArray] | None,
-) -> ByRound:
-    if log.n_rounds == 1:
-        assert weighted is not None
-        return dm(weighted)
-    assert simulated is not None
-    rewards = simulated(policy, log.n_sessions, log.n_rounds)
-    return mean_by_round(rewards, np.ones(rewards.shape, np.bool_))
-
-
-def _as_logged(
-    log: DecisionLog, weighted: Mapping[str, WeightedLog], like: WeightedLog | None = None
-) -> WeightedLog:
+def as_logged(log: DecisionLog, part: WeightedLog | None = None) -> WeightedLog:
     """Return the log weighted for the policy that made it: every ratio is 1.
 
     The log has that policy's probability of the chosen action only, so that q of this action
-    stands for sum_a mu(a) q(a). A policy whose probabilities are the log's (`like`) gives the
-    rest.
+    stands for sum_a mu(a) q(a). Where the probabilities of the candidate whose weights are `part`
+    are the log's, it gives the rest.
     """
-    part = like or next(iter(weighted.values()), None)
     ones = np.ones(log.action.shape)
     if part is None:
         zeros = np.zeros(log.action.shape)
         return WeightedLog(ones, log.reward, zeros, zeros, log.active, arrival_chances(log))
-    same = like is not None and bool(np.all(np.abs(like.ratio - 1) <= SAME))
+    same = bool(np.all(np.abs(part.ratio - 1) <= SAME))
     return replace(part, ratio=ones, direct=part.direct if same else part.q)
 
 
@@ -439,7 +420,7 @@ def _differences(
         if policy in (against, LOGGED) or estimator not in ESTIMATORS:
             continue
         if against == LOGGED:
-            base = ESTIMATORS[estimator](_as_logged(log, weighted, weighted[policy]))
+            base = ESTIMATORS[estimator](as_logged(log, weighted[policy]))
         else:
             base = results[against, estimator]
         value, influence = by_round.up_to(horizon)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,9 @@ from latentbandits.evaluation.logged_actions import LoggedActions
 from latentbandits.learning.logs.tables import TableSource, column_names, latest, read_table
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
+
+ROWS = "none"
+"""The name of the session column that makes every row a session of its own."""
 
 COUNTED = 101
 """Draws behind a propensity of kind "counted", as the service makes them by default."""
@@ -56,7 +59,7 @@ def read_decisions(
            [ 0., nan]])
     """
     names = columns or Columns()
-    frame = _sorted(_load(source, names), names)
+    frame = _sorted(load_decisions(source, names), names)
     codes, lengths, place = _sessions(frame, names)
     ids = tuple(frame[names.session].unique(maintain_order=True).cast(pl.String).to_list())
     shape = (len(lengths), int(lengths.max()))
@@ -104,10 +107,14 @@ def read_decisions(
     return ReadLog(log, warnings, missing, n_unrewarded)
 
 
-def _load(source: TableSource, names: Columns) -> pl.DataFrame:
+def load_decisions(source: TableSource, names: Columns, also: Sequence[str] = ()) -> pl.DataFrame:
+    """Return the rows of a table of decisions, each decision once; `also` are further columns."""
     parts = source if isinstance(source, (list, tuple)) else [source]
     there = {name for part in parts for name in column_names(part)}
-    needed = [names.session, names.action, names.reward]
+    alone = names.session == ROWS and ROWS not in there
+    needed = [names.action, names.reward, *also]
+    if not alone:
+        needed.insert(0, names.session)
     defaults = Columns()
     for field in OPTIONAL:
         name = getattr(names, field)
@@ -115,6 +122,8 @@ def _load(source: TableSource, names: Columns) -> pl.DataFrame:
             needed.append(name)
     text = [names.session, names.action, names.eligible]
     frame = read_table(source, needed, text=[c for c in text if c in needed]).frame
+    if alone:
+        frame = frame.with_columns(pl.int_range(pl.len()).cast(pl.String).alias(ROWS))
     for name in (names.session, names.action):
         if frame[name].null_count():
             row = int(frame[name].is_null().arg_max() or 0)

@@ -55,6 +55,24 @@ def tables(evaluation: Evaluation) -> list[Table]:
     return shown
 
 
+def target_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the estimates of a log's policy beside what that log earned."""
+    return Table(
+        "The target log itself: what it earned, and the estimate minus that",
+        ("estimator", "estimate", "earned", "difference", "95% interval"),
+        [
+            (
+                row["estimator"],
+                str(Estimate(row["value"], row["stderr"])),
+                str(Estimate(row["own"], row["own_stderr"])),
+                f"{row['difference']:.4g}",
+                _interval(row),
+            )
+            for row in rows
+        ],
+    )
+
+
 def figure(evaluation: Evaluation, max_policies: int = 5) -> Figure:
     """Draw the value of each round with its interval, and the effective sample size below."""
     from matplotlib.figure import Figure

@@ -19,16 +19,25 @@ from latentbandits.learning import user_hash
 from latentbandits.learning.arms.choose_family import FamilyChoice, choose_family
 from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import LARGE, ArmsLearner
+from latentbandits.learning.arms.outliers import without_outliers
 from latentbandits.learning.arms.starts import earlier_means
 from latentbandits.learning.assess import report
+from latentbandits.learning.assess.baselines import (
+    FACTORISATION,
+    ONE_STATE,
+    Comparison,
+    compare_with_one_state,
+    factorise,
+    learn_one_state,
+)
 from latentbandits.learning.assess.cautions import cautions
 from latentbandits.learning.assess.verdict import judge_policies, saved_and_loaded, unjudged
-from latentbandits.learning.attributes import requests as side
+from latentbandits.learning.attributes import encoding as side
 from latentbandits.learning.attributes.attribute_gain import learn_gate, worth
 from latentbandits.learning.attributes.encoding import UserAttributes
-from latentbandits.learning.attributes.gated_states import choose_states
+from latentbandits.learning.attributes.gate import choose_states
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
-from latentbandits.learning.attributes.row_learner import RowLearner
+from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged
 from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.backends.opening import opened
@@ -40,8 +49,8 @@ from latentbandits.learning.fit_options import (
     check_kind,
     check_rewards,
     check_sizes,
+    first_row,
     kinds_of,
-    outlier_warning,
 )
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
@@ -51,7 +60,7 @@ from latentbandits.learning.logs.summary import RewardSummary
 from latentbandits.learning.logs.tables import TableSource
 from latentbandits.learning.selection import Candidate, Selection, Step, judge, try_step
 from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
-from latentbandits.learning.uncertainty import Disagreement, bootstrap, widened
+from latentbandits.learning.uncertainty import Disagreement, bootstrap, excess_spread, widened
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
@@ -59,6 +68,12 @@ from latentbandits.report.report import Progress, Silent
 
 CHOSEN_ON = 2_000_000
 """Size of the sample of rewards for choices and bootstrap, if a log has more than LARGE."""
+
+QUICK_ON = 100_000
+"""Size of this sample for a quick fit, if a log has more."""
+
+QUICK_POLICY = "mmGreedy"
+"""The only policy on the model that a quick fit plays."""
 
 HELD_OUT = 0.3
 MOST_HELD_OUT = 2_000
@@ -103,11 +118,13 @@ def fit(
     started = time.perf_counter()
     bar = Silent() if progress is None else progress
     options = replace(FitOptions() if options is None else options, **changes)
+    if options.quick:
+        options = replace(options, bootstrap=0)
     with read_users(log, options, bar) as users:
         result = learn(users, options, bar)
         content = describe(users, result, options)
         if options.assess:
-            content |= assess(users, result, content, options.seed, bar)
+            content |= assess(users, result, content, options, bar)
     content["seconds"] = round(time.perf_counter() - started, 2)
     return Fit(result.written.model, result.catalogue, content)
 
@@ -146,9 +163,10 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         # Only a log that fits into memory is read again to name the row of a bad reward.
         source = log if opened_log.engine.name == "memory" else opened_log.engine
         check_rewards(opened_log.engine.summary, source, options)
-        beside = side.learn_side(
-            opened_log.engine, options.user_features, options.features, options.action
-        )
+        engine, far = opened_log.engine, None
+        if _may_have_outliers(options, engine):
+            engine, far = without_outliers(engine, options.seed)
+        beside = side.learn_side(engine, options.user_features, options.features, options.action)
         raw = beside.log
         items = None
         if options.item_features is not None:
@@ -156,25 +174,26 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         merge: Duplicates = "keep" if options.duplicates == "auto" else options.duplicates
         everyone = raw if merge == "keep" else raw.mapped(Merged(check_duplicates(merge)))
         kept, held_out = everyone.split(held_out_count(everyone.n_users), options.seed)
-        few = few_users(kept, options.seed)
+        few = few_users(kept, options.seed, quick=options.quick)
         about = {
             "engine": opened_log.report() | {"users_chosen_on": few.n_users},
-            "log": report.of_log(raw.summary, merge)
-            | report.of_unrewarded(opened_log.read)
-            | {"outlier": outlier_warning(raw.summary, source, options)},
+            "log": report.of_log(raw.summary, merge) | report.of_unrewarded(opened_log.read),
+            "warnings": [],
         }
+        if far is not None:
+            about["warnings"] = [far.warning(first_row(source, options, far.outside))]
         halves = halves_of(held_out, kept, options.seed)
+        confoundable = not has_propensities(log)
         yield Users(
-            everyone,
-            kept,
-            few,
-            *halves,
-            beside.users,
-            beside.rows,
-            items,
-            not has_propensities(log),
-            about,
+            everyone, kept, few, *halves, beside.users, beside.rows, items, confoundable, about
         )
+
+
+def _may_have_outliers(options: FitOptions, log: Engine) -> bool:
+    """Return whether rewards may be modelled as Gaussian arms, whose noise is not given."""
+    gaussian = options.rewards in ("auto", "gaussian") and options.transform is None
+    arms = not options.features and "arms" in kinds_of(options.kind, log, options.check)
+    return gaussian and arms and options.noise is None
 
 
 def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
@@ -194,19 +213,28 @@ def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
 # Stage two: the model.
 
 
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The chosen model of the kept users, and the grounds of the choice."""
+
+    form: Form
+    selection: Selection
+    families: FamilyChoice | None  # of the rewards of arms
+    steps: tuple[Step, ...]
+    one_state: Selection
+    comparison: Comparison | None  # with one state; None if the choice has one state only
+    kinds: KindChoice | None = None  # with the other kind of model
+
+
 class Result(NamedTuple):
     """What was learned: the written model, and its equal that has not seen the held-out users."""
 
     written: Learned
     candidate: Learned
-    selection: Selection
-    form: Form
+    choice: Choice
     catalogue: Catalogue
-    kinds: KindChoice | None
-    families: FamilyChoice | None
     disagreement: Disagreement | None
     widening: dict[str, float] | None
-    steps: tuple[Step, ...]
     gate: dict[str, Any] | None  # the report on users' attributes
     items: dict[str, Any] | None  # the report on items' attributes
 
@@ -217,7 +245,8 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
     Each optional step is left out if it clearly lowers the evidence of the users for choices.
     """
     check_sizes(options.states, options.rank, users.everyone)
-    form, selection, families, steps, kinds = _select_kind(users, options, bar)
+    choice = _select_kind(users, options, bar)
+    selection, steps = choice.selection, choice.steps
     bar.start("learning from all users", 1)
     selection, written = _learn_all(
         selection, users.everyone, users.few, users.choosing, options.seed
@@ -260,42 +289,37 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
     vectors = written.features if users.rows is None else None  # else requests send them
     catalogue = Catalogue(ids, _names(ids, options.names), vectors)
     return Result(
-        written, candidate, selection, form, catalogue, kinds, families, disagreement, widening,
-        steps, gate_report, item_report,
+        written, candidate, replace(choice, selection=selection, steps=steps), catalogue,
+        disagreement, widening, gate_report, item_report,
     )  # fmt: skip
 
 
-class Selected(NamedTuple):
-    """The kind and settings of the model that was chosen, and what they were chosen by."""
+def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Choice:
+    """Choose the settings of every kind of model that is possible, and then the kind.
 
-    form: Form
-    selection: Selection
-    families: FamilyChoice | None
-    steps: tuple[Step, ...]
-    kinds: KindChoice | None = None
-
-
-def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Selected:
-    """Choose the settings of every kind of model that is possible, and then the kind."""
+    A model that is learned with the choice of actions is one of arms. A quick fit compares nothing.
+    """
     kind = options.kind if users.rows is None else "linear"
     first, *others = kinds_of(kind, users.everyone, options.check)
-    chosen = _select(users, first, options, bar)
+    choice = _select(users, first, options, bar)
+    if options.quick:
+        return choice
     if users.confoundable and options.transform is None and users.attributes is None:
         joint = learn_choices(
-            chosen.selection, users.few, users.choosing, options.wanted_states, options.seed, bar
+            choice.selection, users.few, users.choosing, options.wanted_states, options.seed, bar
         )
         if joint is not None:
-            return chosen._replace(selection=joint)
+            return replace(choice, selection=joint, comparison=None)
     if others:
         with suppress(LogError):  # there are too few users for a linear model
             linear = _select(users, "linear", options, bar)
-            kinds = choose_kind(chosen.selection, linear.selection, users.choosing, options.seed)
-            chosen = (linear if kinds.chosen == "linear" else chosen)._replace(kinds=kinds)
-    return chosen
+            kinds = choose_kind(choice.selection, linear.selection, users.choosing, options.seed)
+            choice = replace(linear if kinds.chosen == "linear" else choice, kinds=kinds)
+    return choice
 
 
-def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Selected:
-    """Choose the settings of the model, and whether its rewards are transformed."""
+def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Choice:
+    """Choose the settings of the model, whether rewards are transformed, and if states pay."""
     learner, families = _learner(users, form, options, bar)
     wanted, seed = options.wanted_states, options.seed
     chosen_on = users.few, users.choosing
@@ -310,13 +334,33 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Sel
             f"transform {options.transform}", plain.judged.by_user(), selection.judged.by_user()
         )
         steps = (step,)
-        if not step.used:
+        if step.used:
+            learner = changed
+        else:
             selection = plain if wanted else learner.select(*chosen_on, None, seed, bar)
     if users.attributes is not None and wanted is None:
         selection = choose_states(learner, selection, *chosen_on, seed, bar)
+    one_state = learn_one_state(learner, selection, *chosen_on, seed, bar)
+    comparison = None
+    if one_state is not selection:
+        comparison = compare_with_one_state(one_state, selection, users.choosing, seed)
+        # Users' attributes and explicit requests are reasons for states that rewards alone are not.
+        if wanted is None and users.attributes is None and comparison.takes_one:
+            selection = _with_row(selection, one_state)
     if families is not None:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
-    return Selected(form, selection, families, steps)
+    return Choice(form, selection, families, steps, one_state, comparison)
+
+
+def _with_row(selection: Selection, other: Selection) -> Selection:
+    """Return the choice `other`, with its candidate in its place among those of `selection`."""
+    same = [
+        row.n_states == other.chosen.n_states and row.rank == other.chosen.rank
+        for row in selection.rows
+    ]
+    rows = [row for row, replaced in zip(selection.rows, same, strict=True) if not replaced]
+    place = same.index(True) if any(same) else 0
+    return replace(other, rows=(*rows[:place], other.chosen, *rows[place:]))
 
 
 def _learner(
@@ -327,7 +371,9 @@ def _learner(
     everyone = users.everyone
     if form == "arms":
         families = _family(users, options, bar)
-        family = make_family(families.rewards, _units(everyone, transform), options.noise)
+        family = families.family
+        if family is None:
+            family = make_family(families.rewards, _units(everyone, transform), options.noise)
         known = None
         if options.earlier is not None:
             known = earlier_means(*options.earlier, everyone.action_ids)
@@ -346,13 +392,14 @@ def _learner(
 
 def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any]:
     """Return the report on what was read and learned, as plain data."""
-    selection, written = result.selection, result.written
+    choice, written = result.choice, result.written
+    selection, families = choice.selection, choice.families
     requested: dict[str, Any] = {
         name: getattr(options, name)
         for name in ("states", "rank", "reg", "kind", "rewards", "transform")
     }
     settings = {
-        "kind": result.form if users.rows is None else "features",
+        "kind": choice.form if users.rows is None else "features",
         "states": written.model.n_states,
         "rank": selection.chosen.rank,
     }
@@ -361,10 +408,11 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
     return users.about | {
         "family": settings.get("rewards", "gaussian"),
         "settings": settings,
-        "kinds": None if result.kinds is None else result.kinds.report(),
-        "families": None if result.families is None else result.families.report(),
+        "kinds": None if choice.kinds is None else choice.kinds.report(),
+        "families": None if families is None else families.report(),
         "selection": report.of_selection(selection.rows, selection.chosen),
-        "steps": [step.row() for step in result.steps],
+        "steps": [step.row() for step in choice.steps],
+        "one_state": None if choice.comparison is None else choice.comparison.report(),
         "states": report.of_states(written, result.catalogue),
         "uncertainty": report.of_uncertainty(
             written, result.disagreement, options.bootstrap, options.seed
@@ -374,7 +422,11 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
         "item_features": result.items,
         "judgement": None,
         "held_out": None,
-        "warnings": list(selection.warnings),
+        "warnings": [
+            *users.about["warnings"],
+            *selection.warnings,
+            *(step.warning for step in choice.steps if not step.used),
+        ],
     }
 
 
@@ -382,18 +434,31 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
 
 
 def assess(
-    users: Users, result: Result, described: Mapping[str, Any], seed: int, bar: Progress
+    users: Users,
+    result: Result,
+    described: Mapping[str, Any],
+    options: FitOptions,
+    bar: Progress,
 ) -> dict[str, Any]:
     """Judge the model on users it has not seen, and return that part of the report."""
+    seed = options.seed
     candidate = saved_and_loaded(result.candidate, result.catalogue)
     written = saved_and_loaded(result.written, result.catalogue)
     # If actions tell about states, rewards are predicted given them, as they were logged.
-    log_actions = getattr(result.selection.learned.fitted, "log_actions", None)
+    log_actions = getattr(result.choice.selection.learned.fitted, "log_actions", None)
     scores = judge(candidate, users.judging, log_actions=log_actions)
     doubts = report.doubts(scores, users.kept.summary)
+    spread = excess_spread(written, users.everyone.summary, users.everyone.action_ids)
+    if spread:
+        doubts = (*doubts, spread)
+    baselines = {ONE_STATE: result.choice.one_state.learned}
+    factorised = None if options.quick else factorise(users.few, seed)
+    if factorised is not None:
+        baselines[FACTORISATION] = factorised
     judgement = judge_policies(
         candidate, users.kept, users.judging, choosing=users.choosing, written=written,
-        doubts=doubts, seed=seed, progress=bar,
+        baselines=baselines, policies=(QUICK_POLICY,) if options.quick else (), doubts=doubts,
+        seed=seed, progress=bar,
     )  # fmt: skip
     if judgement:
         judged = judgement.report()
@@ -401,7 +466,7 @@ def assess(
         judged = unjudged(written, doubts=doubts, seed=seed, progress=bar)
     content: dict[str, Any] = {
         "judgement": judged,
-        "held_out": report.of_held_out(scores, users.kept.summary, users.judging),
+        "held_out": report.of_held_out(scores, users.kept.summary, users.judging, doubts),
     }
     if result.gate is not None:
         policy = judged["recommended_policy"]
@@ -412,14 +477,15 @@ def assess(
     return content
 
 
-def few_users(log: Engine, seed: int) -> Engine:
+def few_users(log: Engine, seed: int, *, quick: bool = False) -> Engine:
     """Return the users that choices are made on: all, or a sample if the log is large.
 
     The rule depends only on the numbers of users and rewards, so that all engines choose alike.
     """
-    if log.n_events <= LARGE:
+    if log.n_events <= (QUICK_ON if quick else LARGE):
         return log
-    size = max(round(CHOSEN_ON * log.n_users / log.n_events), 1)
+    wanted = QUICK_ON if quick else CHOSEN_ON
+    size = max(round(wanted * log.n_users / log.n_events), 1)
     return engine_of(log.sample(size, seed))
 
 

@@ -83,6 +83,7 @@ def results(fit: Fit) -> dict[str, Any]:
         "n_states": fit.model.n_states,
         "rank": report["settings"]["rank"],
         "steps": report["steps"],
+        "one_state": report["one_state"],
         **{name: judged[name] for name in _JUDGED},
     }
 

@@ -78,6 +78,14 @@ class Step(NamedTuple):
     nats: Estimate  # evidence of a user's rewards with the step, less that without it
     used: bool  # it is left out if the evidence is clearly lower with it
 
+    @property
+    def warning(self) -> str:
+        """The sentence about a step that is not used."""
+        return (
+            f"the {self.name} was left out: it changes the log evidence of a held-out user by "
+            f"{self.nats:+}"
+        )
+
     def row(self) -> dict[str, Any]:
         """Return the step as plain data for the report."""
         return {

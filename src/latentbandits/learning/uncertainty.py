@@ -7,6 +7,7 @@ the model's prior. It also gives epsilon and delta of Theorem 2: with probabilit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -191,18 +192,56 @@ def widened(
     return wide, {"scale": scale, "ratio_before": ratios[0], "ratio_after": ratios[1]}
 
 
-def predictive_variance(learned: Learned) -> FloatArray:
-    """Return the variance of a new user's reward for every action, `(n_actions,)`.
+def mean_variance(learned: Learned) -> FloatArray:
+    """Return the prior variance of a new user's mean reward for every action, `(n_actions,)`.
 
-    This is the prior variance of the mean reward over states and parameters. Models of Gaussian
-    rewards add their noise; that of other families depends on the mean, and is left out.
+    It is over states and parameters.
     """
     model = learned.model
     context = None if learned.features is None else learned.features[None]
     mean, variance = (part[0] for part in model.posterior_rewards(model.parameters(1), context))
     prior = np.exp(model.log_state_prior[0])
     total: FloatArray = prior @ (variance + (mean - prior @ mean) ** 2)
+    return total
+
+
+def predictive_variance(learned: Learned) -> FloatArray:
+    """Return the variance of a new user's reward for every action, `(n_actions,)`.
+
+    Models of Gaussian rewards add their noise to the variance of the mean; that of other families
+    depends on the mean, and is left out.
+    """
+    model, total = learned.model, mean_variance(learned)
     return total + model.noise**2 if isinstance(model, (GaussianArms, LinearGaussian)) else total
+
+
+def excess_spread(learned: Learned, log: LogSummary, action_ids: Sequence[str]) -> str:
+    """Say whether new users' rewards vary more by the model than in the log; empty if not.
+
+    The predictive standard deviation may be `LARGEST_RATIO` times that of the logged rewards, over
+    all rewards and for every action. Actions share the noise of a model, so that the part without
+    noise is compared for each of them.
+    """
+    logged = logged_variance(log)
+    seen = (log.action_counts > 0) & (logged > 0)
+    if not seen.any():
+        return ""
+    limit = LARGEST_RATIO**2
+    ratio = np.where(seen, mean_variance(learned) / np.where(seen, logged, 1.0), 0.0)
+    worst = int(ratio.argmax())
+    if ratio[worst] > limit:
+        return (
+            f"the model expects rewards for {action_ids[worst]} to differ between users "
+            f"{np.sqrt(ratio[worst]):.3g} times as much as those in the log do"
+        )
+    pooled = float(log.rewards.deviation**2)
+    whole = float(np.average(predictive_variance(learned), weights=log.action_counts))
+    if whole > limit * pooled:
+        return (
+            f"the model expects rewards to vary {np.sqrt(whole / pooled):.3g} times as much as "
+            "those in the log do"
+        )
+    return ""
 
 
 def logged_variance(log: LogSummary) -> FloatArray:

@@ -12,8 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from latentbandits.learning.attributes.encoding import encode
-from latentbandits.learning.attributes.requests import FEATURES
+from latentbandits.learning.attributes.encoding import FEATURES, encode
 from latentbandits.learning.fitting import Fit
 from latentbandits.learning.logs.interactions import DECISION, name_columns
 from latentbandits.learning.logs.tables import column_names, read_table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from latentbandits.evaluation.intervals import SessionMean
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.serving.engine.statistics import GroupTotals
 
 # Divide sessions by fixed hashes: held out of every fit, and thinned by age.
@@ -53,6 +53,9 @@ def young_enough(
     number = uniforms(sessions, salt, _AGE)
     return np.asarray(number < 0.5 ** (np.maximum(age, 0.0) / half_life))
 
+
+MOST_VISITS = 5
+"""Sessions of one name that are judged on: nobody who comes again and again decides alone."""
 
 FALLBACK = "default"
 """The policy of a decision that the caller's default made: no policy chose it."""
@@ -104,7 +107,7 @@ def divide(
         kept = young_enough(training["session"].to_list(), salt, age, half_life.total_seconds())
         training = training.filter(pl.Series(kept, dtype=pl.Boolean))
     judging = numbered_sessions(decisions.filter(pl.Series(judged, dtype=pl.Boolean)))
-    usable = weighable(judging)
+    usable = weighable(first_visits(judging))
     return Divided(
         training,
         usable,
@@ -126,6 +129,22 @@ def numbered_sessions(decisions: pl.DataFrame) -> pl.DataFrame:
     return decisions.with_columns(
         pl.concat_str(pl.col("session"), pl.lit("#"), began.cast(pl.String)).alias("session")
     )
+
+
+def first_visits(sessions: pl.DataFrame, most: int = MOST_VISITS) -> pl.DataFrame:
+    """Return the first sessions of every name, of a table that `numbered_sessions` has named."""
+    number = pl.col("session").str.split("#").list.last().cast(pl.Int64)
+    return sessions.filter(number <= most)
+
+
+def users_of(session_ids: Sequence[str]) -> IntArray:
+    """Return a number for the name of each numbered session: sessions of one name are one user's.
+
+    >>> users_of(["ann#1", "bob#1", "ann#2"])
+    array([0, 1, 0])
+    """
+    names = [one.rpartition("#")[0] for one in session_ids]
+    return np.unique(names, return_inverse=True)[1]
 
 
 def weighable(decisions: pl.DataFrame) -> pl.DataFrame:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from latentbandits.evaluation import DecisionLog, evaluate
+from latentbandits.evaluation.estimators import ESTIMATORS, WeightedLog
 from latentbandits.evaluation.evaluate import MIN_ESS
 from latentbandits.evaluation.intervals import (
     TIGHTEST_AT,
@@ -17,12 +19,126 @@ from latentbandits.evaluation.intervals import (
     sequence_interval,
     sequence_width,
 )
-from latentbandits.loop.comparison import Side, compare
-from latentbandits.models.checks import FloatArray
-
-__all__ = ["Side", "Verdict", "judge"]
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.policies.protocol import AnyPolicy
 
 _MOST_SESSIONS = 10**9
+ESTIMATOR = "SNDR"
+_LEAST_ERROR = 0.01  # of a difference per session, in units of a reward's noise: below it, rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A policy, the reward model that DR uses for it, and the sessions as its catalogue sees them.
+
+    The logs of both sides hold the same sessions in the same order.
+    """
+
+    policy: AnyPolicy
+    model: Any
+    log: DecisionLog
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The weights of two policies on the same log.
+
+    Attributes:
+        weights: of the current policy and of the candidate.
+        users: the user of each session, `(n_sessions,)`; None: sessions are independent.
+    """
+
+    weights: tuple[WeightedLog, WeightedLog]
+    users: IntArray | None = None
+
+    def sizes(self, window: int | None = None) -> FloatArray:
+        """Return each round's effective sample size, the smaller of both policies', `(T,)`."""
+        one, two = (replace(part, window=window).effective_sample_size for part in self.weights)
+        return np.minimum(one, two)
+
+    @property
+    def longest(self) -> int:
+        """The number of first rounds whose effective sample sizes are all large enough."""
+        small = np.flatnonzero(self.sizes() < MIN_ESS)
+        return int(small[0]) if len(small) else len(self.sizes())
+
+    def widest(self, rounds: int) -> int:
+        """Return the largest window with which the first `rounds` rounds can be compared, or 0."""
+        for window in range(min(self.longest, rounds), 0, -1):
+            if self.sizes(window)[:rounds].min() >= MIN_ESS:
+                return window
+        return 0
+
+    def difference(self, rounds: int, window: int | None = None) -> tuple[float, FloatArray]:
+        """Return candidate minus current in rounds 1..rounds, and the influence value of each user
+        or session.
+        """
+        (base, base_influence), (value, influence) = (
+            ESTIMATORS[ESTIMATOR](replace(part, window=window)).up_to(rounds)
+            for part in self.weights
+        )
+        influence = influence - base_influence
+        if self.users is not None:
+            by_user = np.bincount(self.users, influence)
+            influence = np.asarray(by_user * (len(by_user) / len(influence)), np.float64)
+        return value - base, influence
+
+    def clearest(self, least: int) -> int:
+        """Return the horizon from `least` to `longest` at which a typical gain would be seen best.
+
+        Two policies earn the same where they choose the same. Where they do not, the gain of a
+        better model of states grows as sessions go on. So the gain of round t is taken in
+        proportion to t times the share of decisions on which they differ, and the error of a sum
+        over rounds is what noise of the same size in every reward gives it through the weights.
+        Both follow from the weights. No reward decides about the horizon: a choice by the
+        differences themselves would favour rounds in which the candidate was lucky.
+        """
+        one, two = self.weights
+        before = (one.previous_rho + two.previous_rho) / 2
+        differing = (before * np.abs(one.ratio - two.ratio) / 2).mean(axis=0)
+        gains = np.cumsum(np.arange(1, len(differing) + 1) * differing)
+        apart = np.where(one.active, _relative(one.rho) - _relative(two.rho), 0.0)
+        errors = np.sqrt(np.cumsum((apart**2).mean(axis=0)))
+        power = gains / np.maximum(errors, _LEAST_ERROR)
+        return least + int(np.argmax(power[least - 1 : max(self.longest, least)]))
+
+
+def _relative(weights: FloatArray) -> FloatArray:
+    """Return weights divided by their means over sessions, `(n, T)`."""
+    means = weights.mean(axis=0)
+    relative: FloatArray = weights / np.where(means > 0, means, 1.0)
+    return relative
+
+
+def compare(
+    current: Side,
+    candidate: Side,
+    *,
+    unrewarded: float | None = None,
+    users: IntArray | None = None,
+    draws: int = 100,
+    seed: int = 0,
+) -> Comparison:
+    """Weigh both policies on the same sessions (arguments as in `judge`)."""
+    n = current.log.n_sessions
+    if candidate.log.n_sessions != n:
+        raise ValueError(
+            f"both sides must see the same sessions; got {n} and {candidate.log.n_sessions}"
+        )
+
+    def weigh(side: Side) -> WeightedLog:
+        evaluation = evaluate(
+            {"policy": side.policy},
+            side.log,
+            model=side.model,
+            estimators=[ESTIMATOR],
+            unrewarded=unrewarded,
+            draws=draws,
+            seed=seed,
+        )
+        return evaluation.weighted["policy"]
+
+    return Comparison((weigh(current), weigh(candidate)), users)
 
 
 @dataclass(frozen=True)
@@ -38,7 +154,7 @@ class Verdict:
         current, candidate: the two estimates.
         horizon: rounds that were compared.
         typical: rounds of a typical session, the median.
-        n_sessions: held-out sessions.
+        n_sessions: held-out sessions; those of one user count once.
         ess: the least effective sample size within the horizon, of both policies.
         sessions_needed: held-out sessions after which a difference as large as the measured one
             would be decided; None where it is decided, or the estimate is zero.
@@ -83,6 +199,7 @@ def judge(
     number: int = 1,
     tightest_at: int = TIGHTEST_AT,
     unrewarded: float | None = None,
+    users: IntArray | None = None,
     draws: int = 100,
     seed: int = 0,
 ) -> Verdict:
@@ -90,9 +207,10 @@ def judge(
 
     The estimate is SNDR. The interval is a confidence sequence, so that looking again after more
     sessions keeps its level for this candidate. It is about the rounds 1..h in which a gain would
-    be seen best (`Comparison.clearest`), at least the share `compared` of a typical session. In the
-    longest comparison that the effective sample size allows, the candidate's estimate must be above
-    the margin too.
+    be seen best (`Comparison.clearest`), at least the share `compared` of a typical session. Where
+    weights do not carry so far, rounds are compared by the weights of their last rounds (see
+    `WeightedLog`), and the interval is wider. Over a whole session the candidate's estimate must be
+    above the margin too.
 
     Args:
         current: the model and policy in use.
@@ -105,26 +223,31 @@ def judge(
         tightest_at: sessions n* near which the confidence sequence is tightest. It must be the same
             at every look.
         unrewarded: the reward of decisions that got none; None has those that came stand for them.
+        users: the user of each session: sessions of one user are not independent.
         draws: posterior draws that Thompson sampling counts.
         seed: of the draws.
     """
-    comparison = compare(current, candidate, unrewarded=unrewarded, draws=draws, seed=seed)
+    comparison = compare(
+        current, candidate, unrewarded=unrewarded, users=users, draws=draws, seed=seed
+    )
     typical = int(np.ceil(np.median(current.log.lengths)))
     least = max(1, math.ceil(compared * typical))
-    longest, window = comparison.longest, comparison.widest(typical)
+    longest = comparison.longest
+    session = max(typical, longest)
+    window = comparison.widest(session)
     taken_over = longest < least and window > 1
     if taken_over:
         horizon = typical
         difference, influence = comparison.difference(typical, window)
         # How much one more round of weights matters says how much all of them might.
         doubt = abs(difference - comparison.difference(typical, window - 1)[0])
-        rounds = f"{window} of {typical} rounds compared, later ones by their last {window}"
+        rounds = f"rounds 1-{typical}, those after {window} by the weights of their last {window},"
     else:
         horizon = comparison.clearest(least) if longest >= least else max(longest, 1)
         difference, influence = comparison.difference(horizon)
         doubt = 0.0
-        rounds = f"{horizon} of {typical} rounds compared"
-    whole = difference if window == 0 else comparison.difference(typical, window)[0]
+        rounds = f"rounds 1-{horizon} (a typical session has {typical})"
+    whole = difference if window == 0 else comparison.difference(session, window)[0]
     n = len(influence)
     level = level_of_candidate(level, number)
     interval = sequence_interval(difference, influence, level, tightest_at)
@@ -145,12 +268,13 @@ def judge(
         )
     elif interval.low > margin and whole <= margin:
         reason = (
-            f"the candidate is better in rounds 1-{horizon}, but in a whole session of {typical} "
+            f"the candidate is better in rounds 1-{horizon}, but in a whole session of {session} "
             f"rounds the difference is {whole:.4g}, which is not above the margin {margin:g}"
         )
     else:
         activate = interval.low > margin
         reason = _reason(interval, margin, rounds)
+    base = ESTIMATORS[ESTIMATOR](comparison.weights[0]).up_to(horizon)[0]
     return Verdict(
         activate=bool(activate),
         reason=reason,
@@ -158,8 +282,8 @@ def judge(
         stderr=interval.stderr,
         low=interval.low,
         high=interval.high,
-        current=comparison.current.up_to(horizon)[0],
-        candidate=comparison.current.up_to(horizon)[0] + difference,
+        current=base,
+        candidate=base + difference,
         horizon=horizon,
         typical=typical,
         n_sessions=n,
@@ -176,7 +300,7 @@ def judge(
 
 def _reason(interval: Interval, margin: float, rounds: str) -> str:
     lies = (
-        f"the difference per session, {rounds}, lies in [{interval.low:.4g}, {interval.high:.4g}]"
+        f"the difference per session in {rounds} lies in [{interval.low:.4g}, {interval.high:.4g}]"
     )
     if interval.low > margin:
         return f"the candidate is better: {lies}"

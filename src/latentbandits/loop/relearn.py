@@ -26,9 +26,8 @@ from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
 from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
-from latentbandits.loop.comparison import Side
 from latentbandits.loop.kept_log import KeptLog, Logged
-from latentbandits.loop.promotion import Verdict, judge
+from latentbandits.loop.promotion import Side, Verdict, judge
 from latentbandits.loop.records import Records, Run
 from latentbandits.loop.sources import Source
 from latentbandits.models.artefacts.catalogue import Catalogue
@@ -36,7 +35,7 @@ from latentbandits.models.growing import add_average
 from latentbandits.owned_tempdir import remove_left_overs
 from latentbandits.policies.registry import Inputs, PolicySpec, build, parse
 from latentbandits.report.report import Progress
-from latentbandits.serving.engine.served_models import notes, read_artefact, unpack
+from latentbandits.serving.engine.model_rows import notes, read_artefact, unpack
 from latentbandits.serving.http.messages import ActiveModel, Models, Swap
 from latentbandits.serving.records import ModelRow, SwapMode
 
@@ -322,9 +321,11 @@ class Relearner:
                 "sessions"
             )
         earlier = _judged_against(runs, current.id, candidate.id)
+        base, other = _side(current, playing, judged), _side(candidate, policy, judged)
         return judge(
-            _side(current, playing, judged),
-            _side(candidate, policy, judged),
+            base,
+            other,
+            users=data.users_of(base.log.session_ids or ()),
             margin=settings.margin,
             compared=settings.compared,
             level=settings.level,

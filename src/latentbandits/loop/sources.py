@@ -14,7 +14,7 @@ from latentbandits.client import Client
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.export import export, frame
 from latentbandits.serving.log import forgotten
-from latentbandits.serving.log_entries import RewardEntry
+from latentbandits.serving.records import RewardEntry
 from latentbandits.serving.stores import open_log
 
 REWARD_COLUMNS = ("reward", "reward_status", "reward_kind", "reward_time")

@@ -142,7 +142,7 @@ def covariances(name: str, value: ArrayLike | None, shape: tuple[int, ...]) -> F
     return array
 
 
-def set_fields(value: object, **fields: FloatArray | float) -> None:
+def set_fields(value: object, **fields: FloatArray | float | None) -> None:
     """Fill a frozen value's fields, once, in its constructor; arrays become read-only."""
     for name, field in fields.items():
         if isinstance(field, np.ndarray):

@@ -11,6 +11,8 @@ from latentbandits.models.arms.gaussian import GaussianArms as GaussianArms
 from latentbandits.models.arms.gaussian_unknown_noise import (
     GaussianArmsUnknownNoise as GaussianArmsUnknownNoise,
 )
+from latentbandits.models.arms.hurdle import HurdleGammaArms as HurdleGammaArms
+from latentbandits.models.arms.hurdle import HurdleLogNormalArms as HurdleLogNormalArms
 from latentbandits.models.arms.poisson import PoissonArms as PoissonArms
 from latentbandits.models.composed.ensemble import Ensemble as Ensemble
 from latentbandits.models.composed.function import FunctionModel as FunctionModel

@@ -32,6 +32,8 @@ class Support(Protocol):
 class Interval:
     """All numbers from `low` to `high`, both included.
 
+    `atoms` are rewards that have a probability of their own, and not a density.
+
     >>> Interval(low=0.0).contains(np.array([-0.1, 0.0, 2.0]))
     array([False,  True,  True])
     >>> Interval(low=0.0).around(-0.1)
@@ -40,6 +42,7 @@ class Interval:
 
     low: float = -np.inf
     high: float = np.inf
+    atoms: tuple[float, ...] = ()
 
     def contains(self, reward: FloatArray) -> BoolArray:
         inside: BoolArray = (reward >= self.low) & (reward <= self.high)

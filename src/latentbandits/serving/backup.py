@@ -7,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from latentbandits.serving.errors import Refused, StoreError
-from latentbandits.serving.stores.checksums import verified
 from latentbandits.serving.stores.protocol import SHARED, STORE_ID
-from latentbandits.serving.stores.sql import TABLES, SqlStore
-from latentbandits.serving.stores.tables import Tables, pages
+from latentbandits.serving.stores.sql import TABLES, SqlReader, SqlStore, paged, verified
 
 _LAYOUTS = [
     *((table.name, table.columns) for table in TABLES),
@@ -20,7 +18,7 @@ _LAYOUTS = [
 
 
 def backup(
-    tables: Tables,
+    tables: SqlReader,
     out: str,
     open_store: Callable[[str], SqlStore],
     progress: Callable[[str], None] = lambda text: None,
@@ -50,7 +48,7 @@ def backup(
     return counts
 
 
-def _copied(tables: Tables, store: SqlStore, progress: Callable[[str], None]) -> dict[str, int]:
+def _copied(tables: SqlReader, store: SqlStore, progress: Callable[[str], None]) -> dict[str, int]:
     counts = {}
     try:
         store.begin()
@@ -61,7 +59,7 @@ def _copied(tables: Tables, store: SqlStore, progress: Callable[[str], None]) ->
             insert = f"INSERT INTO {name} ({', '.join(columns)}) VALUES "
             insert += f"({', '.join('?' * len(columns))})"
             counts[name] = 0
-            for values in pages(tables, ", ".join(columns), name, columns[0]):
+            for values in paged(tables.run, ", ".join(columns), name, columns[0]):
                 if columns[-1] == "checksum":
                     verified(name, values)
                 store.insert(insert, values)

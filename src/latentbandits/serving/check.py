@@ -10,17 +10,15 @@ import numpy as np
 
 from latentbandits.beliefs.encoding import BeliefError, decode
 from latentbandits.models.artefacts.files import ArtefactError, load_files
-from latentbandits.serving.engine.groups import MAIN
-from latentbandits.serving.engine.open_session import first_belief
-from latentbandits.serving.engine.replay import replay
-from latentbandits.serving.engine.served_models import Library, ServedModel, content_id
-from latentbandits.serving.engine.totals import STATISTICS, decode_totals
+from latentbandits.serving.engine.model_rows import content_id
+from latentbandits.serving.engine.models import Library, ServedModel
+from latentbandits.serving.engine.open_session import first_belief, replay
+from latentbandits.serving.engine.statistics import STATISTICS, decode_totals
 from latentbandits.serving.errors import Damaged, Invalid, NotFound, StoreUnavailable
 from latentbandits.serving.records import SnapshotRow
-from latentbandits.serving.stores.checksums import verified
+from latentbandits.serving.settings import MAIN
 from latentbandits.serving.stores.protocol import Store
-from latentbandits.serving.stores.sql import TABLES, Row, SqlQueries
-from latentbandits.serving.stores.tables import Tables, pages
+from latentbandits.serving.stores.sql import TABLES, SqlReader, paged, verified
 
 _TOLERANCE = 1e-9
 _APPLIED = """FROM rewards r WHERE r.session = s.key AND r.status = 'applied' AND NOT EXISTS (
@@ -38,18 +36,7 @@ class CheckResult(NamedTuple):
     problems: list[str]
 
 
-class _ReadOnly(SqlQueries):
-    """The queries of a store on a view of its tables."""
-
-    def __init__(self, tables: Tables) -> None:
-        super().__init__()
-        self._tables = tables
-
-    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        return list(self._tables.run(statement, values))
-
-
-def check(tables: Tables, progress: Callable[[str], None] = lambda text: None) -> CheckResult:
+def check(tables: SqlReader, progress: Callable[[str], None] = lambda text: None) -> CheckResult:
     """Verify everything; each problem is one sentence that names its place."""
     counts: dict[str, int] = {}
     problems: list[str] = []
@@ -70,14 +57,14 @@ def check(tables: Tables, progress: Callable[[str], None] = lambda text: None) -
     return CheckResult(counts, problems)
 
 
-def _rows(tables: Tables, counts: dict[str, int]) -> Iterator[str]:
+def _rows(tables: SqlReader, counts: dict[str, int]) -> Iterator[str]:
     """Compare every row with its checksum."""
     layouts = [(table.name, table.columns) for table in TABLES]
     layouts.append(("notes", ("name", "value", "checksum")))
     for name, columns in layouts:
         counts[name] = 0
         try:
-            for values in pages(tables, ", ".join(columns), name, columns[0]):
+            for values in paged(tables.run, ", ".join(columns), name, columns[0]):
                 counts[name] += 1
                 try:
                     verified(name, values)
@@ -87,7 +74,7 @@ def _rows(tables: Tables, counts: dict[str, int]) -> Iterator[str]:
             yield f"table {name}, after {counts[name]} rows: {error.message}"
 
 
-def _stream(tables: Tables) -> Iterator[str]:
+def _stream(tables: SqlReader) -> Iterator[str]:
     """Check that every decision and every reward has one position in the stream."""
     for table in ("decisions", "rewards"):
         missing = list(
@@ -109,10 +96,10 @@ def _stream(tables: Tables) -> Iterator[str]:
         yield f"position {position} of the stream is of row {order}, which does not exist"
 
 
-def _totals(tables: Tables) -> Iterator[str]:
+def _totals(tables: SqlReader) -> Iterator[str]:
     """Check that counts and sums of sessions match their rows, members included."""
     trees: dict[int, list[Any]] = {}  # sessions that were merged or merged into
-    for row in pages(tables, _TOTALS, "sessions s", "s.key"):
+    for row in paged(tables.run, _TOTALS, "sessions s", "s.key"):
         key, name, rounds, rewards, total, into, members, *counted = row
         if into is not None or members:
             trees[key] = [into, (name, rounds, rewards, total), counted]
@@ -153,11 +140,10 @@ def _compare(name: str, stated: Sequence[float], counted: Sequence[float]) -> It
             yield f"session {name!r} states {what} {said}; its log has {actual}"
 
 
-def _models(tables: Tables) -> Iterator[str]:
-    store = _ReadOnly(tables)
-    for model_id in store.model_summaries():
+def _models(tables: SqlReader) -> Iterator[str]:
+    for model_id in tables.model_summaries():
         try:
-            row = store.model(model_id)
+            row = tables.model(model_id)
             assert row is not None
             files = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
             if content_id(files) != model_id:
@@ -172,7 +158,7 @@ class _Libraries:
     policy, whose text is in the snapshot.
     """
 
-    def __init__(self, store: _ReadOnly) -> None:
+    def __init__(self, store: SqlReader) -> None:
         self._store = store
         self._libraries: dict[str, Library] = {}
 
@@ -194,17 +180,16 @@ class _Libraries:
 
 
 def _snapshots(
-    tables: Tables, counts: dict[str, int], progress: Callable[[str], None]
+    tables: SqlReader, counts: dict[str, int], progress: Callable[[str], None]
 ) -> Iterator[str]:
     """Replay the log of every snapshot and compare the beliefs."""
-    store = _ReadOnly(tables)
-    libraries = _Libraries(store)
-    keys = [row[0] for row in pages(tables, "session", "snapshots", "session")]
+    libraries = _Libraries(tables)
+    keys = [row[0] for row in paged(tables.run, "session", "snapshots", "session")]
     for number, key in enumerate(keys):
         if number % 100 == 0:
             progress(f"snapshots: {number} of {len(keys)}")
         try:
-            snapshot, session = store.snapshot(key), store.session(key)
+            snapshot, session = tables.snapshot(key), tables.session(key)
             assert snapshot is not None
             if session is None:
                 yield f"the snapshot of session {key} has no session"
@@ -212,7 +197,7 @@ def _snapshots(
             if session.revision != snapshot.revision or session.model != snapshot.model:
                 continue  # a stale snapshot, which is never used
             served, belief = _decoded(snapshot, libraries.served(snapshot))
-            rows = store.applied(key, merged=session.members > 0, limit=snapshot.learned)
+            rows = tables.applied(key, merged=session.members > 0, limit=snapshot.learned)
             last = rows[-1].reward.applies_at if rows and rows[-1].reward is not None else -1
             if len(rows) != snapshot.learned or last != snapshot.learned_to:
                 yield f"the snapshot of session {session.name!r} is not one of its log"

@@ -7,7 +7,7 @@ from typing import Any
 
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.served_models import pack, read_artefact
+from latentbandits.serving.engine.model_rows import pack, read_artefact
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.http.app import App
 from latentbandits.serving.http.service import Service
@@ -47,9 +47,14 @@ def embed(
     if isinstance(model, str | Path) and "models" not in values:
         values["models"] = str(Path(model).resolve().parent)
     valid = gather(values, None, {})
-    opened = open_store(valid.store, valid.synchronous, valid.checkpoint_pages)
+    opened = open_store(
+        valid.store,
+        valid.synchronous,
+        valid.checkpoint_pages,
+        row_checksums=valid.row_checksums,
+    )
     try:
-        engine = Engine(opened, valid.engine())
+        engine = Engine(opened, valid)
         row = None
         if isinstance(model, str | Path):
             row = read_artefact(Path(model))

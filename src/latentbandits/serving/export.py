@@ -10,11 +10,10 @@ from typing import NamedTuple
 import msgspec
 import polars
 
-from latentbandits.serving.engine.served_models import ActionNames
+from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.errors import Refused, UnknownCursor
 from latentbandits.serving.log import Cursors, log_entry
-from latentbandits.serving.log_entries import LogEntry
-from latentbandits.serving.records import LoggedEvent
+from latentbandits.serving.records import LogEntry, LoggedEvent
 from latentbandits.serving.stores.protocol import LogReader
 
 _PAGE = 5_000

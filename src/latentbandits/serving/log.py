@@ -12,11 +12,18 @@ import numpy as np
 
 from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.ids import decision_id, parse_decision_id
-from latentbandits.serving.engine.open_session import decode_user, floats
-from latentbandits.serving.engine.served_models import ActionNames
+from latentbandits.serving.engine.model_rows import ActionNames
+from latentbandits.serving.engine.open_session import decode_user
 from latentbandits.serving.errors import Invalid, NotFound, UnknownCursor
-from latentbandits.serving.log_entries import LogEntry, RewardEntry
-from latentbandits.serving.records import FALLBACK, DecisionRow, LoggedEvent, RewardRow
+from latentbandits.serving.records import (
+    FALLBACK,
+    DecisionRow,
+    LogEntry,
+    LoggedEvent,
+    RewardEntry,
+    RewardRow,
+    floats,
+)
 from latentbandits.serving.stores.protocol import SHARED, STORE_ID, LogReader, decode_shared
 
 _MOST_ORDERS = 10_000  # orders per query of the store

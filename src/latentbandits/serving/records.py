@@ -1,4 +1,6 @@
-"""The rows that stores keep: frozen values, the same for every store.
+"""The rows that stores keep, and the entries of the log that programs outside read from them.
+
+Rows are frozen values, the same for every store.
 
 All `order` numbers, and the keys of sessions, come from one sequence of the store: within a
 session they grow, whatever the clocks say. Times are milliseconds since 1970, for people to read.
@@ -6,6 +8,7 @@ session they grow, whatever the clocks say. Times are milliseconds since 1970, f
 
 from __future__ import annotations
 
+from array import array
 from typing import Literal
 
 import msgspec
@@ -152,3 +155,61 @@ class LoggedEvent(msgspec.Struct, frozen=True):
     reward: RewardRow | None  # the reward of a reward event; None for a decision event
     current: RewardRow | None
     user_features: bytes | None = None  # of the session, as JSON
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One round of a session, as the log has it, with the reward that counts now."""
+
+    decision_id: str
+    round: int
+    time: float
+    model: str
+    group: str
+    policy: str
+    action: str
+    index: int
+    propensity: float | None
+    propensity_kind: str
+    state_probabilities: list[float]
+    reward: float | None
+    reward_status: RewardStatus | None
+    reward_kind: RewardKind | None
+    reward_time: float | None
+    fallback: bool  # the request's default, or an action that the model lacks
+
+
+class LogEntry(Event, frozen=True):
+    """One decision with all that evaluation and learning need.
+
+    `user` is the one whom the request named: the session is then a population.
+    """
+
+    session: str
+    eligible: list[str]
+    features: list[list[float]] | None
+    cursor: str
+    user_features: dict[str, str | float | bool | None] | None = None
+    user: str | None = None
+
+
+class RewardEntry(msgspec.Struct, frozen=True):
+    """One reward event: a first reward, a correction, or a default."""
+
+    decision_id: str
+    session: str
+    value: float
+    kind: RewardKind
+    status: RewardStatus
+    time: float
+    who: str
+    cursor: str
+
+
+def floats(data: bytes) -> list[float]:
+    """Return the numbers that `as_bytes` turned into these bytes."""
+    return array("d", data).tolist()
+
+
+def as_bytes(values: list[float]) -> bytes:
+    """Return numbers as float64 bytes."""
+    return array("d", values).tobytes()

@@ -2,32 +2,243 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
+from latentbandits.models.support import REALS
 from latentbandits.policies.registry import AUTO, parse
-from latentbandits.serving.engine.propensities import PropensityMode
-from latentbandits.serving.engine.settings import EngineSettings
 from latentbandits.serving.records import SwapMode
 
 PREFIX = "LATENTBANDITS_"
-_ENGINE = EngineSettings()
+MAIN, HOLDOUT = "policy", "holdout"
+PropensityMode = Literal["counted", "policy", "none"]
+_NOISES = 5.0  # rewards may exceed the data by at least this many standard deviations
+
+
+class Group(NamedTuple):
+    """A share of all sessions that gets a policy of its own."""
+
+    name: str
+    policy: str
+    share: float
+
+
+def parse_groups(text: str) -> tuple[Group, ...]:
+    """Return the groups of a text "name=policy:share; name=policy:share".
+
+    >>> parse_groups("greedy=mmGreedy:0.1; popular=uniform:0.05")[0]
+    Group(name='greedy', policy='mmGreedy', share=0.1)
+    """
+    groups = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        name, equals, rest = part.partition("=")
+        policy, colon, share = rest.rpartition(":")
+        try:
+            number = float(share)
+        except ValueError:
+            number = -1.0
+        if not (equals and colon and name.strip() and 0 <= number <= 1):
+            raise ValueError(f"{part!r} is not a group: give NAME=POLICY:SHARE, as in a=mTS:0.1")
+        groups.append(Group(name.strip(), policy.strip(), number))
+    return tuple(groups)
+
+
+def group_of(session: str, salt: bytes, groups: Sequence[Group]) -> str:
+    """Return the group of a session: by a salted hash, so the same in every process.
+
+    `groups` are those beside the main one, which gets the rest.
+
+    >>> group_of("ann", b"salt", []), group_of("ann", b"salt", [Group("all", "mTS", 1.0)])
+    ('policy', 'all')
+    """
+    digest = hashlib.blake2b(session.encode(), digest_size=8, key=salt[:64]).digest()
+    place = int.from_bytes(digest, "big") / 2.0**64
+    end = 0.0
+    for group in groups:
+        end += group.share
+        if place < end:
+            return group.name
+    return MAIN
+
+
+class RewardRange(NamedTuple):
+    """The least and the greatest reward; infinite where there is no limit."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+
+UNLIMITED = RewardRange()
+
+
+def reward_range(model: Any, notes: Mapping[str, Any]) -> RewardRange:
+    """Return the range of a model's rewards.
+
+    It is that of the family: 0 to 1 for clicks, 0 and above for counts, the values of categories.
+    Where the family takes every number (Gaussian rewards), it is the range of the data that the
+    model was learned from, with as much room again on either side, and at least five standard
+    deviations of the noise. A model without such data has no limits.
+
+    >>> from latentbandits import GaussianArms
+    >>> reward_range(GaussianArms([[0.5]], noise=0.1), {"reward_range": [0.0, 2.0]})
+    RewardRange(low=-2.0, high=4.0)
+    """
+    support = getattr(model, "support", REALS)
+    bounds = support.bounds
+    if bounds is not None:
+        return RewardRange(*map(float, bounds))
+    if support is not REALS:
+        return RewardRange(float(getattr(support, "low", 0.0)))
+    noted_range = notes.get("reward_range")
+    if noted_range is None:
+        return UNLIMITED
+    low, high = map(float, noted_range)
+    room = max(high - low, _NOISES * float(model.noise))
+    return RewardRange(low - room, high + room)
 
 
 def _doc(text: str, **limits: Any) -> Meta:
     return Meta(description=text, **limits)
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Settings of an engine, without HTTP; times in seconds."""
+
+    policy: Annotated[
+        str,
+        _doc("policy of most sessions, such as mmTS or 'mmTS(catch_all=True)'; auto: the one that "
+             "the model's fit recommends, else one that is tuned before it is active, else mmTS"),
+    ] = AUTO  # fmt: skip
+    holdout_policy: Annotated[str, _doc("policy of the sessions that are held out")] = "uniform"
+    holdout_share: Annotated[float, _doc("share of sessions held out", ge=0, le=1)] = 0.0
+    groups: Annotated[
+        str,
+        _doc("further experiment groups, NAME=POLICY:SHARE, separated by semicolons; the flag "
+             "--group adds one and can be repeated"),
+    ] = ""  # fmt: skip
+    state_names: Annotated[
+        str, _doc("names of the latent states for the pages, comma-separated, state 1 first")
+    ] = ""
+    explore: Annotated[
+        float,
+        _doc("probability of a uniformly random action: propensities are then bounded below, so "
+             "that the log can judge other policies", ge=0, le=1),
+    ] = 0.0  # fmt: skip
+    swap: Annotated[
+        SwapMode,
+        _doc("what a new model does to sessions under way: they keep theirs (pinned), their log is "
+             "replayed under it (migrated), or they begin anew (restarted)"),
+    ] = "pinned"  # fmt: skip
+    propensity: Annotated[
+        PropensityMode,
+        _doc("closed forms and counted draws (counted), the policy's own way (policy), or none"),
+    ] = "counted"
+    propensity_draws: Annotated[int, _doc("draws that are counted", ge=1, le=10_000)] = 100
+    session_ttl: Annotated[float, _doc("seconds unseen until a session ends", gt=0)] = 30 * 86400.0
+    retention: Annotated[
+        float, _doc("seconds unseen until an ended session and its log are deleted", gt=0)
+    ] = 90 * 86400.0
+    cached_sessions: Annotated[int, _doc("sessions whose belief is kept in memory", ge=1)] = 10_000
+    cached_megabytes: Annotated[
+        float,
+        _doc(
+            "memory for the beliefs and models of these sessions, without the active model, about",
+            gt=0,
+        ),
+    ] = 48.0
+    snapshot_rounds: Annotated[
+        int, _doc("rewards of a session between two snapshots of its belief; 0: none", ge=0)
+    ] = 50
+    reward_min: Annotated[
+        float | None, _doc("least reward that is taken; default: by the model's family and data")
+    ] = None
+    reward_max: Annotated[
+        float | None, _doc("greatest reward that is taken; default: by the model's family and data")
+    ] = None
+    reward_default: Annotated[
+        float | None, _doc("reward of decisions that got none within reward_timeout")
+    ] = None
+    reward_timeout: Annotated[
+        float | None, _doc("seconds until a decision gets the default reward")
+    ] = None
+
+    def side_groups(self) -> tuple[Group, ...]:
+        """Return the groups beside the main one.
+
+        The first is `holdout`, by its own settings; where they give it no share, a group of that
+        name among `groups` takes its place.
+        """
+        named = parse_groups(self.groups)
+        if self.holdout_share == 0 and any(group.name == HOLDOUT for group in named):
+            return named
+        return (Group(HOLDOUT, self.holdout_policy, self.holdout_share), *named)
+
+    def policies(self) -> dict[str, str]:
+        """Return the policy of every group."""
+        return {MAIN: self.policy, **{g.name: g.policy for g in self.side_groups()}}
+
+    def shares(self) -> dict[str, float]:
+        """Return the share of sessions that every group gets."""
+        sides = {group.name: group.share for group in self.side_groups()}
+        return {MAIN: max(0.0, 1.0 - sum(sides.values())), **sides}
+
+    def check(self) -> None:
+        """Raise ValueError if settings are inconsistent."""
+        names = [group.name for group in self.side_groups()]
+        twice = [name for i, name in enumerate(names) if name in (MAIN, *names[:i])]
+        if twice:
+            raise ValueError(
+                f"there are two groups {twice[0]!r}: {MAIN!r} is the main one, {HOLDOUT!r} is "
+                "the one of holdout_share, and every other group needs a name of its own"
+            )
+        if not 0 <= self.explore <= 1:
+            raise ValueError(f"explore must be a probability from 0 to 1; got {self.explore:g}")
+        if sum(group.share for group in self.side_groups()) > 1 + 1e-9:
+            raise ValueError("the shares of all groups sum to more than 1")
+        if self.retention < self.session_ttl:
+            raise ValueError(
+                f"retention ({self.retention:g} s) must be at least session_ttl "
+                f"({self.session_ttl:g} s): a session under way needs its whole log"
+            )
+        if (self.reward_default is None) != (self.reward_timeout is None):
+            raise ValueError("reward_default and reward_timeout go together: give both or neither")
+        if self.reward_timeout is not None and self.reward_timeout <= 0:
+            raise ValueError(f"reward_timeout must be above 0; got {self.reward_timeout:g}")
+        low, high, default = self.reward_min, self.reward_max, self.reward_default
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"reward_min ({low:g}) is above reward_max ({high:g})")
+        if default is not None and self.out_of_range(default):
+            raise ValueError(f"reward_default: {self.out_of_range(default)}")
+
+    def out_of_range(self, value: float, usual: RewardRange | None = None) -> str | None:
+        """Return why a reward is refused; None where it is in the range.
+
+        `usual` is the range of the model, for a limit that no setting gives.
+        """
+        low, high = usual or UNLIMITED
+        by_model = " by the model's family and data"
+        if self.reward_min is None and value < low:
+            return f"{value:g} is below reward_min, which is {low:g}{by_model}"
+        if self.reward_max is None and value > high:
+            return f"{value:g} is above reward_max, which is {high:g}{by_model}"
+        if self.reward_min is not None and value < self.reward_min:
+            return f"{value:g} is below reward_min, which is {self.reward_min:g}"
+        if self.reward_max is not None and value > self.reward_max:
+            return f"{value:g} is above reward_max, which is {self.reward_max:g}"
+        return None
+
+
+class Settings(EngineSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Settings by name; a flag is --name-with-dashes, a variable LATENTBANDITS_NAME."""
 
     host: Annotated[str, _doc("address to listen on; without keys only a loopback one")] = (
@@ -45,69 +256,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     row_checksums: Annotated[
         bool, _doc("whether rows of the store get a checksum (pages of SQLite always do)")
     ] = True
-    policy: Annotated[
-        str,
-        _doc("policy of most sessions, such as mmTS or 'mmTS(catch_all=True)'; auto: the one that "
-             "the model's fit recommends, else one that is tuned before it is active, else mmTS"),
-    ] = _ENGINE.policy  # fmt: skip
-    holdout_policy: Annotated[str, _doc("policy of the sessions that are held out")] = (
-        _ENGINE.holdout_policy
-    )
-    holdout_share: Annotated[float, _doc("share of sessions held out", ge=0, le=1)] = (
-        _ENGINE.holdout_share
-    )
-    groups: Annotated[
-        str,
-        _doc("further experiment groups, NAME=POLICY:SHARE, separated by semicolons; the flag "
-             "--group adds one and can be repeated"),
-    ] = _ENGINE.groups  # fmt: skip
-    state_names: Annotated[
-        str, _doc("names of the latent states for the pages, comma-separated, state 1 first")
-    ] = _ENGINE.state_names
-    explore: Annotated[
-        float,
-        _doc("probability of a uniformly random action: propensities are then bounded below, so "
-             "that the log can judge other policies", ge=0, le=1),
-    ] = _ENGINE.explore  # fmt: skip
-    swap: Annotated[
-        SwapMode,
-        _doc("what a new model does to sessions under way: they keep theirs (pinned), their log is "
-             "replayed under it (migrated), or they begin anew (restarted)"),
-    ] = _ENGINE.swap  # fmt: skip
-    propensity: Annotated[
-        PropensityMode,
-        _doc("closed forms and counted draws (counted), the policy's own way (policy), or none"),
-    ] = _ENGINE.propensity
-    propensity_draws: Annotated[int, _doc("draws that are counted", ge=1, le=10_000)] = (
-        _ENGINE.propensity_draws
-    )
-    session_ttl: Annotated[float, _doc("seconds unseen until a session ends", gt=0)] = (
-        _ENGINE.session_ttl
-    )
-    retention: Annotated[
-        float, _doc("seconds unseen until an ended session and its log are deleted", gt=0)
-    ] = _ENGINE.retention
-    cached_sessions: Annotated[int, _doc("sessions whose belief is kept in memory", ge=1)] = (
-        _ENGINE.cached_sessions
-    )
-    cached_megabytes: Annotated[
-        float, _doc("memory for the beliefs of these sessions, about", gt=0)
-    ] = _ENGINE.cached_megabytes
-    snapshot_rounds: Annotated[
-        int, _doc("rewards of a session between two snapshots of its belief; 0: none", ge=0)
-    ] = _ENGINE.snapshot_rounds
-    reward_min: Annotated[
-        float | None, _doc("least reward that is taken; default: by the model's family and data")
-    ] = _ENGINE.reward_min
-    reward_max: Annotated[
-        float | None, _doc("greatest reward that is taken; default: by the model's family and data")
-    ] = _ENGINE.reward_max
-    reward_default: Annotated[
-        float | None, _doc("reward of decisions that got none within reward_timeout")
-    ] = _ENGINE.reward_default
-    reward_timeout: Annotated[
-        float | None, _doc("seconds until a decision gets the default reward")
-    ] = _ENGINE.reward_timeout
     models: Annotated[
         str | None, _doc("folder below which models can be activated; default: that of MODEL")
     ] = None
@@ -126,6 +274,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     allowed_hosts: Annotated[
         str, _doc("further Host names to answer to, comma-separated, or *; all with keys if empty")
     ] = ""
+    reward_origins: Annotated[
+        str,
+        _doc("web pages whose scripts may report rewards with a token and read the answer: origins "
+             "such as https://shop.example, comma-separated, or *"),
+    ] = ""  # fmt: skip
+    reward_token_seconds: Annotated[
+        float, _doc("seconds for which the reward token of a decision holds", gt=0)
+    ] = 3600.0
     play: Annotated[
         bool, _doc("whether /play is served, the page where you are the user: false in production")
     ] = True
@@ -149,18 +305,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         Literal["debug", "info", "warning", "error"], _doc("how much is logged")
     ] = "info"
 
-    def engine(self) -> EngineSettings:
-        """Return the settings that the engine needs."""
-        names = EngineSettings.__struct_fields__
-        return EngineSettings(**{name: getattr(self, name) for name in names})
-
     def check(self) -> None:
         """Raise ValueError if settings are inconsistent."""
-        engine = self.engine()
-        for text in engine.policies().values():
+        for text in self.policies().values():
             if text != AUTO:
                 parse(text)
-        engine.check()
+        super().check()
         if self.keys is None and not is_loopback(self.host):
             raise ValueError(
                 f"without API keys the service listens on loopback addresses only, not on "

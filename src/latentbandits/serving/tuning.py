@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from latentbandits.policies.registry import AUTO
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.served_models import DEFAULT_POLICY, notes, unpack
+from latentbandits.serving.engine.model_rows import notes, unpack
+from latentbandits.serving.engine.models import DEFAULT_POLICY
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.records import ModelRow
 

@@ -65,6 +65,12 @@ class Density:
         else:
             assert isinstance(support, Interval), f"a support of type {type(support).__name__}"
             self.points, weights = _nodes(support, centre, scale)
+        self.atoms = np.full(len(self.points), self.discrete)
+        if isinstance(support, Interval) and support.atoms:
+            order = np.argsort(np.append(support.atoms, self.points), kind="stable")
+            self.atoms = np.append(np.ones(len(support.atoms), bool), self.atoms)[order]
+            self.points = np.append(support.atoms, self.points)[order]
+            weights = np.append(np.ones(len(support.atoms)), weights)[order]
         log_values = log_density(self.points)
         assert log_values.shape == self.points.shape, f"a log density of {log_values.shape}"
         assert not np.isnan(log_values).any(), "a log density is NaN"
@@ -98,8 +104,8 @@ class Density:
             off = abs(((draws - mean) ** 2).mean() - variance) / error
             assert off < ERRORS, f"{what}: their variance is {off:.1f} standard errors off"
         below = self.masses.cumsum()
-        if not self.discrete:
-            below -= self.masses / 2  # half of a trapezoid lies on either side of its point
+        # Half of a trapezoid lies on either side of its point; an atom lies on it.
+        below -= np.where(self.atoms, 0.0, self.masses / 2)
         sample = np.sort(draws)
         counted = np.searchsorted(sample, self.points, side="right") / len(sample)
         largest = float(np.abs(counted - below / below[-1]).max() * np.sqrt(len(sample)))

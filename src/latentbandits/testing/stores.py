@@ -31,8 +31,8 @@ def check_store(open_store: Opener) -> None:
 
     `open_store` opens the same, at first empty, store every time it is called.
 
-    >>> from latentbandits.serving.stores.memory import MemoryStore
-    >>> store = MemoryStore()
+    >>> from latentbandits.serving.stores import open_store
+    >>> store = open_store("memory")
     >>> check_store(lambda: store)
     """
     store = open_store()
@@ -324,7 +324,9 @@ def _log(store: Store) -> None:
     store.add_session(session(61, "log"))
     for order in (1603, 1601):  # positions follow the commits, not the orders
         store.add_decisions([decision(order, 61)])
-    assert reader.read(last, 9) == [] or not store.durable, "nothing is seen before its commit"
+    assert reader.read(last, 9) == [], "nothing is seen before its commit"
+    before = reader.end()
+    assert before >= last, "the end is not before the last event"
     store.commit()
     store.begin()
     late = reward(1602, 1501, 51, 2.0, "late")
@@ -337,10 +339,15 @@ def _log(store: Store) -> None:
     (event,) = reader.read(page[-1].position, 2)
     assert (event.decision.order, event.reward) == (1501, late), "a late reward is an event"
     assert event.decided_at <= last < event.position
+    assert reader.end() >= event.position > before, "the end is that of the last commit"
+    assert reader.read(before, 9, until=page[0].position) == page[:1], "a page ends at `until`"
+    assert event.current == late, "a reward that was committed counts"
+    decided = next(e for e in reader.read(0, 999, until=before) if e.decision.order == 1501)
+    assert decided.current != late, "the reward that counts is that of `until`"
+    assert reader.note("p/1") == b"two", "readers see the notes"
     wide = reader.read(0, 100, max_bytes=1)
     assert len(wide) == 1, "a page is bounded by bytes, and holds at least one event"
-    if store.durable:
-        reader.close()
+    reader.close()
 
 
 def _deletion(store: Store) -> None:
@@ -352,6 +359,9 @@ def _deletion(store: Store) -> None:
     store.put_snapshot(SnapshotRow(71, "m", "mmTS", 0, 1, 1801, b""))
     store.commit()
     store.begin()
+    reader = store.log_reader()
+    end = reader.end()
+    reader.close()
     store.delete_sessions([71, 72])
     for rows in (
         store.session(71),
@@ -368,10 +378,10 @@ def _deletion(store: Store) -> None:
     reader = store.log_reader()
     names = {event.session_name for event in reader.read(0, 1000)}
     assert "gone" not in names, "a deleted session is not in the log"
+    assert reader.end() >= end, "the end stays where the last events were deleted"
     assert reader.present([1601, 1701, 1702, 9999]) == {1601}, "readers can tell what was deleted"
     assert reader.present([]) == set()
-    if store.durable:
-        reader.close()
+    reader.close()
     assert store.session(61) is not None, "the others are untouched"
 
 

@@ -84,7 +84,7 @@ class Prepare:
             )
         base = family.log_base_measure(rewards)
         return Partition(
-            _statistics(log, family.statistic(rewards)),
+            _statistics(log, family.summed(rewards)),
             _by_action(log, squares),
             float(np.broadcast_to(base, rewards.shape).sum()),
             log.keys,

@@ -1,10 +1,9 @@
 """Choose the reward family by the log probability of held-out rewards.
 
 Each family whose support contains all rewards learns from the same users, with its own number of
-states, and predicts the same held-out rewards. Rewards on a lattice (integers, half stars) are
-compared by probability: a continuous family is given the probability of the reward's cell. Other
-rewards are compared by density. Gaussian models of transformed rewards are compared as well, to
-recommend a transform.
+states, and predicts the same held-out rewards. Families are compared by their probability of the
+cell of the recording resolution around each reward (`lattice`). Gaussian models of transformed
+rewards are compared as well, to recommend a transform.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from latentbandits.learning.transforms import (
     Transform,
     TransformedLearner,
 )
+from latentbandits.models.arms.learnable import Learnable
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.registry import reward_families
 from latentbandits.report.report import Progress, Silent
@@ -72,6 +72,7 @@ class FamilyChoice:
 
     rewards: Rewards
     reason: str
+    family: Learnable | None = None  # set up for the rewards of all users; None: not looked at
     contenders: tuple[Contender, ...] = ()
     recommended_transform: Transform | None = None
     warnings: tuple[str, ...] = ()
@@ -96,11 +97,13 @@ def choose_family(
     requested: Rewards | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    finer: float = 1.0,
 ) -> FamilyChoice:
     """Choose the family of the rewards, or compare the `requested` family with the others.
 
     Rewards that are all 0 or 1 are Bernoulli. A requested family is always returned, with a warning
-    if another family is better by more than two paired standard errors.
+    if another family is better by more than two paired standard errors. Cells are narrower than the
+    recording resolution by the factor `finer`.
     """
     rewards = summary_of(kept).rewards + summary_of(held_out).rewards
     if not rewards.outside["bernoulli"].n and requested in (None, "bernoulli"):
@@ -110,70 +113,76 @@ def choose_family(
     if rewards.least == rewards.most:
         return FamilyChoice(requested or "gaussian", "constant rewards do not distinguish families")
     bar = Silent() if progress is None else progress
-    possible = _possible(rewards)
+    few = engine_of(kept).sample(MOST_USERS, seed)
+    possible = _possible(rewards, np.asarray(few.rewards))
     transforms: list[Transform] = [t for t in TRANSFORMS if not rewards.outside[t].n]
     if len(possible) == 1 and not transforms:
-        return FamilyChoice(possible[0], "the only family that takes these rewards")
+        ((name, family),) = possible.items()
+        return FamilyChoice(name, "the only family that takes these rewards", family)
     bar.start("comparing reward families", len(possible) + len(transforms))
-    few = engine_of(kept).sample(MOST_USERS, seed)
-    cells = cells_of_values(rewards.values, rewards.off_lattice)
+    cells = cells_of_values(rewards.values, rewards.off_lattice)._replace(finer=finer)
     contenders: list[Contender] = []
-    for name in possible:
-        contenders.append(_contend(name, None, rewards, few, held_out, cells, seed))
+    for family in possible.values():
+        contenders.append(_contend(family, None, few, held_out, cells, seed))
         bar.advance(1)
     for transform in transforms:
-        contenders.append(_contend("gaussian", transform, rewards, few, held_out, cells, seed))
+        units = TRANSFORMS[transform].forward(np.asarray(few.rewards))
+        family = make_family("gaussian", units)
+        contenders.append(_contend(family, transform, few, held_out, cells, seed))
         bar.advance(1)
     plain = [one for one in contenders if one.transform is None]
     best = max(plain, key=lambda one: one.log_probability)
     recommended = _recommended(contenders, best)
-    unit = "log probability" if cells is not None else "log density"
     others = ", ".join(f"{one.name} {one.log_probability:.4f}" for one in plain if one is not best)
-    reason = f"the highest {unit} of a held-out reward: {best.name} {best.log_probability:.4f}"
+    reason = (
+        f"the highest log probability of a held-out reward: {best.name} {best.log_probability:.4f}"
+    )
     reason += f"; {others}" if others else ""
     if requested is None:
-        return FamilyChoice(best.rewards, reason, tuple(contenders), recommended)
+        chosen = possible[best.rewards]
+        return FamilyChoice(best.rewards, reason, chosen, tuple(contenders), recommended)
     wanted = next(one for one in plain if one.rewards == requested)
     warnings: tuple[str, ...] = ()
     if _clearly_below(wanted, best):
         warnings = (
-            f"held-out rewards speak against --rewards {requested}: {unit} "
+            f"held-out rewards speak against --rewards {requested}: log probability "
             f"{wanted.log_probability:.4f} of a reward, {best.name} has {best.log_probability:.4f}",
         )
-    return FamilyChoice(requested, "asked for", tuple(contenders), recommended, warnings)
+    family = possible[requested]
+    return FamilyChoice(requested, "asked for", family, tuple(contenders), recommended, warnings)
 
 
-def _possible(rewards: RewardSummary) -> list[Rewards]:
-    names: list[Rewards] = []
+def _possible(rewards: RewardSummary, sample: FloatArray) -> dict[Rewards, Learnable]:
+    """Return the families that take the rewards, by name."""
+    families: dict[Rewards, Learnable] = {}
     for name in reward_families():
         with suppress(LogError):
-            make_family(name, rewards)
-            names.append(name)
-    return names
+            families[name] = make_family(name, rewards).tuned(sample)
+    return families
 
 
 def _contend(
-    name: Rewards,
+    family: Learnable,
     transform: Transform | None,
-    rewards: RewardSummary,
     kept: Log,
     held_out: Log,
-    cells: Cells | None,
+    cells: Cells,
     seed: int,
 ) -> Contender:
-    family = make_family(name, rewards)
-    if transform is not None:
-        family = make_family(name, TRANSFORMS[transform].forward(np.asarray(kept.rewards)))
     plain = ArmsLearner(family, n_starts=3)
     learner = plain if transform is None else TransformedLearner(plain, transform)
     states: Sequence[int] = [s for s in _STATES if s <= kept.n_users]
     learned = learner.select(kept, held_out, states, seed, Silent()).learned
     judged = score(learned.model, held_out, cells=cells)
-    log_probability = judged.log_density if cells is None else judged.log_cell
+    log_probability = judged.log_cell
     assert log_probability is not None
     by_user = judged.sums_by_user(log_probability)
     return Contender(
-        name, transform, learned.model.n_states, by_user, float(log_probability.mean())
+        family.family_name,
+        transform,
+        learned.model.n_states,
+        by_user,
+        float(log_probability.mean()),
     )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.models import registry
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.arms.learnable import Learnable
+from latentbandits.models.arms.learnable import Learnable, RewardFacts
 from latentbandits.models.checks import FloatArray, positive_number
 
 Rewards = str
@@ -19,22 +17,8 @@ Rewards = str
 ArmsModel = GaussianArms | ConjugateArms
 
 
-class Described(Protocol):
-    """The facts about a log's rewards that a family needs (`logs.summary.RewardSummary`)."""
-
-    @property
-    def values(self) -> FloatArray:
-        """Distinct rewards: all, or many of them with one outside the support of each family."""
-
-    @property
-    def mean(self) -> float: ...
-
-    @property
-    def deviation(self) -> float: ...
-
-
 def make_family(
-    name: Rewards, rewards: FloatArray | Described, noise: float | None = None
+    name: Rewards, rewards: FloatArray | RewardFacts, noise: float | None = None
 ) -> Learnable:
     """Return the family `name`, set up for a log's `rewards`.
 
@@ -46,7 +30,7 @@ def make_family(
         if isinstance(rewards, np.ndarray):
             family = kind.for_rewards(rewards)
         else:
-            family = kind.for_moments(rewards.values, rewards.mean, rewards.deviation)
+            family = kind.for_facts(rewards)
         return family if noise is None else family.with_noise(positive_number("noise", noise))
     except ValueError as error:
         raise LogError(str(error)) from error

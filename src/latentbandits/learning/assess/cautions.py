@@ -15,9 +15,6 @@ from latentbandits.learning.logs.summary import LogSummary
 FAR_FROM_LEVEL = 0.07
 """Distance of an interval's coverage from its level that is worth a warning."""
 
-WORSE = 1e-3
-"""Relative excess over the error of the action's mean that is worth a warning."""
-
 ONE_ROW = 0.5
 """Share of users with a single row above which sessions are too short to identify a state."""
 
@@ -36,10 +33,8 @@ def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[s
     summary = summary_of(log)
     if summary.rewards.least == summary.rewards.most:
         return _about_log(summary)  # other warnings would follow from this one
-    outlier = report.get("log", {}).get("outlier")
     return [
         *_about_log(summary),
-        *([] if outlier is None else [outlier]),
         *_about_prediction(report["held_out"]),
         *_about_choice(report["selection"], report["settings"], min(log.n_users, log.n_actions)),
         *(() if report["settings"].get("features") else _about_states(learned)),
@@ -65,12 +60,8 @@ def _about_log(log: LogSummary) -> list[str]:
 
 
 def _about_prediction(held_out: Mapping[str, Any]) -> list[str]:
-    warnings = []
-    if held_out["rmse"] > (1 + WORSE) * held_out["rmse_of_action_means"]:
-        warnings.append(
-            f"the model predicts held-out rewards worse ({held_out['rmse']:.4g}) than the "
-            f"action's mean over all users does ({held_out['rmse_of_action_means']:.4g})"
-        )
+    """Warn of every doubt that the recommendation depends on, and of intervals far from level."""
+    warnings = list(held_out["doubts"])
     worst = max(held_out["coverage"], key=lambda row: abs(row["covered"] - row["level"]))
     if abs(worst["covered"] - worst["level"]) > FAR_FROM_LEVEL:
         warnings.append(

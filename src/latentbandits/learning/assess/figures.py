@@ -32,7 +32,8 @@ _RANKS = (BLUE, ORANGE, GREEN, PINK, BROWN)
 _BASELINES = {
     "uniform": (GREY, ":"),
     "popularity": (DARK, "-"),
-    "fold-in": (BROWN, "--"),
+    "one state": (BROWN, "--"),
+    "factorisation": (GREEN, "--"),
     "TS": (SKY, "--"),
     "LinTS": (SKY, "--"),
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from latentbandits.learning.attributes.tables import side_tables
+from latentbandits.learning.attributes.tables import one_state_sentence, side_tables
 from latentbandits.report.report import Estimate
 
 _STYLE = """
@@ -55,6 +55,7 @@ def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | No
         f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(summary)}</title>",
         f"<style>{_STYLE}</style><h1>Is this model worth using?</h1>",
         _verdict(report["judgement"], verdict_png),
+        f"<p>{escape(one_state_sentence(report))}</p>",
         _warnings(report["warnings"]),
         "<h1>What the log taught</h1>",
         f"<p>{escape(summary)} {escape(repeated)} {escape(judged)}</p>",

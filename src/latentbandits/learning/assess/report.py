@@ -66,8 +66,13 @@ def of_selection(rows: Sequence[Candidate], chosen: Candidate) -> list[dict[str,
     return [row.row(row is chosen) for row in rows]
 
 
-def of_held_out(scores: HeldOut, kept: LogSummary, held_out: Log) -> dict[str, Any]:
-    """Return held-out errors, those of the action's mean for comparison, and calibration."""
+def of_held_out(
+    scores: HeldOut, kept: LogSummary, held_out: Log, reasons: Sequence[str]
+) -> dict[str, Any]:
+    """Return held-out errors, those of the action's mean for comparison, and calibration.
+
+    `reasons` are the doubts about the model's predictions.
+    """
     counts = kept.action_counts
     baseline = np.sqrt(np.mean(_errors_of_action_means(scores, kept) ** 2))
     histogram = np.histogram(scores.uniform, BINS, (0.0, 1.0))[0] / len(scores.uniform)
@@ -81,6 +86,7 @@ def of_held_out(scores: HeldOut, kept: LogSummary, held_out: Log) -> dict[str, A
         "rmse_by_round": _by_round(scores),
         "coverage": [{"level": level, "covered": scores.coverage(level)} for level in LEVELS],
         "uniform_histogram": histogram.tolist(),
+        "doubts": list(reasons),
     }
 
 
@@ -97,8 +103,13 @@ def doubts(scores: HeldOut, kept: LogSummary) -> tuple[str, ...]:
     mean = excess.sum() / rows.sum()  # of a reward; its error is that of a ratio of sums
     stderr = np.sqrt(np.sum((excess - mean * rows) ** 2)) / rows.sum()
     if len(rows) > 1 and mean > CLEAR * stderr:
+        rmse, baseline = (
+            np.sqrt(np.mean(errors**2))
+            for errors in (scores.error, _errors_of_action_means(scores, kept))
+        )
         reasons.append(
-            "the model predicts held-out rewards clearly worse than the action's mean does"
+            f"the model predicts held-out rewards clearly worse ({rmse:.4g}) than the action's "
+            f"mean over all users does ({baseline:.4g})"
         )
     covered = scores.coverage(LEVELS[-1])
     clicks = not kept.rewards.outside["bernoulli"].n

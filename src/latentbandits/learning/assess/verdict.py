@@ -26,6 +26,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -33,7 +34,6 @@ import numpy as np
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.learning import user_hash
 from latentbandits.learning.assess import replay as replays
-from latentbandits.learning.assess.one_state import one_state_model
 from latentbandits.learning.assess.replay import (
     Player,
     PolicyPlayer,
@@ -62,7 +62,6 @@ Verdict = Literal["helps", "harms", "no difference", "cannot tell"]
 
 UNIFORM = "uniform"
 POPULARITY = "popularity"
-FOLD_IN = "fold-in"
 
 CANDIDATES = {
     "arms": (
@@ -401,6 +400,7 @@ def judge_policies(
     *,
     choosing: Log | None = None,
     written: Learned | None = None,
+    baselines: Mapping[str, Learned] = MappingProxyType({}),
     policies: Sequence[str] = (),
     doubts: Sequence[str] = (),
     seed: int = 0,
@@ -414,6 +414,7 @@ def judge_policies(
         held_out: the users whose rewards the verdict depends on.
         choosing: other users, on whose rewards the policy is chosen; None: `held_out`.
         written: the model of all users, from which users are simulated; None: `learned`.
+        baselines: other models of the same users by name, which are played greedily.
         policies: the policies that are played; none: all that can be recommended.
         doubts: reasons not to act on the model's predictions (`report.doubts`).
         seed: of all randomness.
@@ -423,7 +424,7 @@ def judge_policies(
         None if fewer than two users have three rows or more, so that differences have no error.
     """
     bar = Silent() if progress is None else progress
-    stage = _Replaying(learned, kept, tuple(policies), seed, bar)
+    stage = _Replaying(learned, kept, baselines, tuple(policies), seed, bar)
     judging = stage.playable(held_out)
     if judging is None:
         return None
@@ -450,6 +451,7 @@ class _Replaying:
 
     learned: Learned
     kept: AnyLog
+    baselines: Mapping[str, Learned]
     policies: tuple[str, ...]
     seed: int
     bar: Progress
@@ -468,7 +470,12 @@ class _Replaying:
 
     def shown(self, learned: Learned, log: Log) -> tuple[Learned, Log]:
         """Return model and log; rows with features of their own are separate actions."""
-        return (learned, log) if log.features is None else rows_as_actions(learned, log)
+        if log.features is None:
+            return learned, log
+        shown, rows = rows_as_actions(learned, log)
+        if part(learned.model, "encoder") is None and learned.features is not None:
+            shown = replace(shown, features=learned.features[log.actions])
+        return shown, rows
 
     def inputs(self, learned: Learned) -> Inputs:
         """Return what policies are built from."""
@@ -491,14 +498,16 @@ class _Replaying:
         if log.features is not None:
             popular = popular[log.actions]
         log_prior = users_log_prior(self.learned.model, log)
+        others = {name: self.shown(other, log)[0] for name, other in self.baselines.items()}
         learned, log = self.shown(self.learned, log)
         players: dict[str, Player] = {
             UNIFORM: ScorePlayer(np.zeros(log.n_actions)),
             POPULARITY: ScorePlayer(popular),
         }
-        alone = one_state_model(learned.model)
-        if alone is not None:
-            players[FOLD_IN] = PolicyPlayer(mmGreedy(alone), log.n_actions, learned.features)
+        players |= {
+            name: PolicyPlayer(mmGreedy(other.model), log.n_actions, other.features)
+            for name, other in others.items()
+        }
         scratch = "TS" if learned.features is None else "LinTS"
         players[scratch] = PolicyPlayer(
             build(scratch, self.inputs(learned)), log.n_actions, learned.features

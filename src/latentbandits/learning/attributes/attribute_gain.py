@@ -11,15 +11,16 @@ from latentbandits.learning.assess.replay import PolicyPlayer, playable_rounds, 
 from latentbandits.learning.attributes.encoding import UserAttributes
 from latentbandits.learning.attributes.evidence import state_evidence
 from latentbandits.learning.attributes.gate import (
+    GateChoice,
     GatePartition,
     PrepareGate,
+    choose_gate,
     learn_weights,
     no_effect,
+    refine,
     user_evidence,
     with_ones,
 )
-from latentbandits.learning.attributes.gated_arms import refine
-from latentbandits.learning.attributes.gated_states import GateChoice, choose_gate
 from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.backends.backend import AnyLog
 from latentbandits.learning.learners import Learned

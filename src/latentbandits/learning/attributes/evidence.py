@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
-from latentbandits.models.checks import FloatArray
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.linear.logistic import LogisticLinear
@@ -101,24 +102,30 @@ def _linear(
     return evidence
 
 
+def rounds(log: Log) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield for each round the users who have it, and their events; users of many rounds first."""
+    lengths = np.diff(log.starts)
+    order = np.argsort(-lengths, kind="stable")
+    for t in range(int(lengths.max(initial=0))):
+        users = order[: int((lengths > t).sum())]
+        yield users, log.starts[users] + t
+
+
 def _rounds(model: Any, log: Log, features: FloatArray, rewards: FloatArray) -> FloatArray:
     """Return the evidence of any other model: final log weights of states less their prior."""
-    lengths = np.diff(log.starts)
-    order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
     is_clicks = isinstance(model, LogisticLinear)
     belief: Any = (clicks if is_clicks else joint).prior(model, log.n_users)
     evidence = np.zeros((log.n_users, model.n_states))
     d = model.weights.shape[1] if is_clicks else features.shape[1]
-    for t in range(int(lengths.max(initial=0))):
-        n = int((lengths > t).sum())
+    for users, events in rounds(log):
+        n = len(users)
         belief = map_leaves(lambda leaf, n=n: leaf[:n], belief)
-        event = log.starts[order[:n]] + t
-        x, reward = features[event], rewards[event]
+        x, reward = features[events], rewards[events]
         if is_clicks:
             offset = x[:, d] if model.offset else np.zeros(n)
             belief = clicks.condition(belief, x[:, :d], offset, reward)
         else:
             nobody = np.zeros(n, np.int64)
             belief = joint.condition(model, belief, x[:, None], nobody, reward)
-        evidence[order[:n]] = belief.log_weights - model.log_state_prior
+        evidence[users] = belief.log_weights - model.log_state_prior
     return evidence

@@ -16,22 +16,29 @@ never lowers it. A pass is `summarise` of every partition and one `step`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from latentbandits.learning import user_hash
+from latentbandits.learning.arms import mixture as vb
+from latentbandits.learning.arms.cells import Partition, Prepare
+from latentbandits.learning.arms.coordinate_ascent import Climbed, Problem
+from latentbandits.learning.arms.fitted import FittedArms, finish
+from latentbandits.learning.arms.starts import SAMPLE, grouped_starts
 from latentbandits.learning.attributes.evidence import state_evidence
 from latentbandits.learning.backends.backend import AnyLog
 from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.learners import Learned
+from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import clearly_below
+from latentbandits.learning.selection import LEAST_NATS, Selection, clearly_below
 from latentbandits.models.attributes.gate import log_softmax
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.numerics.log_weights import log_sum
+from latentbandits.report.report import Progress
 
 RIDGES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """Ridge penalties that are tried, from strong to weak; numeric attributes are standardised."""
@@ -220,3 +227,212 @@ def user_evidence(part: GatePartition, weights: FloatArray) -> FloatArray:
     """Return the log evidence of every user's rewards with a gate, `(n_users,)`."""
     scores = log_softmax(part.attributes @ weights.T) + part.log_evidence
     return log_sum(scores)
+
+
+# Refine the states of arms and their gate together by EM with users' attributes.
+#
+# A pass is the E step of the mixture of arms (`arms/mixture.py`) with P(s | z) of the gate in place
+# of the shares, and the gradient of the gate (`gate.py`). Both steps raise
+#
+#     ELBO of the arms given P(s | z) - ridge / 2 |w|^2.
+
+_REFINED = 1e-5  # nats per user: the refinement ends when a pass gains less
+_MOST_REFINEMENTS = 300
+
+
+class GatedPartition(NamedTuple):
+    """The users of a partition: statistics of their rewards, and attributes with ones first."""
+
+    cells: Partition
+    attributes: FloatArray
+
+
+class GatedSums(NamedTuple):
+    """Sums over users; sums of partitions add."""
+
+    arms: vb.Sums
+    gate: GateSums
+
+
+class GatedParameters(NamedTuple):
+    """The parameters that a pass needs: the mixture and the gate."""
+
+    arms: vb.Broadcast
+    gate: GateParameters
+
+
+@dataclass(frozen=True, eq=False)
+class PrepareGated:
+    """Preparation of a partition, done once for all passes."""
+
+    prepare: Prepare
+
+    def __call__(self, log: Log) -> GatedPartition:
+        return GatedPartition(self.prepare(log), with_ones(log))
+
+
+@dataclass(frozen=True, eq=False)
+class GatedPass:
+    """A pass over the users: the sums of the arms and of the gate."""
+
+    prepare: PrepareGated
+
+    def summarise(self, partition: GatedPartition, parameters: GatedParameters) -> GatedSums:
+        cells, z = partition
+        log_prior = log_softmax(z @ parameters.gate.weights.T)
+        current = parameters.arms._replace(log_shares=log_prior[:, None])
+        taken, log_normaliser = vb.responsibilities(cells, current)
+        gate = gate_sums(z, taken[:, 0], log_prior, log_normaliser, parameters.gate)
+        return GatedSums(vb.weighted_sums(cells, taken, log_normaliser), gate)
+
+
+def can_refine(learned: Learned) -> bool:
+    """Return whether the model is a mixture of arms of untransformed rewards."""
+    return isinstance(learned.fitted, FittedArms) and not isinstance(
+        learned.model, TransformedRewards
+    )
+
+
+def grouped_by_attributes(learned: Learned, log: AnyLog) -> Learned:
+    """Return a start of `refine`: states of users whose attributes predict similar rewards.
+
+    The other parts of the model are unchanged.
+    """
+    fitted = learned.fitted
+    assert isinstance(fitted, FittedArms)
+    problem = Problem.from_log(fitted.family, log)
+    sample = problem.engine.sample(SAMPLE, seed=0)
+    mixture = grouped_starts(
+        problem.family,
+        Prepare(problem.family)(sample).dense(),
+        problem.totals,
+        problem.centre,
+        learned.model.n_states,
+        1,
+        np.random.default_rng(0),
+        with_ones(sample),
+    )
+    return replace(learned, fitted=replace(fitted, mixture=mixture))
+
+
+def refine(
+    learned: Learned, log: AnyLog, weights: FloatArray, ridge: float
+) -> tuple[Learned, FloatArray]:
+    """Return the model of arms and the gate's weights, refined together from `weights`.
+
+    The variation within states is unchanged, and the estimation error does not get smaller.
+    """
+    fitted = learned.fitted
+    assert isinstance(fitted, FittedArms)
+    problem = Problem.from_log(fitted.family, log)
+    work, learner = GatedPass(PrepareGated(problem.prepare)), GateLearner(None, ridge)  # type: ignore[arg-type]
+    mixture, gate, before = fitted.mixture, GateParameters(weights), -np.inf
+    for _ in range(_MOST_REFINEMENTS):
+        parameters = GatedParameters(vb.broadcast(problem.family, mixture), gate)
+        sums = problem.engine.fold(work, parameters)
+        arms = problem.family, mixture, sums.arms, problem.totals, problem.centre
+        penalty = ridge / 2 * float((gate.weights[:, 1:] ** 2).sum())
+        now = float(vb.bound_of_arms(*arms)[0]) - penalty
+        if now - before < _REFINED * sums.gate.n_users:
+            break
+        mixture, gate, before = problem.step(mixture, sums.arms), learner.step(sums.gate, gate), now
+    # The gate's shares replace those of the mixture; the order of states is unchanged.
+    again = finish(problem, Climbed(mixture, np.array([now]), (), converged=True))
+    again = replace(again, strength=fitted.strength).widened(fitted.estimation)
+    refined = replace(learned, model=again.model(), fitted=again)
+    n_attributes = weights.shape[1] - 1
+    return refined, learn_weights(refined, log, n_attributes, ridge, gate.weights)
+
+
+# Choose the gate's ridge, and the number of states with the users' attributes, on held-out users.
+#
+# Attributes tell users apart before their first reward. So they can support states that rewards
+# alone do not.
+
+_MORE_STATES = 2  # states that are tried beyond the number chosen without attributes
+_GROUPS_RIDGE = 3.0  # of states that start from groups of attributes
+_CLEAR = 2.0  # standard errors by which held-out users must confirm these states
+
+
+@dataclass(frozen=True, eq=False)
+class GateChoice:
+    """A model of the kept users with its gate, and the held-out evidence that chose it."""
+
+    learned: Learned
+    weights: FloatArray  # (n_states, 1 + n_attributes)
+    ridge: float
+    rows: list[GateRow]
+    refined: bool  # whether the states were refined together with the gate
+    by_user: FloatArray  # (n_users,): log evidence of each held-out user
+    grouped: bool = False  # whether the refinement starts from groups of attributes
+
+    @property
+    def used(self) -> bool:
+        """Whether users outside a gate's fit confirm it; else attributes change nothing."""
+        return self.ridge != np.inf
+
+
+def choose_gate(learned: Learned, kept: AnyLog, held_out: Log) -> GateChoice:
+    """Choose the ridge by cross-fitted evidence; refine states of arms with the gate.
+
+    The refinement is kept unless the held-out evidence is clearly lower with it.
+    """
+    ridge, rows = choose_ridge(learned, kept, held_out)
+    assert held_out.attributes is not None
+    weights = learn_weights(learned, kept, held_out.attributes.shape[1], ridge)
+    by_user = user_evidence(PrepareGate(learned)(held_out), weights)
+    choice = GateChoice(learned, weights, ridge, rows, False, by_user)
+    if not can_refine(learned):
+        return choice
+    if not choice.used:
+        return _choose_groups(choice, kept, held_out)
+    # States that fit the attributes better support a weaker ridge.
+    for weaker in (one for one in RIDGES if one <= ridge):
+        refined, weights = refine(learned, kept, weights, weaker)
+        after = user_evidence(PrepareGate(refined)(held_out), weights)
+        if choice.refined and after.sum() <= choice.by_user.sum():
+            break
+        if not choice.refined and clearly_below(after, by_user, 1.0):
+            break
+        choice = GateChoice(refined, weights, weaker, rows, True, after)
+    return choice
+
+
+def _choose_groups(choice: GateChoice, kept: AnyLog, held_out: Log) -> GateChoice:
+    """Return the choice of states that start from groups of attributes, if it is clearly better.
+
+    Rewards alone may not tell states apart that attributes do. Held-out users must confirm them by
+    two standard errors.
+    """
+    if choice.learned.model.n_states == 1:
+        return choice
+    start = grouped_by_attributes(choice.learned, kept)
+    refined, weights = refine(start, kept, choice.weights, _GROUPS_RIDGE)
+    after = user_evidence(PrepareGate(refined)(held_out), weights)
+    if not clearly_below(choice.by_user, after, _CLEAR):
+        return choice
+    return GateChoice(refined, weights, _GROUPS_RIDGE, choice.rows, True, after, grouped=True)
+
+
+def choose_states(
+    learner: Learner,
+    selection: Selection,
+    kept: AnyLog,
+    held_out: Log,
+    seed: int,
+    progress: Progress,
+) -> Selection:
+    """Return the selection with more states if these raise the held-out evidence with a gate."""
+    first = selection.chosen.n_states
+    if not can_refine(selection.learned):
+        return selection
+    best = choose_gate(selection.learned, kept, held_out).by_user
+    for n_states in range(first + 1, first + 1 + _MORE_STATES):
+        other = learner.select(kept, held_out, (n_states,), seed, progress)
+        if other.chosen.n_states < n_states:
+            break
+        found = choose_gate(other.learned, kept, held_out)
+        if found.used and found.by_user.sum() - best.sum() > LEAST_NATS:
+            rows = [row for row in selection.rows if row.n_states != n_states]
+            selection, best = replace(other, rows=(*rows, *other.rows)), found.by_user
+    return selection

@@ -56,6 +56,12 @@ def _items(items: Mapping[str, Any]) -> Table:
     return Table(title, ("vectors", "reward", "over learned"), rows)
 
 
+def one_state_sentence(report: Mapping[str, Any]) -> str:
+    """Return what the report says about one state; empty if it earns less than several."""
+    compared = report.get("one_state")
+    return str(compared["sentence"]) if compared else ""
+
+
 def side_notes(report: Mapping[str, Any]) -> list[str]:
     """Return warnings about side information, one sentence each."""
     notes = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,8 +16,6 @@ from latentbandits.models.registry import reward_families
 
 MOST_VALUES = 1_000
 """Distinct rewards that are kept; if there are more, this many and the extremes."""
-
-_FAR, _ALONE = 20.0, 10.0  # standard deviations of the other rewards
 
 
 def _masks() -> dict[str, Callable[[FloatArray], BoolArray]]:
@@ -49,6 +46,8 @@ class RewardSummary:
     values: FloatArray  # the distinct rewards, ascending; at most about MOST_VALUES of them
     off_lattice: FloatArray  # (len(STEPS),): the largest distance from each lattice, in steps
     outside: Mapping[str, Outside]  # by family and transform
+    n_least: int  # number of rewards that equal the least one
+    n_most: int
 
     @classmethod
     def from_rewards(cls, rewards: FloatArray, log: Log | None = None) -> RewardSummary:
@@ -58,36 +57,18 @@ class RewardSummary:
         squares = float(((rewards - mean) ** 2).sum())
         outside = {name: _outside(mask, rewards, log) for name, mask in _masks().items()}
         kept = _few(values, outside)
-        return cls(len(rewards), mean, squares, kept, off_lattice(values), outside)
+        ends = (int((rewards == values[i]).sum()) for i in (0, -1))
+        return cls(len(rewards), mean, squares, kept, off_lattice(values), outside, *ends)
+
+    @property
+    def end_shares(self) -> tuple[float, float]:
+        """The shares of rewards that equal the least and the largest one."""
+        return self.n_least / self.n, self.n_most / self.n
 
     @property
     def deviation(self) -> float:
         """The standard deviation."""
         return float(np.sqrt(self.squares / self.n))
-
-    @property
-    def outlier(self) -> float | None:
-        """The reward that is alone far away from all others, if there is one.
-
-        It is the least or the largest of more than two distinct ones, over 20 standard deviations
-        of the others from their mean, and over 10 from the nearest of them.
-
-        >>> RewardSummary.from_rewards(np.append(np.arange(100.0) % 5, 1e4)).outlier
-        10000.0
-        """
-        if len(self.values) < 3:
-            return None
-        ends = (self.values[-1], self.values[-2]), (self.values[0], self.values[1])
-        for value, nearest in ends:
-            others = (self.n * self.mean - value) / (self.n - 1)
-            squares = self.squares - (value - self.mean) ** 2 * self.n / (self.n - 1)
-            deviation = math.sqrt(max(squares, 0.0) / (self.n - 1))
-            if (
-                abs(value - others) > _FAR * deviation > 0
-                and abs(value - nearest) > _ALONE * deviation
-            ):
-                return float(value)
-        return None
 
     @property
     def least(self) -> float:
@@ -109,6 +90,8 @@ class RewardSummary:
             _few(np.union1d(self.values, other.values), outside),
             np.maximum(self.off_lattice, other.off_lattice),
             outside,
+            _joined(self.least, self.n_least, other.least, other.n_least, min),
+            _joined(self.most, self.n_most, other.most, other.n_most, max),
         )
 
 
@@ -180,12 +163,21 @@ class LogSummariser:
         )
 
 
+def _joined(
+    one: float, n: int, other: float, m: int, furthest: Callable[[float, float], float]
+) -> int:
+    """Return how many rewards equal the furthest of two ends, given how many equal each."""
+    end = furthest(one, other)
+    return n * (one == end) + m * (other == end)
+
+
 def _few(values: FloatArray, outside: Mapping[str, Outside]) -> FloatArray:
-    """Return about `MOST_VALUES` of the values at most: both ends, and one outside each family."""
+    """Return about `MOST_VALUES` values: the least, the largest, and one outside each family."""
     if len(values) <= MOST_VALUES:
         return values
     wrong = [example.value for example in outside.values() if example.value is not None]
-    return np.union1d(np.append(values[: MOST_VALUES - 2], values[-2:]), wrong)
+    half = MOST_VALUES // 2
+    return np.union1d(np.append(values[:half], values[-half:]), wrong)
 
 
 def _outside(

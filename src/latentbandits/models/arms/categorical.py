@@ -11,14 +11,18 @@ from numpy.typing import ArrayLike
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import DirichletArms
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.arms.learnable import RewardFacts
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics import dirichlet
 from latentbandits.models.numerics.laws import Beta
-from latentbandits.models.support import OneOf, Summary, Support
+from latentbandits.models.support import Interval, OneOf, Summary, Support
 
 MOST_VALUES = 20
 """Most different rewards from which the family is learned."""
 
+_FULL_SCORE = 0.01  # share of rewards that equal the largest one, so that it is a full score
+_FURTHEST = 0.25  # distance of a full score from the next reward, as a part of the range
+_BINS = (2, 4, 8, 16)
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -31,10 +35,19 @@ class CategoricalArms(DirichletArms):
             n_actions, n_categories)` or with a session axis first.
         values: the reward of each category, `(n_categories,)`, in increasing order.
         state_prior: P1(s), `(n_states,)` or `(n_sessions, n_states)`; None is uniform.
+        edges: for rewards that are numbers in an interval, `(n_categories + 1,)`: category c has
+            the rewards from edges[c] to edges[c + 1], all equally likely, and `values` are the
+            middles. Two equal edges are a single reward, as that of a full score. None: rewards
+            are the `values` alone.
 
     >>> model = CategoricalArms([[[1.0, 1.0, 8.0], [8.0, 1.0, 1.0]]], values=[1.0, 2.0, 3.0])
     >>> model.expected_rewards(None)[0]
     array([[2.7, 1.3]])
+    >>> scores = CategoricalArms([[[1.0, 2.0, 1.0]]], [0.0, 0.5, 1.0], edges=[0.0, 0.0, 1.0, 1.0])
+    >>> scores.statistic(np.array([0.0, 0.3, 1.0]))
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.]])
     """
 
     summary: ClassVar[Summary] = Summary(
@@ -51,9 +64,14 @@ class CategoricalArms(DirichletArms):
     concentration: FloatArray
     values: FloatArray
     state_prior: FloatArray
+    edges: FloatArray | None
 
     def __init__(
-        self, concentration: ArrayLike, values: ArrayLike, state_prior: ArrayLike | None = None
+        self,
+        concentration: ArrayLike,
+        values: ArrayLike,
+        state_prior: ArrayLike | None = None,
+        edges: ArrayLike | None = None,
     ) -> None:
         counts = checks.finite_array("concentration", concentration, (3, 4))
         checks.above("concentration", counts, 0, "as a Dirichlet prior must be")
@@ -64,7 +82,17 @@ class CategoricalArms(DirichletArms):
                 f"category of concentration; got {categories.tolist()}"
             )
         prior = checks.state_prior(state_prior, counts[..., 0])
-        checks.set_fields(self, concentration=counts, values=categories, state_prior=prior)
+        ends = None
+        if edges is not None:
+            ends = checks.finite_array("edges", edges, (1,))
+            if len(ends) != len(categories) + 1 or not np.allclose(_middles(ends), categories):
+                raise ValueError(
+                    f"edges must be {len(categories) + 1} numbers, and values the middles between "
+                    f"two of them; got edges {ends.tolist()} and values {categories.tolist()}"
+                )
+        checks.set_fields(
+            self, concentration=counts, values=categories, state_prior=prior, edges=ends
+        )
 
     @classmethod
     def random(cls, rng: np.random.Generator, *shape: int) -> Self:
@@ -75,12 +103,53 @@ class CategoricalArms(DirichletArms):
     @classmethod
     def for_rewards(cls, rewards: FloatArray) -> Self:
         values = np.unique(rewards)
-        if len(values) > MOST_VALUES:
+        ends = (float((rewards == value).mean()) for value in (values[0], values[-1]))
+        return cls._for_values(values, *ends)
+
+    @classmethod
+    def for_facts(cls, facts: RewardFacts) -> Self:
+        return cls._for_values(facts.values, *facts.end_shares)
+
+    @classmethod
+    def _for_values(cls, values: FloatArray, share_least: float, share_most: float) -> Self:
+        """Return the family of these values; of bins, if many are bounded by a full score."""
+        if len(values) < 2:
+            raise ValueError(f"categorical rewards are at least two values; all are {values[0]:g}")
+        if len(values) <= MOST_VALUES:
+            return cls(np.ones((1, 1, len(values))), values)
+        beyond = (values[-1] - values[-2]) / (values[-1] - values[0])
+        if share_most < _FULL_SCORE or beyond > _FURTHEST:
             raise ValueError(
                 f"--rewards categorical takes {cls.takes()}; the log has {len(values):,}, from "
-                f"{values[0]:g} to {values[-1]:g}: choose another family, or --rewards auto"
+                f"{values[0]:g} to {values[-1]:g}, and {share_most:.1%} of the rewards are the "
+                f"largest one, {beyond:.0%} of the range above the next: choose another family, "
+                "or --rewards auto"
             )
-        return cls(np.ones((1, 1, len(values))), values)
+        ends = float(values[0]), float(values[-1])
+        return cls._in_bins(_BINS[1], *ends, has_floor=share_least >= _FULL_SCORE)
+
+    @classmethod
+    def _in_bins(cls, n_bins: int, low: float, high: float, *, has_floor: bool) -> Self:
+        edges = np.append(np.linspace(low, high, n_bins + 1), high)
+        edges = np.append(low, edges) if has_floor else edges
+        return cls(np.ones((1, 1, len(edges) - 1)), _middles(edges), edges=edges)
+
+    def tuned(self, rewards: FloatArray) -> Self:
+        """Choose the number of bins by the likelihood of each reward given all others."""
+        if self.edges is None:
+            return self
+        low, high = float(self.edges[0]), float(self.edges[-1])
+        has_floor = self.edges[1] == low
+        inside = rewards[(rewards < high) & ((rewards > low) | (not has_floor))]
+
+        def log_score(n_bins: int) -> float:
+            counts = np.histogram(inside, n_bins, (low, high))[0]
+            others = (np.maximum(counts - 1, 0) + 0.5) / (len(inside) - 1 + 0.5 * n_bins)
+            return float(counts @ np.log(n_bins * others))
+
+        if len(inside) < 2:
+            return self
+        return self._in_bins(max(_BINS, key=log_score), low, high, has_floor=has_floor)
 
     @classmethod
     def outside(cls, rewards: FloatArray) -> BoolArray:
@@ -88,7 +157,7 @@ class CategoricalArms(DirichletArms):
 
     @classmethod
     def takes(cls) -> str:
-        return f"at most {MOST_VALUES} different values"
+        return f"at most {MOST_VALUES} different values, or scores with a full score"
 
     def learned(self, phi: FloatArray, variance: FloatArray, shares: FloatArray) -> Self:
         strength = np.maximum(np.maximum(self.reward_variance(phi), 1e-300) / variance - 1, 1.0)
@@ -96,7 +165,10 @@ class CategoricalArms(DirichletArms):
 
     @cached_property
     def support(self) -> Support:
-        return OneOf(tuple(self.values.tolist()))
+        if self.edges is None:
+            return OneOf(tuple(self.values.tolist()))
+        points = self.values[np.diff(self.edges) == 0]
+        return Interval(float(self.edges[0]), float(self.edges[-1]), tuple(points.tolist()))
 
     @property
     def noise(self) -> float:
@@ -107,7 +179,7 @@ class CategoricalArms(DirichletArms):
         return self.concentration
 
     def _kept_fields(self) -> tuple[str, ...]:
-        return ("values",)
+        return ("values", "edges")
 
     def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
         """Return the average action's probabilities, tilted by exp(t value) to have these means."""
@@ -126,7 +198,22 @@ class CategoricalArms(DirichletArms):
         return {"concentration": np.maximum(strength[..., None] * shares, 1e-6)}
 
     def statistic(self, reward: FloatArray) -> FloatArray:
-        return self._one_hot.take(self.values.searchsorted(reward), axis=0)
+        return self._one_hot.take(self._category(reward), axis=0)
+
+    def _category(self, reward: FloatArray) -> IntArray:
+        if self.edges is None:
+            return self.values.searchsorted(reward)
+        # A single reward is its own category, and not an end of the bin beside it.
+        which: IntArray = self.edges[1:].searchsorted(reward)
+        return np.where(reward >= self.edges[-2], len(self.values) - 1, which)
+
+    def log_base_measure(self, reward: FloatArray) -> FloatArray | float:
+        """Return less the log of the width of the reward's bin."""
+        if self.edges is None:
+            return 0.0
+        width = np.diff(self.edges)[self._category(reward)]
+        base: FloatArray = -np.log(np.where(width > 0, width, 1.0))
+        return base
 
     @property
     def counts_and_sums(self) -> tuple[FloatArray, FloatArray]:
@@ -147,9 +234,14 @@ class CategoricalArms(DirichletArms):
         return mean, np.maximum(square - mean**2, 0.0)
 
     def distribution(self, phi: FloatArray, reward: FloatArray) -> tuple[FloatArray, FloatArray]:
-        which = np.broadcast_to(self.values.searchsorted(reward, "right"), phi.shape[:-1])
-        taken = np.arange(len(self.values)) < which[..., None]
-        below = np.where(taken, self.point(phi), 0.0).sum(axis=-1)
+        lower, upper = self.values, self.values
+        if self.edges is not None:
+            lower, upper = self.edges[:-1], self.edges[1:]
+        width = np.where(upper > lower, upper - lower, 1.0)
+        into = np.where(
+            upper > lower, (reward[..., None] - lower) / width, reward[..., None] >= upper
+        )
+        below = (np.clip(into, 0.0, 1.0) * self.point(phi)).sum(axis=-1)
         return below, 1 - below
 
     def law(self, phi: FloatArray) -> Beta:
@@ -192,11 +284,14 @@ class CategoricalArms(DirichletArms):
     def log_density(self, theta: FloatArray, reward: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
             density: FloatArray = np.log((theta * self.statistic(reward)).sum(axis=-1))
-        return density
+        return density + self.log_base_measure(reward)
 
     def draw(self, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
         upper = theta.cumsum(axis=-1)[..., :-1]
-        rewards: FloatArray = self.values[(rng.random((*theta.shape[:-1], 1)) > upper).sum(axis=-1)]
+        which = (rng.random((*theta.shape[:-1], 1)) > upper).sum(axis=-1)
+        rewards: FloatArray = self.values[which]
+        if self.edges is not None:
+            rewards = rewards + np.diff(self.edges)[which] * (rng.random(which.shape) - 0.5)
         return rewards
 
     def vague(self) -> Self:
@@ -216,3 +311,8 @@ class CategoricalArms(DirichletArms):
     @cached_property
     def _one_hot(self) -> FloatArray:
         return np.eye(len(self.values))
+
+
+def _middles(edges: FloatArray) -> FloatArray:
+    middles: FloatArray = (edges[1:] + edges[:-1]) / 2
+    return middles

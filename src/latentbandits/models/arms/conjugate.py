@@ -23,7 +23,7 @@ from latentbandits.models.numerics import dirichlet, gamma
 from latentbandits.models.numerics.blocks import rows
 from latentbandits.models.numerics.laws import Component, Law, Normal
 from latentbandits.models.protocol import Context
-from latentbandits.models.support import REALS, Counts, OneOf
+from latentbandits.models.support import REALS, Counts, Interval, OneOf
 from latentbandits.models.trees import map_leaves
 
 
@@ -99,7 +99,10 @@ class ConjugateArms(StationaryModel, Learnable):
 
     def atoms(self, reward: FloatArray) -> BoolArray:
         """Mark the rewards that have a probability, and not a density."""
-        return np.full(reward.shape, isinstance(self.support, (Counts, OneOf)))
+        support = self.support
+        if isinstance(support, Interval):
+            return np.isin(reward, support.atoms)
+        return np.full(reward.shape, isinstance(support, (Counts, OneOf)))
 
     @property
     def _not_learnable(self) -> str:
@@ -387,7 +390,7 @@ class DirichletArms(ConjugateArms):
     ) -> FloatArray:
         return dirichlet.log_normaliser_step(prior, totals, statistic)
 
-    def log_base_measure(self, reward: FloatArray) -> float:
+    def log_base_measure(self, reward: FloatArray) -> FloatArray | float:
         return 0.0
 
     def expected(self, phi: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.arms.learnable import Learnable
+from latentbandits.models.arms.learnable import Learnable, RewardFacts
 from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks, log_normal_density, rows
@@ -341,11 +341,11 @@ class Gaussian(Learnable):
 
     @classmethod
     def for_rewards(cls, rewards: FloatArray) -> Self:
-        return cls.for_moments(rewards, float(rewards.mean()), float(rewards.std()))
+        return cls(shift=float(rewards.mean()), scale=float(rewards.std()) or 1.0)
 
     @classmethod
-    def for_moments(cls, values: FloatArray, mean: float, deviation: float) -> Self:
-        return cls(shift=mean, scale=deviation or 1.0)
+    def for_facts(cls, facts: RewardFacts) -> Self:
+        return cls(shift=facts.mean, scale=facts.deviation or 1.0)
 
     @property
     def noise_is_free(self) -> bool:

@@ -15,7 +15,7 @@ mixtures that are fitted side by side.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -23,6 +23,24 @@ from latentbandits.models.checks import BoolArray, FloatArray
 
 STRENGTHS = (1e-2, 1e7)
 """Bounds of the strength of the pooled prior, in rewards."""
+
+
+class RewardFacts(Protocol):
+    """The facts about a log's rewards that a family needs (`logs.summary.RewardSummary`)."""
+
+    @property
+    def values(self) -> FloatArray:
+        """Distinct rewards: all, or many of them with one outside the support of each family."""
+
+    @property
+    def mean(self) -> float: ...
+
+    @property
+    def deviation(self) -> float: ...
+
+    @property
+    def end_shares(self) -> tuple[float, float]:
+        """The shares of rewards that equal the least and the largest one."""
 
 
 class Learnable(ABC):
@@ -42,9 +60,13 @@ class Learnable(ABC):
         """Return the family for a log's rewards; raise ValueError if it cannot take them."""
 
     @classmethod
-    def for_moments(cls, values: FloatArray, mean: float, deviation: float) -> Self:
-        """Return the family for rewards of which distinct `values` and two moments are known."""
-        return cls.for_rewards(values)
+    def for_facts(cls, facts: RewardFacts) -> Self:
+        """Return the family for rewards that are too many to look at."""
+        return cls.for_rewards(facts.values)
+
+    def tuned(self, rewards: FloatArray) -> Self:
+        """Return the family with its settings chosen on a sample of the rewards."""
+        return self
 
     @classmethod
     @abstractmethod
@@ -63,6 +85,10 @@ class Learnable(ABC):
     @abstractmethod
     def log_base_measure(self, reward: FloatArray) -> FloatArray | float:
         """Return log b(r)."""
+
+    def summed(self, reward: FloatArray) -> FloatArray:
+        """Return what learning sums over the rewards of a user for an action: t(r)."""
+        return self.statistic(reward)
 
     def squares(self, reward: FloatArray) -> FloatArray:
         """Return what `update_noise` needs of each reward beside its statistics: r^2."""

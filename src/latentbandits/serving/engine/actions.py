@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.growing import offset_place
 from latentbandits.models.protocol import KnownModel
+from latentbandits.models.visit import Visit
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.records import DecisionRow
 
@@ -90,32 +92,34 @@ class Recalled(NamedTuple):
     action: int
 
 
-class ActionSpace(Protocol):
-    """The ids, titles and features of a model's actions."""
+def visit(row: int, features: FloatArray | None) -> Any:
+    """Return the context of a population policy for the user of this row."""
+    return Visit(np.array([row]), features)
 
-    @property
-    def catalogue(self) -> Catalogue | None:
-        """Where they come from; None: they have numbers, or come with each request."""
 
-    @property
-    def names(self) -> Sequence[str] | None:
-        """The ids of all actions; None where they come with each request."""
+class ActionSpace(ABC):
+    """The ids, titles and features of a model's actions.
 
-    @property
-    def titles(self) -> Sequence[str] | None:
-        """The titles of the actions."""
+    The last `n_new` of the catalogue are ones that the model was not learned for. Without a
+    catalogue, actions come with each request.
+    """
 
-    @property
-    def new(self) -> Sequence[str]:
-        """The ids of actions that the model was not learned for: known, but never by default."""
-
-    @property
-    def retired(self) -> Collection[str]:
-        """The ids of actions that are never chosen again."""
+    def __init__(self, catalogue: Catalogue | None, n_new: int) -> None:
+        self.catalogue = catalogue
+        ids, titles = ((), ()) if catalogue is None else (catalogue.ids, catalogue.names)
+        known = len(ids) - n_new
+        self.names: Sequence[str] | None = None if catalogue is None else ids[:known]
+        self.titles = titles[:known]
+        self.new: Sequence[str] = ids[known:]  # known, but never chosen by default
+        self.retired = frozenset() if catalogue is None else catalogue.retired
+        self._places = Places({}) if catalogue is None else catalogue.places
+        self._mask = _offered(ids, known, self.retired)
 
     def has(self, name: str) -> bool:
         """Return whether this is one of `names` or `new`."""
+        return name in self._places
 
+    @abstractmethod
     def ask(
         self,
         actions: Sequence[str] | None,
@@ -124,15 +128,13 @@ class ActionSpace(Protocol):
     ) -> PolicyInputs:
         """Return the request as the policy takes it; Invalid if the model cannot answer it."""
 
+    @abstractmethod
     def recall(self, row: DecisionRow) -> Recalled | None:
         """Return a logged decision for learning; None if the model lacks the played action."""
 
 
-class FixedActions:
-    """A model with a fixed set of actions: "0", "1", ... where they were given no names.
-
-    The last `n_new` are ones that the model was not learned for.
-    """
+class FixedActions(ActionSpace):
+    """A model with a fixed set of actions: "0", "1", ... where they were given no names."""
 
     def __init__(self, n_actions: int, catalogue: Catalogue | None = None, n_new: int = 0) -> None:
         if catalogue is not None and len(catalogue) != n_actions:
@@ -140,18 +142,8 @@ class FixedActions:
                 f"the catalogue has {len(catalogue)} actions, the model {n_actions}: they do not "
                 "belong together"
             )
-        self.catalogue = catalogue
-        numbers = tuple(str(i) for i in range(n_actions))
-        known = n_actions - n_new
-        names = numbers if catalogue is None else catalogue.ids
-        self.names, self.new = names[:known], names[known:]
-        self.titles = (numbers if catalogue is None else catalogue.names)[:known]
-        self._places = _places(names) if catalogue is None else catalogue.places
-        self.retired = frozenset() if catalogue is None else catalogue.retired
-        self._mask = _offered(names, known, self.retired)
-
-    def has(self, name: str) -> bool:
-        return name in self._places
+        super().__init__(catalogue or Catalogue([str(i) for i in range(n_actions)]), n_new)
+        self._n_known = n_actions - n_new
 
     def ask(
         self,
@@ -164,9 +156,9 @@ class FixedActions:
         if exclude is not None:
             _check_exclusion(actions, features)
             mask = _all_but(self._places, exclude, self._mask)
-            return PolicyInputs(None, mask, len(self.names), self.names, None)
+            return PolicyInputs(None, mask, self._n_known, self.names, None)
         if actions is None:
-            return PolicyInputs(None, self._mask, len(self.names), self.names, None)
+            return PolicyInputs(None, self._mask, self._n_known, self.names, None)
         return PolicyInputs(None, *self._restrict(actions))
 
     def _restrict(
@@ -191,46 +183,30 @@ class FixedActions:
         return Recalled(None, mask, action)
 
 
-class FeaturedActions:
+class FeaturedActions(ActionSpace):
     """A model that takes features: the caller's, or those of a catalogue of named actions.
 
-    The last `n_new` of the catalogue are ones that the model was not learned for. Features that
-    callers bring lack the offsets of the catalogue's uncertain actions (`models.growing`).
+    Features that callers bring lack the offsets of the catalogue's uncertain actions
+    (`models.growing`).
     """
 
     def __init__(
         self, model: KnownModel, catalogue: Catalogue | None = None, n_new: int = 0
     ) -> None:
-        self.catalogue = catalogue
         width = _n_features(model)
+        features = None if catalogue is None else catalogue.features
+        if features is not None and features.shape[1] != width:
+            raise Invalid(
+                f"the catalogue has {features.shape[1]} features, the model {width}: they do not "
+                "belong together"
+            )
+        super().__init__(None if features is None else catalogue, 0 if features is None else n_new)
         n_offsets = 0 if catalogue is None else catalogue.n_offsets
         self._n_features = width - n_offsets
         self._offsets = [offset_place(model, self._n_features)] * n_offsets
         self._pack = struct.Struct(f"{self._n_features}d").pack
-        self.names: Sequence[str] | None = None
-        self.titles: Sequence[str] | None = None
-        self.new: Sequence[str] = ()
-        self._mask = None
-        self.retired: frozenset[str] = frozenset()
         self._encoder: Encoder | None = part(model, "encoder")
-        self._rows = np.empty((0, width))
-        self._places = _places(())
-        if catalogue is not None and catalogue.features is not None:
-            if catalogue.features.shape[1] != width:
-                raise Invalid(
-                    f"the catalogue has {catalogue.features.shape[1]} features, the model "
-                    f"{width}: they do not belong together"
-                )
-            known = len(catalogue) - n_new
-            self.names, self.titles = catalogue.ids[:known], catalogue.names[:known]
-            self.new = catalogue.ids[known:]
-            self._rows = catalogue.features
-            self._places = catalogue.places
-            self.retired = catalogue.retired
-            self._mask = _offered(catalogue.ids, known, self.retired)
-
-    def has(self, name: str) -> bool:
-        return name in self._places
+        self._rows = np.empty((0, width)) if features is None else features
 
     def ask(
         self,
@@ -340,10 +316,6 @@ def action_space(
     if model.n_actions is not None:
         return FixedActions(model.n_actions, catalogue, n_new)
     return FeaturedActions(model, catalogue, n_new)
-
-
-def _places(names: Sequence[str]) -> Places:
-    return Places({name: i for i, name in enumerate(names)})
 
 
 def _n_features(model: KnownModel) -> int:

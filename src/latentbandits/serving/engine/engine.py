@@ -6,46 +6,59 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
-from latentbandits.serving.engine.decisions import Decisions, Waiting, answer_of
-from latentbandits.serving.engine.expiry import Sweeping
-from latentbandits.serving.engine.idempotency import drop_ids
+from latentbandits.serving.engine.actions import decode_names
+from latentbandits.serving.engine.batch import Batch
+from latentbandits.serving.engine.choosing import PendingDecision, answer_of
 from latentbandits.serving.engine.ids import (
     OrderSequence,
+    decision_id,
+    drop_ids,
     milliseconds,
     parse_decision_id,
 )
-from latentbandits.serving.engine.merging import Merging
-from latentbandits.serving.engine.new_actions import NewAction, extended
-from latentbandits.serving.engine.open_session import Live, floats
-from latentbandits.serving.engine.propensities import Propensities
-from latentbandits.serving.engine.rates import Rates
-from latentbandits.serving.engine.rewards import Rewards, Told
-from latentbandits.serving.engine.served_models import Library, ServedModel
+from latentbandits.serving.engine.models import Library, ServedModel, extended
+from latentbandits.serving.engine.open_session import (
+    Live,
+    PendingReward,
+    first_belief,
+    replay,
+    state_probabilities,
+)
 from latentbandits.serving.engine.sessions import Sessions
-from latentbandits.serving.engine.settings import EngineSettings
-from latentbandits.serving.engine.statistics import Changes, Statistics
-from latentbandits.serving.engine.totals import STATISTICS, encode_totals, read_totals
-from latentbandits.serving.engine.transaction import Transaction
+from latentbandits.serving.engine.statistics import (
+    STATISTICS,
+    Changes,
+    Rates,
+    Statistics,
+    encode_totals,
+    read_totals,
+)
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
     Forgotten,
+    NewAction,
     Rewarded,
     RewardReport,
 )
-from latentbandits.serving.errors import Conflict, NotFound
+from latentbandits.serving.errors import Conflict, Invalid, NotFound
 from latentbandits.serving.records import (
+    FALLBACK,
     ActivationMode,
     ActivationRow,
     AuditRow,
     DecisionRow,
     ModelRow,
     RewardedDecision,
+    SessionRow,
 )
+from latentbandits.serving.settings import EngineSettings
 from latentbandits.serving.stores.protocol import STORE_ID, Store
 
 __all__ = ["Engine", "EngineSettings", "SessionDetails", "answer_of"]
@@ -54,6 +67,9 @@ _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _SALT = "holdout_salt"
 _JUDGING = b"sessions that relearning judges on"
+_TOKENS = b"tokens of rewards from browsers"
+_DEFAULTS = "defaults_position"
+_PRUNING = 3_600_000  # milliseconds between two prunings of the models
 _HISTORY = 1_000  # largest number of a session's rounds that are shown
 
 
@@ -63,6 +79,37 @@ class SessionDetails(NamedTuple):
     live: Live
     decisions: list[RewardedDecision]
     of_new_actions: list[bool]  # whether each chose an action that its model lacks
+
+
+class Transaction:
+    """`engine.begin()` ... `engine.commit()`, or `engine.rollback()` if anything goes wrong."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        try:
+            self._engine.begin()
+        except BaseException:
+            self._engine.rollback()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._engine.rollback()
+            return
+        try:
+            self._engine.commit()
+        except BaseException:
+            self._engine.rollback(certain=False)
+            raise
 
 
 class Engine:
@@ -94,55 +141,14 @@ class Engine:
         salt = self._random_note(_SALT, 16)
         self._random_note(STORE_ID, 4)
         self.judging_salt = hashlib.blake2b(_JUDGING, digest_size=16, key=salt).digest()
+        self.token_secret = hashlib.blake2b(_TOKENS, digest_size=32, key=salt).digest()
         drop_ids(store)
         store.commit()
         self.sessions = Sessions(
-            store,
-            self.library,
-            self._orders,
-            clock,
-            self._changes,
-            ttl_ms=int(settings.session_ttl * 1000),
-            groups=settings.side_groups(),
-            salt=salt,
-            capacity=settings.cached_sessions,
-            capacity_bytes=capacity_bytes,
+            store, self.library, self._orders, clock, self._changes, settings, salt
         )
-        self._claimed: set[int | str] = set()  # sessions and event ids of pending work
-        self.decisions = Decisions(
-            store,
-            self.sessions,
-            self.library,
-            self._orders,
-            clock,
-            self._changes,
-            self.rates,
-            Propensities(settings.propensity, settings.propensity_draws),
-            self._claimed,
-            self.settle,
-        )
-        self._rewards = Rewards(
-            store,
-            self.sessions,
-            self._orders,
-            clock,
-            self._changes,
-            self.rates,
-            settings,
-            self._claimed,
-            self.settle,
-        )
-        self._merging = Merging(
-            store,
-            self.sessions,
-            self._orders,
-            clock,
-            self._changes,
-            snapshots=settings.snapshot_rounds > 0,
-        )
-        self._sweeping = Sweeping(
-            store, self.sessions, self._rewards, settings, clock, self.library
-        )
+        self.batch = Batch(self.sessions)
+        self._next_pruning = 0
 
     def _random_note(self, name: str, size: int) -> bytes:
         value = self.store.note(name)
@@ -172,7 +178,7 @@ class Engine:
     def commit(self) -> None:
         """Settle all that waits, and commit it together with the totals."""
         self.settle()
-        changed = self._changes.carry_out(self.statistics)
+        changed = self._changes.carry_out(self.statistics, self.rates)
         if changed and self.store.durable:
             self.store.put_note(f"{STATISTICS}{self.store.node}", encode_totals(self.statistics))
         self.store.commit()
@@ -181,9 +187,7 @@ class Engine:
     def rollback(self, *, certain: bool = True) -> None:
         """Undo the transaction; not `certain`: it may have been committed all the same."""
         self.store.rollback()
-        self._claimed.clear()
-        self.decisions.drop()
-        self._rewards.drop()
+        self.batch.drop()
         self._changes.drop()
         self._orders.forget()
         self.sessions.rolled_back(certain=certain)
@@ -294,24 +298,22 @@ class Engine:
     def decide(self, request: DecisionRequest) -> Decided:
         """Choose an action for a session, and log it."""
         answer = self.ask(request)
-        if isinstance(answer, Waiting):
+        if isinstance(answer, PendingDecision):
             self.settle()
             assert answer.answer is not None
             answer = answer.answer
         return answer
 
-    def ask(self, request: DecisionRequest) -> Decided | Waiting:
+    def ask(self, request: DecisionRequest) -> Decided | PendingDecision:
         """Ask for a decision that `settle` makes together with others that wait."""
-        return self.decisions.ask(request)
+        return self.batch.ask(request)
 
     def settle(self) -> None:
         """Make the decisions and learn the rewards that wait, all of different sessions.
 
         The transaction's end does so too.
         """
-        self._claimed.clear()
-        self.decisions.settle()
-        self._rewards.settle()
+        self.batch.settle()
 
     def decision(self, order: int, token: int, text: str) -> DecisionRow:
         """Return the row of a decision; NotFound, with its id as `text`, where there is none."""
@@ -320,28 +322,72 @@ class Engine:
             raise NotFound("decision", text)
         return row
 
+    def recompute(self, text: str) -> Decided:
+        """Make a logged decision again, and return it as it was: action, propensity and states.
+
+        Floats agree to 1e-12: rewards of merged sessions may be learned in another order.
+
+        Needs the policy and the propensity settings of that time.
+        """
+        order, token = parse_decision_id(text)
+        row = self.decision(order, token, text)
+        session = self.store.session(row.session)
+        served = self.library.served(row.model)
+        group = served.of_group(row.group)
+        policy = group.policy
+        if session is None or row.policy not in (group.text, policy.name, FALLBACK):
+            raise Invalid(f"{text} was decided by {row.policy}; this engine has {group.text}")
+        known = self.store.applied(row.session, merged=session.members > 0, before=order)
+        features: Any = None
+        if row.features is not None:
+            features = np.frombuffer(row.features).reshape(row.n_actions, -1).tolist()
+        named = decode_names(row.actions)
+        actions = (named.actions or ()) if features is None else ()
+        if any(served.lacks(one.decision) for one in known) or not all(
+            map(served.space.has, actions)
+        ):
+            served = self.library.grown(row.model, before=order)
+            group = served.of_group(row.group)
+        start = first_belief(group.policy, session)
+        belief = replay(group, served.id, served.space, known, start)
+        then = msgspec.structs.replace(
+            session, rounds=row.round - 1, model=row.model, group=row.group
+        )
+        states = state_probabilities(group.policy, belief)[0]
+        live = Live(then, served, group, belief, states, len(known))
+        request = DecisionRequest(
+            session.name,
+            named.actions,
+            features,
+            default=row.action if row.policy == FALLBACK else None,
+            exclude=named.exclude,
+            user=named.user,
+        )
+        again = self.batch.again(live, request, order, token, row.time)
+        return answer_of(again, live.probabilities, is_new=again.action in served.space.new)
+
     # rewards
 
     def reward(self, report: RewardReport, who: str = "") -> Rewarded:
         """Learn the reward of a decision, once."""
         answer = self.tell(report, who)
-        if isinstance(answer, Told):
+        if isinstance(answer, PendingReward):
             self.settle()
             return answer.result()
         return answer
 
-    def tell(self, report: RewardReport, who: str = "") -> Rewarded | Told:
+    def tell(self, report: RewardReport, who: str = "") -> Rewarded | PendingReward:
         """Take the reward of a decision, which `settle` learns together with others that wait."""
         order, token = parse_decision_id(report.decision_id)
         row = self.decision(order, token, report.decision_id)
-        return self._rewards.ask(row, report, who)
+        return self.batch.tell(row, report, who)
 
     def correct(self, report: RewardReport, who: str = "") -> Rewarded:
         """Replace the reward of a decision, which its session then has learned instead."""
         self.settle()
         order, token = parse_decision_id(report.decision_id)
         row = self.decision(order, token, report.decision_id)
-        answer = self._rewards.report(row, report, "correction", who)
+        answer = self.batch.report(row, report, "correction", who)
         if answer.status != "duplicate":
             self.audit(who, "correct", f"decision {report.decision_id} to {report.value!r}")
         return answer
@@ -381,7 +427,7 @@ class Engine:
                     waiting.append(other)
         for row in rows.values():
             if row.open:
-                self._changes.move_share(row.model, floats(row.probabilities), [])
+                self._changes.left(row)
                 self._changes.count("deleted")
             self.sessions.drop(row)
         self.store.delete_sessions(list(rows))
@@ -397,7 +443,7 @@ class Engine:
         a, b = kept.row, merged.row
         if a.key == b.key:
             return
-        self._merging.merge(kept, merged)
+        self.sessions.merge(kept, merged)
         self.audit(who, "merge", f"a session of {b.rounds} rounds into one of {a.rounds}")
 
     def _existing(self, name: str) -> Live:
@@ -409,8 +455,45 @@ class Engine:
     # time
 
     def sweep(self, limit: int = 500) -> int:
-        """End and forget sessions, and give default rewards, where it is time; returns how many
-        of these there were, at most `limit` of each.
+        """End sessions unseen for `session_ttl`, forget those unseen for `retention`, and give
+        decisions without a reward the default one; returns how many there were of these, at most
+        `limit` of each.
+
+        Once an hour, former catalogues that no session can have used are forgotten too.
         """
         self.settle()
-        return self._sweeping.sweep(limit)
+        now = self.clock()
+        expired = self.sessions.end_expired(limit)
+        oldest = now - int(self.settings.retention * 1000)
+        old = self.store.unseen_since(oldest, limit, is_open=False)
+        gone = [row.key for row in old if self._ended(row, oldest)]
+        self.store.delete_sessions(gone)
+        if now >= self._next_pruning:
+            self._next_pruning = now + _PRUNING
+            self.library.prune(now)
+        return expired + len(gone) + self._give_defaults(now, limit)
+
+    def _ended(self, row: SessionRow, oldest: int) -> bool:
+        """Return whether a session can be deleted; a merged one stays as long as the whole."""
+        if row.merged_into is None:
+            return True
+        parent = self.store.session(self.store.root(row.key))
+        return parent is None or (not parent.open and parent.seen < oldest)
+
+    def _give_defaults(self, now: int, limit: int) -> int:
+        """Give `reward_default` to decisions without a reward for `reward_timeout`."""
+        value, timeout = self.settings.reward_default, self.settings.reward_timeout
+        if value is None or timeout is None:
+            return 0
+        kept = self.store.note(_DEFAULTS)
+        begin = 0 if kept is None else int(kept)
+        rows, position = self.store.unrewarded(begin, now - int(timeout * 1000), limit)
+        for row in rows:
+            report = RewardReport(decision_id(row.order, row.token), value)
+            try:
+                self.batch.report(row, report, "default", "")
+            except Invalid as refusal:
+                _log.warning("decision %s got no default: %s", report.decision_id, refusal)
+        if position != begin:
+            self.store.put_note(_DEFAULTS, str(position).encode())
+        return len(rows)

@@ -1,18 +1,36 @@
-"""A session under way: its row, its model, and its belief."""
+"""A session under way: its row, its model, its belief, and how the belief learns from the log."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Mapping
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
+from latentbandits.models.trees import concatenate, separate
+from latentbandits.policies import Decision
 from latentbandits.policies.begin import begin, gate_of
+from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.serving.engine.served_models import GroupPolicy, ServedModel
-from latentbandits.serving.errors import Conflict, Damaged
-from latentbandits.serving.records import DecisionRow, SessionRow
+from latentbandits.serving.engine.actions import LARGE, ActionSpace, Recalled, decode_names, visit
+from latentbandits.serving.engine.models import GroupPolicy, ServedModel
+from latentbandits.serving.engine.values import Rewarded, RewardReport
+from latentbandits.serving.errors import Conflict, Damaged, Invalid, Refused
+from latentbandits.serving.records import (
+    FALLBACK,
+    VISITORS,
+    DecisionRow,
+    RewardedDecision,
+    RewardKind,
+    SessionRow,
+)
+from latentbandits.serving.stores.protocol import Store
+
+encode_user = msgspec.json.Encoder(order="sorted").encode
 
 
 class Live(NamedTuple):
@@ -92,9 +110,6 @@ def first_belief(policy: AnyPolicy, row: SessionRow) -> Any:
         return policy.init(1)
 
 
-encode_user = msgspec.json.Encoder(order="sorted").encode
-
-
 def decode_user(data: bytes | None) -> dict[str, Any] | None:
     """Return the attributes of a session's user, by name."""
     return None if data is None else msgspec.json.decode(data, type=dict[str, Any])
@@ -118,11 +133,251 @@ def too_short(row: SessionRow) -> Damaged:
     )
 
 
-def floats(data: bytes) -> list[float]:
-    """Return the numbers that `as_bytes` turned into these bytes."""
-    return array("d", data).tolist()
+def visitor_row(store: Store, session: SessionRow, user: str | None, n_users: int) -> int:
+    """Return the row of a user in the population of a session, a new one for a new user.
+
+    Where a policy learns across users, a session is a population: all its users share one belief.
+    A user's id gets the next free row at its first decision. The row is kept in the store, and
+    logged with each decision, so that a replay needs nothing but the log.
+    """
+    if user is None:
+        raise Invalid(
+            f"{session.name!r} is a population, whose users share what is learned: say in `user` "
+            "for whom the decision is"
+        )
+    place = f"{VISITORS}{session.key}/"
+    # Only the log holds the id itself; the hash here has a fixed length.
+    mine = place + hashlib.blake2b(user.encode(), digest_size=16).hexdigest()
+    note = store.note(mine)
+    if note is not None:
+        return int(note)
+    taken = int(store.note(place) or 0)
+    if taken >= n_users:
+        raise Invalid(
+            f"the population {session.name!r} has {taken} users, and the policy was made for "
+            f"n_users={n_users}: start the service with a larger number"
+        )
+    store.put_note(mine, str(taken).encode())
+    store.put_note(place, str(taken + 1).encode())
+    return taken
 
 
-def as_bytes(values: list[float]) -> bytes:
-    """Return numbers as float64 bytes."""
-    return array("d", values).tobytes()
+def teaches(group: GroupPolicy, model_id: str, row: DecisionRow) -> bool:
+    """Return whether a group's policy, on the model of that id, can learn from this decision.
+
+    Policies that learn from their own decisions only must have made it, with the same options;
+    version 0.1.0 logged their names without options.
+    """
+    if row.policy == FALLBACK:
+        return False
+    names = (group.text, group.policy.name)
+    return group.policy.learns_from == "any" or (row.policy in names and row.model == model_id)
+
+
+def recall(
+    group: GroupPolicy, model_id: str, space: ActionSpace, row: DecisionRow
+) -> Recalled | None:
+    """Return the decision of `row` as the model knows it; None where nothing is learned from it."""
+    recalled = space.recall(row) if teaches(group, model_id, row) else None
+    if recalled is None or group.n_users is None:
+        return recalled
+    visitor = decode_names(row.actions).visitor
+    if visitor is None:  # decided by a policy that does not learn across users
+        return None
+    return recalled._replace(context=visit(visitor, recalled.context))
+
+
+def learn(
+    group: GroupPolicy,
+    model_id: str,
+    space: ActionSpace,
+    belief: Any,
+    row: DecisionRow,
+    reward: float,
+) -> Any:
+    """Return the belief after `reward` for the decision of `row`."""
+    recalled = recall(group, model_id, space, row)
+    if recalled is None:
+        return belief
+    return learn_together(group.policy, belief, [recalled], [row], [reward])
+
+
+def learn_together(
+    policy: AnyPolicy,
+    belief: Any,
+    recalled: Sequence[Recalled],
+    rows: Sequence[DecisionRow],
+    rewards: Sequence[float],
+) -> Any:
+    """Return the belief of several sessions after a reward in each.
+
+    The contexts and lists of eligible actions have one shape, and either all decisions have a
+    propensity or none has.
+    """
+    first = recalled[0]
+    known = rows[0].propensity is not None
+    decision = Decision(
+        np.array([one.action for one in recalled]),
+        np.array([row.state for row in rows]),
+        np.array([row.propensity for row in rows]) if known else None,
+        "exact" if known else "none",
+        ANYONE,
+        None if first.eligible is None else joined([one.eligible for one in recalled]),
+    )
+    context = None if first.context is None else joined([one.context for one in recalled])
+    return policy.update(belief, context, decision, np.array(rewards))
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Return the arrays of several sessions as one."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def replay(
+    group: GroupPolicy,
+    model_id: str,
+    space: ActionSpace,
+    rows: Iterable[RewardedDecision],
+    belief: Any = None,
+) -> Any:
+    """Return the belief after these rewarded decisions, from the prior or from `belief` on."""
+    if belief is None:
+        belief = group.policy.init(1)
+    return replay_until(never, group, model_id, space, rows, belief)[0]
+
+
+def never() -> bool:
+    """Return False: a replay that does not stop before its end."""
+    return False
+
+
+def replay_until(
+    stop: Callable[[], bool],
+    group: GroupPolicy,
+    model_id: str,
+    space: ActionSpace,
+    rows: Iterable[RewardedDecision],
+    belief: Any,
+) -> tuple[Any, int]:
+    """Return the belief after the first of these rewarded decisions, and how many they are.
+
+    The replay stops where `stop` returns true, after one decision at least.
+    """
+    n = 0
+    for row in rows:
+        assert row.reward is not None
+        # A model of another kind may reject rewards that its predecessor accepted.
+        with suppress(ValueError):
+            belief = learn(group, model_id, space, belief, row.decision, row.reward.value)
+        n += 1
+        if stop():
+            break
+    return belief, n
+
+
+class PendingReward:
+    """A reward that is to be learned; `answer` is there once the rewards are settled."""
+
+    __slots__ = ("answer", "kind", "live", "report", "row", "value", "who")
+
+    def __init__(
+        self,
+        live: Live,
+        row: DecisionRow,
+        report: RewardReport,
+        value: float,
+        kind: RewardKind,
+        who: str,
+    ) -> None:
+        self.live = live
+        self.row = row
+        self.report = report
+        self.value = value
+        self.kind: RewardKind = kind
+        self.who = who
+        self.answer: Rewarded | Refused | None = None
+
+    def result(self) -> Rewarded:
+        """Return the answer, or raise the refusal."""
+        assert self.answer is not None
+        if isinstance(self.answer, Refused):
+            raise self.answer
+        return self.answer
+
+
+class Learned(NamedTuple):
+    """A reward with the belief of its session after it."""
+
+    pending: PendingReward
+    belief: Any
+    probabilities: list[float]
+
+
+def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
+    """Return the beliefs after these rewards, one of each session.
+
+    A reward that is invalid for the model, or after which no state can be believed, gets its answer
+    instead.
+    """
+    alike: dict[Any, list[tuple[PendingReward, Recalled]]] = {}
+    learned: list[Learned] = []
+    for i, one in enumerate(waiting):
+        live = one.live
+        recalled = recall(live.group, live.served.id, live.served.space, one.row)
+        if recalled is None:
+            learned.append(Learned(one, live.belief, live.probabilities))
+        else:
+            alike.setdefault(_kind(i, one, recalled), []).append((one, recalled))
+    for some in alike.values():
+        learned += _learn_alike(some)
+    return [one for one in learned if _is_believable(one)]
+
+
+def _learn_alike(some: Sequence[tuple[PendingReward, Recalled]]) -> list[Learned]:
+    """Learn rewards of sessions of one policy, whose contexts have one shape."""
+    pending = [one for one, _ in some]
+    policy = pending[0].live.group.policy
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # _is_believable checks for it
+            learned = learn_together(
+                policy,
+                concatenate([one.live.belief for one in pending]),
+                [recalled for _, recalled in some],
+                [one.row for one in pending],
+                [one.value for one in pending],
+            )
+            states = state_probabilities(policy, learned, len(some))
+    except ValueError as error:  # one reward is invalid for the model
+        if len(some) > 1:
+            return [one for pair in some for one in _learn_alike([pair])]
+        pending[0].answer = Invalid(f"value {pending[0].value}: {error}")
+        return []
+    return list(map(Learned, pending, separate(learned, len(some)), states))
+
+
+def _is_believable(learned: Learned) -> bool:
+    """Return whether states have probabilities after a reward; if not, it is refused."""
+    pending = learned.pending
+    if math.isfinite(sum(learned.probabilities)):
+        return True
+    pending.answer = Invalid(
+        f"value {pending.value} is so far from anything the model {pending.live.served.name} "
+        "expects that no state could be believed after it: check its unit"
+    )
+    return False
+
+
+def _kind(place: int, pending: PendingReward, recalled: Recalled) -> Any:
+    """Return the key by which rewards are batched; `place` if one must be learned alone."""
+    context, eligible = recalled.context, recalled.eligible
+    group = pending.live.group
+    if not group.order_free or group.n_users is not None:
+        return place
+    if context is not None and context.size > LARGE:
+        return place
+    return (
+        id(group.policy),
+        None if context is None else context.shape,
+        None if eligible is None else eligible.shape,
+        pending.row.propensity is None,
+    )

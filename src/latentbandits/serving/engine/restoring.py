@@ -1,40 +1,43 @@
-"""Restoring beliefs: from memory, from a snapshot, or by a replay of the session's log."""
+"""Restoring beliefs: from a snapshot, or by a replay of the session's log."""
 
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from latentbandits.beliefs.encoding import BeliefError, decode, encode
-from latentbandits.serving.engine.cache import Cache
+from latentbandits.serving.engine.models import Library, ServedModel
 from latentbandits.serving.engine.open_session import (
     Live,
     first_belief,
+    never,
+    replay,
+    replay_until,
     state_probabilities,
     too_short,
 )
-from latentbandits.serving.engine.replay import never, replay, replay_until
-from latentbandits.serving.engine.replay_reader import Upcoming
-from latentbandits.serving.engine.served_models import Library, ServedModel
 from latentbandits.serving.errors import Damaged
-from latentbandits.serving.records import DecisionRow, RewardedDecision, SessionRow, SnapshotRow
-from latentbandits.serving.stores.protocol import Store
+from latentbandits.serving.records import RewardedDecision, SessionRow, SnapshotRow
+from latentbandits.serving.stores.protocol import LAST, Store
 
 SLICE = 64  # most rewards that are replayed before a request is answered
 _STEP = 8  # rewards that are read at a time in a long replay
+_PORTION = 10_000  # places that are read at a time
 
 
 class Rebuilding(Exception):  # noqa: N818 - the operation is to be tried again, later
-    """A session's replay is long: do it with `Beliefs.rebuild`, a little at a time."""
+    """A session's replay is long: do it with `Restoring.rebuild`, a little at a time."""
 
     def __init__(self, key: int) -> None:
         super().__init__(f"session {key} is being rebuilt from its log")
         self.key = key
 
 
-class Beliefs:
-    """Restores the beliefs of sessions, and keeps those last used in `cache`.
+class Restoring:
+    """Restores the beliefs of sessions, which `keep` keeps in memory.
 
     A belief is restored from the session's snapshot and the rewards that came after it. Where
     `deferring` is set, a replay of more than SLICE rewards raises Rebuilding instead.
@@ -42,10 +45,10 @@ class Beliefs:
 
     deferring = False
 
-    def __init__(self, store: Store, library: Library, cache: Cache) -> None:
+    def __init__(self, store: Store, library: Library, keep: Callable[[Live], None]) -> None:
         self._store = store
         self._library = library
-        self._cache = cache
+        self._keep = keep
         self._partial: dict[int, Live] = {}  # sessions whose replay is under way
         self._upcoming = Upcoming(store)  # of those
         self._short: dict[int, int] = {}  # last order of sessions whose log lacks rewards
@@ -60,12 +63,12 @@ class Beliefs:
         self._partial.clear()
         self._upcoming.clear()
 
-    def restore(self, row: SessionRow) -> Live:
-        """Return the session of `row` with its belief, and keep it."""
-        start = self._nearest(row)
+    def restore(self, row: SessionRow, cached: Live | None) -> Live:
+        """Return the session of `row` with its belief, and keep it; `cached` may be outdated."""
+        start = self._nearest(row, cached)
         if start.learned == row.rewards:
             live = start if start.row is row else start.with_row(row)
-            self._cache.put(live)
+            self._keep(live)
             return live
         if self.deferring and row.rewards - start.learned > SLICE:
             if self._short.get(row.key) == row.last_order:
@@ -82,7 +85,7 @@ class Beliefs:
         live = self._learned(start.with_row(row), rows)
         if live.learned != row.rewards:
             raise too_short(row)
-        self._cache.put(live)
+        self._keep(live)
         return live
 
     def fresh(self, row: SessionRow, served: ServedModel | None = None) -> Live:
@@ -92,9 +95,9 @@ class Beliefs:
         belief = first_belief(group.policy, row)
         return Live(row, served, group, belief, state_probabilities(group.policy, belief)[0])
 
-    def _nearest(self, row: SessionRow) -> Live:
+    def _nearest(self, row: SessionRow, cached: Live | None) -> Live:
         """Return the belief from which the least is to be replayed."""
-        for candidate in (self._partial.get(row.key), self._cache.get(row.key)):
+        for candidate in (self._partial.get(row.key), cached):
             if candidate is not None and candidate.fits(row) and candidate.learned <= row.rewards:
                 return candidate
         fresh = self.fresh(row)
@@ -147,9 +150,7 @@ class Beliefs:
         return None if same else self.fresh(live.row, grown)
 
     def on(self, live: Live, served: ServedModel) -> Live:
-        """Return a session whose belief is one of `served`: its model, grown or not."""
-        if live.served is served:
-            return live
+        """Return a session with a belief of `served`, which is not the model that it has now."""
         row, fresh = live.row, self.fresh(live.row, served)
         if row.rewards == 0:
             return fresh
@@ -159,23 +160,21 @@ class Beliefs:
         rebuilt = self._learned(fresh, self._missing(row, fresh))
         if rebuilt.learned != row.rewards:
             raise too_short(row)
-        self._cache.put(rebuilt)
+        self._keep(rebuilt)
         return rebuilt
 
-    def able(self, live: Live, row: DecisionRow) -> Live:
-        """Return the session on a model that can learn from the decision of `row`, if any can."""
-        if not live.served.lacks(row):
-            return live
-        return self.on(live, self._library.grown(live.row.model))
-
     def rebuild(
-        self, row: SessionRow, seconds: float, interrupted: Callable[[], bool] = never
+        self,
+        row: SessionRow,
+        cached: Live | None,
+        seconds: float,
+        interrupted: Callable[[], bool] = never,
     ) -> bool:
         """Continue the replay of a session; return whether it is complete.
 
         It goes on for some seconds, or until it is `interrupted`, but learns one reward at least.
         """
-        live = self._nearest(row).with_row(row)
+        live = self._nearest(row, cached).with_row(row)
         end = time.perf_counter() + seconds
 
         def stop() -> bool:
@@ -192,7 +191,7 @@ class Beliefs:
                 return False
         self.forget(row.key)
         if live.learned == row.rewards:
-            self._cache.put(live)
+            self._keep(live)
             self.snapshot(live)
         else:
             self._short[row.key] = row.last_order
@@ -251,3 +250,61 @@ def _decoded(fresh: Live, snapshot: SnapshotRow) -> Live:
     belief = decode(fresh.policy, snapshot.belief)
     states = state_probabilities(fresh.policy, belief)[0]
     return fresh.with_belief(fresh.row, belief, states, snapshot.learned, snapshot.learned_to)
+
+
+class _Portion(NamedTuple):
+    """Places of a session's replay, and the orders of the rewards there.
+
+    No reward between the place `after` and the first of these counts.
+    """
+
+    row: SessionRow
+    after: int
+    places: Sequence[int]
+    orders: Sequence[int]
+
+
+class Upcoming:
+    """Reads the order of a replay in large portions, and the rewards themselves by their orders.
+
+    To find the next rewards of merged sessions, a store must sort all that remain. So the sorted
+    places are kept until the session changes, and a replay takes time in proportion to its length.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._portions: dict[int, _Portion] = {}
+
+    def next(self, row: SessionRow, after: int, n: int) -> list[RewardedDecision]:
+        """Return up to `n` rewards of a later place than `after`; none where there are no more."""
+        portion = self._portions.get(row.key)
+        if portion is None or portion.row != row or after < portion.after:
+            portion = self._read(row, after, (after, LAST))
+        start = bisect_right(portion.places, after)
+        while True:
+            orders = portion.orders[start : start + n]
+            rows = self._store.counted(orders) if orders else []
+            if rows:
+                return rows
+            start += len(orders)
+            if start == len(portion.orders):
+                if start < _PORTION:
+                    return []
+                portion = self._read(row, after, (portion.places[-1], portion.orders[-1]))
+                start = 0
+
+    def _read(self, row: SessionRow, after: int, last: tuple[int, int]) -> _Portion:
+        pairs = self._store.replay_order(
+            row.key, merged=row.members > 0, after=last, limit=_PORTION
+        )
+        portion = _Portion(row, after, [place for place, _ in pairs], [one for _, one in pairs])
+        self._portions[row.key] = portion
+        return portion
+
+    def forget(self, key: int) -> None:
+        """Forget the order of a session's replay."""
+        self._portions.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._portions.clear()

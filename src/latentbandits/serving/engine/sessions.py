@@ -1,7 +1,8 @@
-"""Sessions under way: how they are found and saved, and the effects of time and new models."""
+"""Sessions under way: how they are found, kept in memory and saved, and the effects of time."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -9,32 +10,127 @@ from typing import Any
 import msgspec
 
 from latentbandits.models.attributes.parts import part
-from latentbandits.serving.engine.cache import Cache
-from latentbandits.serving.engine.groups import Group, group_of
 from latentbandits.serving.engine.ids import OrderSequence
-from latentbandits.serving.engine.open_session import (
-    Live,
-    check_same_user,
-    encode_user,
-    floats,
-)
-from latentbandits.serving.engine.replay import never
-from latentbandits.serving.engine.restoring import Beliefs
-from latentbandits.serving.engine.reward_range import RewardRange
-from latentbandits.serving.engine.served_models import Library
-from latentbandits.serving.engine.statistics import Changes
+from latentbandits.serving.engine.models import Library, Memory, ServedModel
+from latentbandits.serving.engine.open_session import Live, check_same_user, encode_user, never
+from latentbandits.serving.engine.restoring import Restoring
+from latentbandits.serving.engine.statistics import Changes, Statistics
 from latentbandits.serving.errors import Invalid
-from latentbandits.serving.records import (
-    DecisionRow,
-    SessionRow,
-)
+from latentbandits.serving.records import DecisionRow, SessionRow
+from latentbandits.serving.settings import EngineSettings, RewardRange, group_of
 from latentbandits.serving.stores.protocol import Store
+
+_OVERHEAD = 600  # bytes per session in the cache, without its belief
+
+
+class Cache:
+    """Sessions by key and by name; a transaction that is rolled back can be undone.
+
+    Args:
+        capacity: sessions that are kept at most.
+        capacity_bytes: bytes that they and their models may take, about.
+        models: knows the bytes of their models, besides the active one.
+    """
+
+    def __init__(self, capacity: int, capacity_bytes: int, models: Memory) -> None:
+        self._models = models
+        self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self._bytes = 0
+        self._sessions: OrderedDict[int, Live] = OrderedDict()
+        self._keys: dict[str, int] = {}
+        self._before: dict[int, Live | None] = {}  # sessions that this transaction has changed
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def clear(self) -> None:
+        """Forget all sessions."""
+        self._sessions.clear()
+        self._keys.clear()
+        self._before.clear()
+        self._bytes = 0
+
+    def get(self, key: int) -> Live | None:
+        """Return a session, if it is here."""
+        return self._sessions.get(key)
+
+    def key_of(self, name: str) -> int | None:
+        """Return the key of the open session of this name, if it is known."""
+        return self._keys.get(name)
+
+    def name(self, name: str, key: int) -> None:
+        """Remember that the open session of this name, or of this other name, has this key."""
+        if len(self._keys) > 4 * self._capacity:
+            self._keys.clear()
+        self._keys[name] = key
+
+    def put(self, live: Live) -> None:
+        """Keep a session as the one that was used last; those used longest ago may leave."""
+        key, sessions = live.row.key, self._sessions
+        old = sessions.get(key)
+        if old is not live:
+            self._before.setdefault(key, old)
+            sessions[key] = live
+            self._bytes += _size(live) - (0 if old is None else _size(old))
+        sessions.move_to_end(key)
+        while len(sessions) > self._capacity or (
+            sessions and self._bytes + self._models.counted > self._capacity_bytes
+        ):
+            old_key, old = next(iter(sessions.items()))
+            self._pop(old_key)
+            self._keys.pop(old.row.name, None)
+
+    def remove(self, key: int) -> None:
+        """Take a session out, in this transaction."""
+        self._before.setdefault(key, self._sessions.get(key))
+        self._pop(key)
+
+    def remove_where(self, stale: Callable[[SessionRow], bool]) -> None:
+        """Take out, between transactions, all sessions whose rows are stale."""
+        for live in list(self._sessions.values()):
+            if stale(live.row):
+                self._pop(live.row.key)
+                self._keys.pop(live.row.name, None)
+
+    def forget_name(self, name: str) -> None:
+        """Have the name looked up in the store the next time."""
+        self._keys.pop(name, None)
+
+    def committed(self) -> None:
+        """Keep all changes of the transaction."""
+        self._before.clear()
+
+    def rolled_back(self, *, certain: bool) -> None:
+        """Put back the sessions that the transaction changed, and no others.
+
+        Where it is not `certain` that nothing was committed, the store is read for them.
+        """
+        for key, live in self._before.items():
+            self._pop(key)
+            if live is not None and certain:
+                self._insert(key, live)
+        self._before.clear()
+        self._keys.clear()
+
+    def _insert(self, key: int, live: Live) -> None:
+        self._sessions[key] = live
+        self._bytes += _size(live)
+
+    def _pop(self, key: int) -> None:
+        old = self._sessions.pop(key, None)
+        if old is not None:
+            self._bytes -= _size(old)
+
+
+def _size(live: Live) -> int:
+    return _OVERHEAD + live.group.belief_bytes
 
 
 class Sessions:
-    """The open sessions: they are found by name or key, end with time, and are saved.
+    """The open sessions: they are found by name or key, end with time, are merged and saved.
 
-    `beliefs` restores what they have learned.
+    The beliefs of those last used are kept in memory; `restoring` finds those of others.
     """
 
     def __init__(
@@ -44,25 +140,23 @@ class Sessions:
         orders: OrderSequence,
         clock: Callable[[], int],
         changes: Changes,
-        *,
-        ttl_ms: int,
-        groups: Sequence[Group],
+        settings: EngineSettings,
         salt: bytes,
-        capacity: int,
-        capacity_bytes: int,
     ) -> None:
-        self._store = store
-        self._library = library
-        self._orders = orders
-        self._clock = clock
-        self._changes = changes
-        self._ttl_ms = ttl_ms
-        self._seen_ms = min(1000, ttl_ms // 100)  # resolution of the time a session was seen
-        self._groups = groups
+        self.store = store
+        self.library = library
+        self.orders = orders
+        self.clock = clock
+        self.changes = changes
+        self.settings = settings
+        self._ttl_ms = int(settings.session_ttl * 1000)
+        self._seen_ms = min(1000, self._ttl_ms // 100)  # resolution of the time a session was seen
+        self._groups = settings.side_groups()
         self._salt = salt
-        self._cache = Cache(capacity, capacity_bytes, library.other_bytes)
+        capacity_bytes = int(settings.cached_megabytes * 2**20)
+        self._cache = Cache(settings.cached_sessions, capacity_bytes, library.memory)
         self._activation = -1  # the latest one that the cached sessions were looked at for
-        self.beliefs = Beliefs(store, library, self._cache)
+        self.restoring = Restoring(store, library, self._cache.put)
 
     def __len__(self) -> int:
         return len(self._cache)
@@ -70,15 +164,14 @@ class Sessions:
     def clear(self) -> None:
         """Forget all beliefs: they will be restored from the store."""
         self._cache.clear()
-        self.beliefs.clear()
+        self.restoring.clear()
 
     def committed(self) -> None:
         """Keep the changes of the transaction; drop beliefs that a new activation made useless."""
         self._cache.committed()
-        activations = self._library.activations
-        if activations and activations[-1].order != self._activation:
-            self._activation = activations[-1].order
-            successor = cache(self._library.successor)  # for sessions that are alike
+        if self.library.order != self._activation:
+            self._activation = self.library.order
+            successor = cache(self.library.successor)  # for sessions that are alike
             self._cache.remove_where(lambda row: successor(row.model, row.activation) != row.model)
 
     def rolled_back(self, *, certain: bool) -> None:
@@ -97,10 +190,10 @@ class Sessions:
             if user is not None:
                 check_same_user(live.row, user)
             return live
-        activation = self._library.active
+        activation = self.library.active
         group = group_of(name, self._salt, self._groups)
-        key = self._orders.next()
-        now = self._clock()
+        key = self.orders.next()
+        now = self.clock()
         row = SessionRow(
             key=key,
             name=name,
@@ -118,11 +211,11 @@ class Sessions:
         )
         if user is not None:
             self._check_user(activation.model, user)
-        return self.beliefs.fresh(row)
+        return self.restoring.fresh(row)
 
     def _check_user(self, model: str, user: Mapping[str, Any]) -> None:
         """Refuse attributes that the model's gate does not know; without one, all are logged."""
-        gate = part(self._library.served(model).model, "gate")
+        gate = part(self.library.served(model).model, "gate")
         if gate is not None:
             try:
                 gate.check(user)
@@ -132,8 +225,8 @@ class Sessions:
     def find(self, name: str) -> Live | None:
         """Return the open session of this name, or of the one it was merged into."""
         key = self._cache.key_of(name)
-        if key is None or self._store.shared:
-            row = self._store.session_named(name)
+        if key is None or self.store.shared:
+            row = self.store.session_named(name)
             if row is None:
                 return None
             key = row.key
@@ -147,59 +240,89 @@ class Sessions:
         ended.
         """
         cached = self._cache.get(key)
-        row = cached.row if cached is not None and not self._store.shared else self._row(key)
+        row = cached.row if cached is not None and not self.store.shared else self._row(key)
         if row is None:
             return None
         while row.merged_into is not None:
-            root = self._row(self._store.root(row.key))
+            root = self._row(self.store.root(row.key))
             if root is None:
                 return None
             row = root
         current = self._up_to_date(row)
-        return None if current is None else self.beliefs.restore(current)
+        return None if current is None else self._restored(current)
+
+    def _restored(self, row: SessionRow) -> Live:
+        """Return the session of `row` with its belief, and keep it."""
+        cached = self._cache.get(row.key)
+        if cached is not None and cached.learned == row.rewards and cached.fits(row):
+            live = cached if cached.row is row else cached.with_row(row)
+            self._cache.put(live)
+            return live
+        return self.restoring.restore(row, cached)
+
+    def on(self, live: Live, served: ServedModel) -> Live:
+        """Return a session whose belief is one of `served`: its model, grown or not."""
+        return live if live.served is served else self.restoring.on(live, served)
+
+    def able(self, live: Live, row: DecisionRow) -> Live:
+        """Return the session on a model that can learn from the decision of `row`, if any can."""
+        if not live.served.lacks(row):
+            return live
+        return self.on(live, self.library.grown(live.row.model))
 
     def _row(self, key: int) -> SessionRow | None:
-        return self._store.session(key)
+        return self.store.session(key)
 
     def _up_to_date(self, row: SessionRow) -> SessionRow | None:
         """Carry out what time and new models do to a session; None if that ended it."""
         if not row.open:
             return None
-        if self._clock() - row.seen > self._ttl_ms:
+        if row.seen < self._expired():
             self.end(row, "expired")
             return None
-        if row.activation == self._library.active.order:
+        if row.activation == self.library.order:
             return row
-        model = self._library.successor(row.model, row.activation)
+        model = self.library.successor(row.model, row.activation)
         if model is None:
             self.end(row, "restarted")
             return None
         if model == row.model:
             return row
-        self._changes.move_share(row.model, floats(row.probabilities), [])
+        self.changes.left(row)
         moved = msgspec.structs.replace(
-            row, model=model, activation=self._library.active.order, probabilities=b""
+            row, model=model, activation=self.library.active.order, probabilities=b""
         )
-        self._store.put_session(moved)
+        self.store.put_session(moved)
         # The cached row is stale, and a transaction may commit before the replay is complete.
         self._cache.remove(row.key)
         return moved
 
     def reward_range(self, live: Live | None, row: DecisionRow) -> RewardRange:
         """Return the range of the session's model; of the decision's, if the session ended."""
-        served = self._library.served(row.model) if live is None else live.served
+        served = self.library.served(row.model) if live is None else live.served
         return served.rewards
 
     def rebuild(self, key: int, seconds: float, interrupted: Callable[[], bool] = never) -> bool:
-        """Continue the replay of a session as `Beliefs.rebuild` does; a session that ended or was
+        """Continue the replay of a session as `Restoring.rebuild` does; a session that ended or was
         merged has none to complete.
         """
         row = self._row(key)
         current = None if row is None or row.merged_into is not None else self._up_to_date(row)
         if current is None:
-            self.beliefs.forget(key)
+            self.restoring.forget(key)
             return True
-        return self.beliefs.rebuild(current, seconds, interrupted)
+        return self.restoring.rebuild(current, self._cache.get(key), seconds, interrupted)
+
+    def _expired(self) -> int:
+        """Return the time before which a session must have been seen last to have ended by now."""
+        return self.clock() - self._ttl_ms
+
+    def end_expired(self, limit: int) -> int:
+        """End open sessions whose time is over, at most `limit`; returns how many there were."""
+        expired = self.store.unseen_since(self._expired(), limit, is_open=True)
+        for row in expired:
+            self.end(row, "expired")
+        return len(expired)
 
     # saving
 
@@ -212,7 +335,7 @@ class Sessions:
         for live in lives:
             row = live.row
             if row.key in new:
-                self._store.add_session(row)
+                self.store.add_session(row)
             else:
                 before = self._cache.get(row.key)
                 same = before is not None and before.row.seen == row.seen
@@ -220,9 +343,9 @@ class Sessions:
             self._cache.name(row.name, row.key)
             self._cache.put(live)
         if seen:
-            self._store.touch_sessions(seen)
+            self.store.touch_sessions(seen)
         if seen_before:
-            self._store.touch_sessions(seen_before, seen=False)
+            self.store.touch_sessions(seen_before, seen=False)
 
     def seen(self, row: SessionRow, now: int) -> int:
         """Return the time at which a session that is used `now` was last seen, to the second.
@@ -234,19 +357,58 @@ class Sessions:
 
     def replace(self, live: Live) -> None:
         """Save a session all of whose columns may have changed."""
-        self._store.put_session(live.row)
+        self.store.put_session(live.row)
         self._cache.put(live)
+
+    def merge(self, kept: Live, merged: Live) -> None:
+        """Add the rewards of `merged` to `kept`, and close it; Invalid if either has many users."""
+        a, b = kept.row, merged.row
+        if kept.group.n_users is not None or merged.group.n_users is not None:
+            raise Invalid(
+                f"{a.name!r} and {b.name!r} are populations, each with users of its own: merging "
+                "them would not merge users, and is refused"
+            )
+        at = self.orders.next(max(a.last_order, b.last_order))
+
+        self.changes.add(Statistics.merged, a, b)
+        row = msgspec.structs.replace(
+            a,
+            rounds=a.rounds + b.rounds,
+            rewards=a.rewards + b.rewards,
+            reward_sum=a.reward_sum + b.reward_sum,
+            last_order=at,
+            seen=self.clock(),
+            members=a.members + b.members + 1,
+            revision=a.revision + 1,
+            user_features=a.user_features or b.user_features,
+        )
+        together = self.restoring.merged(kept, merged, row)
+        self.store.put_session(
+            msgspec.structs.replace(
+                b, open=False, merged_into=a.key, merged_at=at, probabilities=b""
+            )
+        )
+        self.store.drop_snapshot(b.key)
+        self.drop(b)
+        if together is None:
+            self.store.put_session(row)
+            self.store.drop_snapshot(a.key)
+            self.drop(a)
+        else:
+            self.replace(together)
+            if self.settings.snapshot_rounds > 0:
+                self.restoring.snapshot(together)
 
     def end(self, row: SessionRow, why: str) -> None:
         """Close a session: its log stays, its name may begin anew."""
-        self._changes.count(why)
-        self._changes.move_share(row.model, floats(row.probabilities), [])
-        self._store.put_session(msgspec.structs.replace(row, open=False, probabilities=b""))
-        self._store.drop_snapshot(row.key)
+        self.changes.count(why)
+        self.changes.left(row)
+        self.store.put_session(msgspec.structs.replace(row, open=False, probabilities=b""))
+        self.store.drop_snapshot(row.key)
         self.drop(row)
 
     def drop(self, row: SessionRow) -> None:
         """Take a session out of the cache."""
         self._cache.remove(row.key)
         self._cache.forget_name(row.name)
-        self.beliefs.forget(row.key)
+        self.restoring.forget(row.key)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from latentbandits.evaluation.intervals import SessionMean
+from latentbandits.serving.engine.values import RatesView, Second
+from latentbandits.serving.errors import Damaged
+from latentbandits.serving.records import DecisionRow, SessionRow, floats
+from latentbandits.serving.stores.protocol import LogReader, Store
 
+_log = logging.getLogger(__name__)
 ROUNDS = 50  # first rounds of a session, which have totals of their own
 ROUNDING = 1e-13  # a sum of squares this much smaller than its terms is a rounding error
+STATISTICS = "statistics/"
+KEPT = 300  # seconds whose counts are kept
+_AVERAGED = 10
+_PAGE = 1_000
+encode_totals = msgspec.msgpack.Encoder().encode
 
 
 class RoundTotals(msgspec.Struct, array_like=True):
@@ -127,6 +141,26 @@ class Statistics(msgspec.Struct):
                 one.identified += 1
                 one.entropy += entropy(probabilities)
 
+    def session_decided(
+        self, session: SessionRow, row: DecisionRow, probabilities: Sequence[float]
+    ) -> None:
+        """Count a decision of a session, which is here as it was before."""
+        states = probabilities if len(probabilities) > 1 else []
+        self.move_share(session.model, floats(session.probabilities), states)
+        self.decided(row.group, row.policy, row.model, row.round, probabilities)
+        if session.rounds == 0:
+            self.count("started")
+
+    def merged(self, into: SessionRow, other: SessionRow) -> None:
+        """Count two sessions as one."""
+        self.move_share(other.model, floats(other.probabilities), [])
+        self.group(into.group).add_session(into.reward_sum, into.rewards, sign=-1)
+        self.group(other.group).add_session(other.reward_sum, other.rewards, sign=-1)
+        self.group(into.group).add_session(
+            into.reward_sum + other.reward_sum, into.rewards + other.rewards
+        )
+        self.count("merged")
+
     def rewarded(
         self,
         group: str,
@@ -176,30 +210,53 @@ class Changes:
     """Changes to totals that a transaction makes: carried out at its commit, or dropped."""
 
     def __init__(self) -> None:
-        self._changes: list[Callable[[Statistics], None]] = []
+        self._changes: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._decisions = 0
+        self._rewards = 0
 
-    def add(self, change: Callable[[Statistics], None]) -> None:
-        """Have the totals changed at the commit."""
-        self._changes.append(change)
+    def add(self, change: Callable[..., None], *values: Any) -> None:
+        """Have a method of Statistics called with these values at the commit."""
+        self._changes.append((change, values))
 
     def count(self, name: str, times: int = 1) -> None:
         """Add to one of the counts at the commit."""
-        self.add(lambda totals: totals.count(name, times))
+        self.add(Statistics.count, name, times)
 
-    def move_share(self, model: str, before: Sequence[float], after: Sequence[float]) -> None:
-        """Change the shares of the states at the commit."""
-        self.add(lambda totals: totals.move_share(model, before, after))
+    def left(self, session: SessionRow) -> None:
+        """Take the state probabilities of a session out of the shares at the commit."""
+        self.add(Statistics.move_share, session.model, floats(session.probabilities), [])
 
-    def carry_out(self, totals: Statistics) -> bool:
+    def decided(
+        self, session: SessionRow, row: DecisionRow, probabilities: Sequence[float]
+    ) -> None:
+        """Count a decision, and the session of which it is the first."""
+        self._decisions += 1
+        self.add(Statistics.session_decided, session, row, probabilities)
+
+    def rewarded(
+        self, session: SessionRow, row: DecisionRow, value: float, replaced: float | None = None
+    ) -> None:
+        """Count a reward of the decision `row`; `replaced` as in `Statistics.rewarded`."""
+        self._rewards += replaced is None
+        before = (session.reward_sum, session.rewards)
+        self.add(
+            Statistics.rewarded, session.group, row.policy, row.model, row.round, value, before,
+            replaced,
+        )  # fmt: skip
+
+    def carry_out(self, totals: Statistics, rates: Rates) -> bool:
         """Apply all changes; returns whether there were any."""
-        for change in self._changes:
-            change(totals)
+        for change, values in self._changes:
+            change(totals, *values)
+        if self._decisions or self._rewards:
+            rates.count(self._decisions, self._rewards)
         return self.drop()
 
     def drop(self) -> bool:
         """Forget all changes; returns whether there were any."""
         had = bool(self._changes)
         self._changes.clear()
+        self._decisions = self._rewards = 0
         return had
 
 
@@ -240,3 +297,88 @@ def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
                 _add(into, one)
         else:
             setattr(total, name, getattr(total, name) + getattr(part, name))
+
+
+class Rates:
+    """Count decisions and rewards in each second of the last minutes."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._started = int(clock())
+        self._seconds: deque[list[int]] = deque(maxlen=KEPT)  # [second, decisions, rewards]
+
+    def count(self, decisions: int = 0, rewards: int = 0) -> None:
+        """Count decisions and rewards of the present second."""
+        now = int(self._clock())
+        if not self._seconds or self._seconds[-1][0] != now:
+            self._seconds.append([now, 0, 0])
+        self._seconds[-1][1] += decisions
+        self._seconds[-1][2] += rewards
+
+    def view(self) -> RatesView:
+        """Return the rates of the last ten whole seconds, and the counts of each second."""
+        now = int(self._clock())
+        span = max(1, min(_AVERAGED, now - self._started))
+        whole = [second for second in self._seconds if now - span <= second[0] < now]
+        return RatesView(
+            sum(second[1] for second in whole) / span,
+            sum(second[2] for second in whole) / span,
+            [Second(*second) for second in self._seconds if second[0] > now - KEPT],
+        )
+
+
+def decode_totals(data: bytes) -> Statistics:
+    """Return the totals that `encode_totals` wrote, or an earlier version as JSON."""
+    if data.startswith(b"{"):
+        return msgspec.json.decode(data, type=Statistics)
+    return msgspec.msgpack.decode(data, type=Statistics)
+
+
+def read_totals(store: Store) -> Statistics:
+    """Return the totals of this process; those of its log where the note is damaged."""
+    try:
+        kept = store.note(f"{STATISTICS}{store.node}")
+        if kept is not None:
+            return decode_totals(kept)
+    except (Damaged, msgspec.DecodeError) as error:
+        _log.warning("the totals are damaged and computed anew from the log: %s", error)
+    if store.shared:
+        return Statistics()  # the log also holds the other processes' totals
+    reader = store.log_reader()
+    try:
+        return computed_totals(store, reader)
+    finally:
+        reader.close()
+
+
+def computed_totals(store: Store, reader: LogReader) -> Statistics:
+    """Return the totals of all decisions, rewards and sessions that the store still has."""
+    totals = Statistics()
+    begun: set[int] = set()
+    sums: dict[int, tuple[float, int]] = {}
+    position, until = 0, reader.end()
+    while page := reader.read(position, _PAGE, until=until):
+        position = page[-1].position
+        for event in page:
+            row, reward = event.decision, event.reward
+            if reward is None:
+                if row.session not in begun:
+                    begun.add(row.session)
+                    totals.count("started")
+                probabilities = floats(row.probabilities)
+                totals.decided(row.group, row.policy, row.model, row.round, probabilities)
+            elif reward.status == "late":
+                totals.count("late")
+            elif event.current is not None and event.current.order == reward.order:
+                before = sums.get(row.session, (0.0, 0))
+                totals.rewarded(row.group, row.policy, row.model, row.round, reward.value, before)
+                sums[row.session] = (before[0] + reward.value, before[1] + 1)
+    for key in begun:
+        session = store.session(key)
+        if session is None:
+            continue
+        if session.open:
+            totals.move_share(session.model, [], floats(session.probabilities))
+        else:
+            totals.count("expired" if session.merged_into is None else "merged")
+    return totals

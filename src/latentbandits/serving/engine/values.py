@@ -47,6 +47,7 @@ class Decided(msgspec.Struct, frozen=True):
     policy: str
     round: int
     fallback: bool = False
+    reward_token: str | msgspec.UnsetType = msgspec.UNSET  # where the request asks for one
 
 
 class RewardReport(msgspec.Struct, frozen=True):
@@ -87,3 +88,17 @@ class RatesView(msgspec.Struct, frozen=True):
     decisions_per_second: float
     rewards_per_second: float
     seconds: list[Second]
+
+
+class NewAction(msgspec.Struct, frozen=True):
+    """An action to add.
+
+    `attributes` are those that the model was learned with (`fit --item-features`), by name;
+    `vector` is what the model sees of an action: its features, or for arms its mean reward in
+    every state. With neither, it is taken as the average action, with a wide variance.
+    """
+
+    id: str
+    name: str | None = None
+    attributes: dict[str, FeatureValue] | None = None
+    vector: list[float] | None = None

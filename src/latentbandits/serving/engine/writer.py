@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from latentbandits.serving.engine.engine import Engine
 from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.restoring import Rebuilding
-from latentbandits.serving.engine.turns import Turns
 from latentbandits.serving.errors import (
     Busy,
     Contention,
@@ -95,14 +94,13 @@ class Writer:
         self.store_works = True
         self._closed = False
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
-        self._turns = Turns(on=not engine.store.shared)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
         """Answer to the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
-        self.engine.sessions.beliefs.deferring = True
+        self.engine.sessions.restoring.deferring = True
         if self.engine.store.durable and self._thread is None:
             self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
             self._thread.start()
@@ -161,12 +159,7 @@ class Writer:
     def _hand_over(self) -> None:
         """Give the jobs to the thread: one wake-up for all, so that the two compete less."""
         jobs, self._at_hand = self._at_hand, []
-        idle = self._turns.writer_is_idle
-        if idle:
-            self._turns.expect_decisions()
         self._jobs.put(jobs)
-        if idle:
-            self._turns.await_decisions()
 
     def _run_at_hand(self) -> None:
         """Run the jobs without a thread."""
@@ -239,13 +232,10 @@ class Writer:
         assert self._loop is not None
         more = True
         while more:
-            if not self._jobs.empty():
-                self._turns.await_answers()
             batch, more = self._gather()
             for part in self._parts(batch):
                 self._carry_out(part)
             if self._parked and more:
-                self._turns.await_answers()  # those of the batch leave before the replay goes on
                 key, jobs = next(iter(self._parked.items()))
                 del self._parked[key]
                 with _switching(_SWITCH_SECONDS):
@@ -260,9 +250,7 @@ class Writer:
         """Return the jobs that wait, and whether more may come; waits for one if none does."""
         batch: list[_Job] = []
         try:
-            self._turns.writer_is_idle = not self._parked and self._jobs.empty()
             jobs = self._jobs.get(block=not self._parked)
-            self._turns.writer_is_idle = False
             while jobs is not None:
                 batch += jobs
                 jobs = self._jobs.get_nowait()
@@ -292,7 +280,6 @@ class Writer:
             for job in batch:
                 job.taken, job.parked = True, False
         answers = self._commit([job.operation for job in batch]) if batch else []
-        self._turns.decided()  # also after an error
         answered = []
         for job, answer in zip(batch, answers, strict=True):
             if not isinstance(answer, Rebuilding):
@@ -303,7 +290,6 @@ class Writer:
                 with self._taking:
                     job.taken, job.parked = False, True
                 self._parked.setdefault(answer.key, []).append(job)
-        self._turns.expect_answers()
         with suppress(RuntimeError):  # the loop has ended, and no request is waiting
             self._loop.call_soon_threadsafe(self._answer, answered)
 
@@ -327,7 +313,6 @@ class Writer:
                 for place, operation in enumerate(batch):  # noqa: B007 - read in a handler
                     answers.append(_attempt(operation, self.engine))
                 self.engine.settle()
-                self._turns.decided()
             self.store_works = True
         except Rebuilding as rebuilding:  # nothing was changed: commit the others
             others = [*batch[:place], *batch[place + 1 :]]
@@ -372,22 +357,11 @@ class Writer:
     def _answer(self, answered: list[tuple[_Job, Any]]) -> None:
         for job, answer in answered:
             self._answer_one(job, answer)
-        if self._jobs.empty():
-            self._turns.answered()
-        else:
-            assert self._loop is not None
-            self._loop.call_soon(self._pass_turn)  # after the loop has sent these answers
 
     def _answer_one(self, job: _Job, answer: Any) -> None:
         if self._unanswered.pop(id(job), None) is not None:  # else it was abandoned
             self.waiting -= job.work
             job.answer(answer)
-
-    def _pass_turn(self) -> None:
-        """Let the writer work on what waits, and wait for it."""
-        self._turns.expect_decisions()
-        self._turns.answered()
-        self._turns.await_decisions()
 
 
 @contextmanager

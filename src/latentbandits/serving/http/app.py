@@ -27,8 +27,15 @@ from latentbandits.serving.errors import (
     Refused,
     StoreUnavailable,
 )
-from latentbandits.serving.http.endpoints import ENDPOINTS, PLAY, Call, Endpoint, work_of
-from latentbandits.serving.http.keys import ANYONE, Caller
+from latentbandits.serving.http.endpoints import (
+    ENDPOINTS,
+    PLAY,
+    Call,
+    Endpoint,
+    listed,
+    work_of,
+)
+from latentbandits.serving.http.keys import ANYONE, BEARER, Caller
 from latentbandits.serving.http.limits import (
     Answered,
     Limits,
@@ -58,6 +65,7 @@ STATUSES: tuple[tuple[type[Refused], int], ...] = (
 )
 _JSON = b"application/json"
 _NO_MORE: RawHeaders = {}
+_MOST_TOKEN_BYTES = 16 * 2**10  # of a body that is read before its sender is known
 _FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"))  # by a proxy
 
 
@@ -84,7 +92,12 @@ class App:
         handlers = {
             (e.method, e.path): _Handler(service, e, authenticated=authenticated) for e in endpoints
         }
-        self._plain = {at: one for at, one in handlers.items() if "{" not in at[1]}
+        self._plain: dict[tuple[str, str], ASGIApp] = {
+            at: one for at, one in handlers.items() if "{" not in at[1]
+        }
+        if service.settings.reward_origins:
+            allowed = {("OPTIONS", e.path): _Preflight(service) for e in endpoints if e.by_token}
+            self._plain |= allowed
         self._routed = _routed(service, handlers, self.lifespan)
         self._limited = Limits(self._dispatch, service.settings)
 
@@ -133,26 +146,59 @@ class _Handler:
         body: Any = None
         captured: dict[str, str] = {}
         answer: Any
+        headers: RawHeaders = dict(scope["headers"])
         try:
-            headers: RawHeaders = dict(scope["headers"])
+            if endpoint.by_token and _may_have_token(headers):
+                _check_host(service, headers)
+                body = await self._body(headers, receive)
+                caller = self._by_token(body)
             if self._needs_admin:
                 _check_admin(service, headers, scope.get("client"))
-            caller = _admitted(service, headers, endpoint.scope, shared=endpoint.shared)
+            if caller is None:
+                caller = _admitted(service, headers, endpoint.scope, shared=endpoint.shared)
             if endpoint.parameters:
                 captured = _parameters(endpoint, scope)
-            if self._decoder is not None:
-                _check_media_type(headers)
-                body = _decoded(self._decoder, await _read(receive))
+            if body is None:
+                body = await self._body(headers, receive)
             caller.spend(work_of(body))
             answer = await endpoint.handle(Call(service, body, captured, caller))
         except (Refused, NotAdmitted) as refusal:
             answer = refusal
         status, content, extra = self._answered(answer)
+        if endpoint.by_token:
+            extra = extra | _allowed_origin(service, headers)
         service.metrics.observe(endpoint.path, status, time.perf_counter() - start)
         if endpoint.scope == "admin" and caller is not None:
             details = {**captured, **_details(body)}
             service.audit.note(caller.name, endpoint.handle.__name__, details, status)
         await send_answer(send, status, content, extra)
+
+    async def _body(self, headers: RawHeaders, receive: Receive) -> Any:
+        """Return the checked body; None for an endpoint without one."""
+        if self._decoder is None:
+            return None
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        plain = self._endpoint.by_token and kind == b"text/plain"
+        if kind != _JSON and not plain:
+            told = headers.get(b"content-type", b"").decode("latin-1")[:80]
+            raise NotAdmitted(
+                415, "media_type", f"the body must be application/json, and say so; got {told!r}"
+            )
+        body = _decoded(self._decoder, await _read(receive))
+        if plain and any(request.token is None for request in listed(body)):
+            raise NotAdmitted(
+                415, "media_type", "without a reward token the body must be application/json"
+            )
+        return body
+
+    def _by_token(self, body: Any) -> Caller | None:
+        """Return the caller whom the tokens of all requests let in; None if one has none."""
+        requests = listed(body)
+        if any(request.token is None for request in requests):
+            return None
+        for request in requests:
+            self._service.tokens.check(request.decision_id, request.token)
+        return BEARER
 
     def _answered(self, answer: Any) -> Answered:
         """Return an answer or a refusal as it is sent."""
@@ -162,6 +208,41 @@ class _Handler:
             return _refusal(answer)
         status = 200 if isinstance(answer, list) else self._endpoint.status
         return status, encode_json(answer), _NO_MORE
+
+
+def _may_have_token(headers: RawHeaders) -> bool:
+    """Return whether a request has no key, and a body so small that it is read without one."""
+    length = headers.get(b"content-length", b"")
+    small = length.isdigit() and int(length[:19]) <= _MOST_TOKEN_BYTES
+    return small and b"authorization" not in headers
+
+
+class _Preflight:
+    """The answer to a browser that asks whether a page may send a reward as JSON."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        extra = _allowed_origin(self._service, dict(scope["headers"]))
+        if extra:
+            extra |= {
+                b"access-control-allow-methods": b"POST",
+                b"access-control-allow-headers": b"content-type",
+                b"access-control-max-age": b"600",
+            }
+        await send_answer(send, 200, b"{}", extra)
+
+
+def _allowed_origin(service: Service, headers: RawHeaders) -> RawHeaders:
+    """Return the headers that let a page read the answer, if its origin is one of the settings."""
+    origin = headers.get(b"origin")
+    allowed = service.settings.reward_origins
+    if origin is None or not allowed:
+        return _NO_MORE
+    if allowed != "*" and origin.decode("latin-1") not in [o.strip() for o in allowed.split(",")]:
+        return _NO_MORE
+    return {b"access-control-allow-origin": origin, b"vary": b"origin"}
 
 
 async def _read(receive: Receive) -> bytes:
@@ -175,15 +256,6 @@ async def _read(receive: Receive) -> bytes:
         raise NotAdmitted(400, "disconnected", "the client went away")
     data: bytes = parts[0] if len(parts) == 1 else b"".join(parts)
     return data
-
-
-def _check_media_type(headers: RawHeaders) -> None:
-    kind = headers.get(b"content-type", b"")
-    if kind != _JSON and kind.partition(b";")[0].strip().lower() != _JSON:
-        told = kind.decode("latin-1")[:80]
-        raise NotAdmitted(
-            415, "media_type", f"the body must be application/json, and say so; got {told!r}"
-        )
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from latentbandits.serving.engine.decisions import Waiting
-from latentbandits.serving.engine.groups import MAIN
-from latentbandits.serving.engine.idempotency import digest, once
-from latentbandits.serving.engine.ids import parse_decision_id
-from latentbandits.serving.engine.rewards import Told
-from latentbandits.serving.engine.served_models import read_artefact
+from latentbandits.serving.engine.choosing import PendingDecision
+from latentbandits.serving.engine.ids import digest, once, parse_decision_id
+from latentbandits.serving.engine.model_rows import read_artefact
+from latentbandits.serving.engine.open_session import PendingReward
 from latentbandits.serving.engine.writer import Declared, Operation
 from latentbandits.serving.errors import (
     Conflict,
@@ -60,6 +58,7 @@ from latentbandits.serving.http.messages import (
     RewardRequest,
     SessionView,
 )
+from latentbandits.serving.http.tokens import RewardTokens
 from latentbandits.serving.http.views import (
     catalogue,
     events_of,
@@ -69,12 +68,13 @@ from latentbandits.serving.http.views import (
     view_with,
 )
 from latentbandits.serving.log import CURSOR
+from latentbandits.serving.settings import MAIN
 from latentbandits.serving.tuning import lacks_policy, tune_apart
 
 if TYPE_CHECKING:
     from latentbandits.serving.engine.engine import Engine
+    from latentbandits.serving.engine.models import ServedModel
     from latentbandits.serving.engine.open_session import Live
-    from latentbandits.serving.engine.served_models import ServedModel
     from latentbandits.serving.http.service import Service
 
 One = TypeVar("One")
@@ -155,9 +155,19 @@ async def decide(call: Call) -> Any:
         return engine.ask(request)
 
     names = [request.session for request in listed(body)]
-    return await _written(
+    answers = await _written(
         call, Declared(lambda engine: each(partial(one, engine), body), sessions=names)
     )
+    return _with_tokens(call.service.tokens, body, answers)
+
+
+def _with_tokens(tokens: RewardTokens, body: Any, answers: Any) -> Any:
+    """Add tokens to the decisions whose requests ask for one."""
+    if isinstance(body, list):
+        return [_with_tokens(tokens, *pair) for pair in zip(body, answers, strict=True)]
+    if not body.reward_token or not isinstance(answers, Decided):
+        return answers
+    return msgspec.structs.replace(answers, reward_token=tokens.sign(answers.decision_id))
 
 
 async def reward(call: Call) -> Any:
@@ -183,9 +193,9 @@ async def _written(call: Call, operation: Operation[Any]) -> Any:
 
 
 def _made(answer: Any) -> Any:
-    if isinstance(answer, Told):
+    if isinstance(answer, PendingReward):
         return answer.result()
-    return answer.answer if isinstance(answer, Waiting) else answer
+    return answer.answer if isinstance(answer, PendingDecision) else answer
 
 
 async def correct(call: Call) -> Rewarded:
@@ -488,6 +498,7 @@ class Endpoint(NamedTuple):
     many: bool = False  # whether the body may be a list; the answer is then a list with status 200
     errors: tuple[int, ...] = ()
     parameters: tuple[Parameter, ...] = ()
+    by_token: bool = False  # whether tokens in the body may take the place of a key
     shared: bool = False  # whether it concerns all sessions: refused for keys limited to some
 
 
@@ -522,7 +533,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v1/decide", "decide", "Decide what a session gets next, or up to 100.",
              Decided, decide, DecideBody, 201, True, (409,)),
     Endpoint("POST", "/v1/reward", "reward", "Tell what a decision earned, or up to 100.",
-             Rewarded, reward, RewardBody, 200, True, (404, 409)),
+             Rewarded, reward, RewardBody, 200, True, (404, 409), by_token=True),
     Endpoint("PUT", "/v1/reward", "admin", "Correct the reward of a decision.",
              Rewarded, correct, RewardRequest, errors=(404, 409)),
     Endpoint("POST", "/v1/sessions/merge", "admin", "Two sessions are one user.",

@@ -14,13 +14,13 @@ import numpy as np
 
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.support import REALS, Support
-from latentbandits.serving.engine.groups import MAIN
+from latentbandits.serving.engine.actions import visit
+from latentbandits.serving.engine.models import ServedModel
 from latentbandits.serving.engine.open_session import state_probabilities
-from latentbandits.serving.engine.served_models import ServedModel
-from latentbandits.serving.engine.visitors import visit
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.http.messages import PlayRequest, PlayView
 from latentbandits.serving.http.views import expected_rewards, telling
+from latentbandits.serving.settings import MAIN
 
 OFFERED = 4
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from latentbandits.replacing import replace_file
-from latentbandits.serving.engine.idempotency import digest
+from latentbandits.serving.engine.ids import digest
 
 Scope = Literal["decide", "reward", "read", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)
@@ -94,6 +94,9 @@ class Caller:
 
 ANYONE = Caller("", SCOPES)
 """The caller where the service has no keys."""
+
+BEARER = Caller("token", ("reward",))
+"""The caller whom the reward tokens of the request let in."""
 
 
 class Keys:

@@ -7,18 +7,17 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from latentbandits.serving.engine.new_actions import NewAction
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
     Forgotten,
+    NewAction,
     RatesView,
     Rewarded,
     RewardReport,
     Second,
 )
-from latentbandits.serving.log_entries import Event, LogEntry, RewardEntry
-from latentbandits.serving.records import ActivationMode, SwapMode
+from latentbandits.serving.records import ActivationMode, Event, LogEntry, RewardEntry, SwapMode
 
 __all__ = [  # answers that are values of the engine
     "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry", "Rewarded", "Second",
@@ -72,6 +71,7 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     for the whole session, and a later request that states others is refused (409).
     `user` says who asks, where the policy learns across users (HierTS) and the session is their
     population.
+    `reward_token` asks for a token that allows to report this decision's reward without a key.
     """
 
     session: Annotated[Id, Meta(examples=["ann"])]
@@ -82,14 +82,20 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     exclude: Actions | None = None
     user_features: UserFeatures | None = None
     user: Id | None = None
+    reward_token: bool = False
 
 
 class RewardRequest(RewardReport, frozen=True, forbid_unknown_fields=True):
-    """The reward that a decision earned."""
+    """The reward that a decision earned.
+
+    `token` is the decision's `reward_token`: it takes the place of a key, and the body may then be
+    sent as text/plain, which browsers do without asking first.
+    """
 
     decision_id: Annotated[Id, Meta(examples=["343c1db679600000051193f670094651"])]
     value: Annotated[Number, Meta(examples=[0.5])]
     event_id: Id | None = None
+    token: Annotated[str, Meta(max_length=100)] | None = None
 
 
 class MergeRequest(Request, frozen=True):

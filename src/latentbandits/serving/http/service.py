@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.served_models import ActionNames
+from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.engine.writer import Writer
 from latentbandits.serving.errors import Busy, Refused, StoreUnavailable
 from latentbandits.serving.http.keys import Audit, Keys
 from latentbandits.serving.http.messages import Log
 from latentbandits.serving.http.metrics import Metrics
+from latentbandits.serving.http.tokens import RewardTokens
 from latentbandits.serving.log import Cursors, forgotten, log_entry, reward_entry
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import LogReader
@@ -39,6 +40,7 @@ class Service:
         self.keys = None if settings.keys is None else Keys(settings.keys)
         self.audit = Audit(settings.audit)
         self.metrics = Metrics()
+        self.tokens = RewardTokens(engine.token_secret, settings.reward_token_seconds, engine.clock)
         self.writer = Writer(engine, settings.max_waiting, settings.request_timeout)
         self.models_folder = None if settings.models is None else Path(settings.models)
         self.draining = self._stopped = False

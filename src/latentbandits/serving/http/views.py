@@ -16,17 +16,17 @@ from latentbandits.evaluation.intervals import (
 )
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.serving.engine.engine import Engine, SessionDetails
-from latentbandits.serving.engine.groups import HOLDOUT, MAIN
-from latentbandits.serving.engine.open_session import Live, decode_user, floats
-from latentbandits.serving.engine.served_models import ModelSummary, ServedModel
+from latentbandits.serving.engine.models import ModelSummary, ServedModel
+from latentbandits.serving.engine.open_session import Live, decode_user
 from latentbandits.serving.engine.statistics import (
     ROUNDING,
+    STATISTICS,
     GroupTotals,
     RoundTotals,
     Statistics,
     combined,
+    decode_totals,
 )
-from latentbandits.serving.engine.totals import STATISTICS, decode_totals
 from latentbandits.serving.http.messages import (
     Band,
     CatalogueItem,
@@ -46,7 +46,8 @@ from latentbandits.serving.http.messages import (
     Swap,
 )
 from latentbandits.serving.log import event_fields
-from latentbandits.serving.records import SessionRow
+from latentbandits.serving.records import SessionRow, floats
+from latentbandits.serving.settings import HOLDOUT, MAIN
 
 SHOWN = 20_000
 """Numbers of an array of a belief that are shown: it bounds the answer."""
@@ -322,7 +323,7 @@ def catalogue(engine: Engine) -> CatalogueView:
     if ids is None:
         return CatalogueView(served.id, called, prior.tolist(), 0.0, 0.0, [[] for _ in prior], [])
     expected = expected_rewards(served)
-    names = ids if served.catalogue is None else served.catalogue.names
+    names = served.space.titles
     above = expected - prior @ expected
     best = np.argsort(-above, axis=1, kind="stable")[:, :_FAVOURED]
     return CatalogueView(

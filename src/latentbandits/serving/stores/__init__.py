@@ -1,80 +1,206 @@
-"""Stores of sessions: in memory, in a SQLite file, in PostgreSQL."""
+"""Stores of sessions, by the scheme of their URL: in memory, in a SQLite file, in PostgreSQL.
+
+Other packages bring a store of their own by an entry point of the group `latentbandits.stores`: its
+name is the scheme, its value a `StoreKind`. `latentbandits.testing.check_store` checks such a
+store.
+"""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from latentbandits.serving.errors import StoreError
+from latentbandits.serving.errors import StoreError, StoreUnavailable
 from latentbandits.serving.stores.protocol import LogReader, Store
 
 if TYPE_CHECKING:
-    from latentbandits.serving.stores.tables import Tables
+    from latentbandits.serving.stores.sql import SqlReader
 
-__all__ = ["LogReader", "Store", "open_log", "open_store", "open_tables"]
+__all__ = [
+    "LogReader", "Store", "StoreKind", "Writing", "kinds", "open_log", "open_store", "open_tables",
+    "register", "unregister",
+]  # fmt: skip
+ENTRY_POINTS = "latentbandits.stores"
 
-_FORMS = "memory, sqlite:PATH, or postgresql://USER@HOST/DATABASE"
 
+class Writing(NamedTuple):
+    """How a store is written; a store of another package need not care.
 
-def open_store(url: str, synchronous: str = "FULL", checkpoint_pages: int = 1000) -> Store:
-    """Return the store that `url` names: memory, sqlite:PATH or postgresql://...
-
-    >>> open_store("memory").durable
-    False
+    `synchronous` and `checkpoint_pages` are of SQLite files. Without `row_checksums` rows that were
+    altered by others are not noticed.
     """
-    kind, _, rest = url.partition(":")
-    if url == "memory":
-        from latentbandits.serving.stores.memory import MemoryStore
 
-        return MemoryStore()
-    if kind == "sqlite" and rest:
-        from latentbandits.serving.stores.sqlite import SqliteStore, Synchronous
-
-        if synchronous not in ("FULL", "NORMAL"):
-            raise StoreError(f"synchronous is FULL or NORMAL; got {synchronous!r}")
-        return SqliteStore(rest, cast(Synchronous, synchronous), checkpoint_pages)
-    if kind in ("postgresql", "postgres") and rest:
-        _need_psycopg()
-        from latentbandits.serving.stores.postgresql import PostgresqlStore
-
-        return PostgresqlStore(url)
-    raise StoreError(f"{url!r} is not a store: give {_FORMS}")
+    synchronous: str = "FULL"
+    checkpoint_pages: int = 1000
+    row_checksums: bool = True
 
 
-def open_log(url: str) -> LogReader:
-    """Return the decisions of a store, to be read while a service may be writing them."""
-    kind, _, rest = url.partition(":")
-    if kind == "sqlite" and rest:
-        from latentbandits.serving.stores.sqlite import SqliteLog
+class StoreKind(NamedTuple):
+    """A kind of store.
 
-        return SqliteLog(rest)
-    if kind in ("postgresql", "postgres") and rest:
-        _need_psycopg()
-        from latentbandits.serving.stores.postgresql import PostgresqlLog
+    `form` shows how its URLs look, for messages. `open` opens a store to write to, `read` its log
+    beside processes that write; both take the whole URL, and raise StoreError where it names no
+    such store. A store without `read` has nothing outside its process.
+    """
 
-        return PostgresqlLog(url)
-    raise StoreError(f"{url!r} holds no log that can be read: give {_FORMS.partition(', ')[2]}")
+    form: str
+    open: Callable[[str, Writing], Store]
+    read: Callable[[str], LogReader] | None = None
 
 
-def open_tables(url: str) -> AbstractContextManager[Tables]:
-    """Return all tables of a store as of one moment, beside a service that may be writing them."""
-    kind, _, rest = url.partition(":")
-    if kind == "sqlite" and rest:
-        from latentbandits.serving.stores.tables import sqlite_tables
+def _memory(url: str, writing: Writing) -> Store:
+    from latentbandits.serving.stores.sqlite import MemoryStore
 
-        return sqlite_tables(rest)
-    if kind in ("postgresql", "postgres") and rest:
-        _need_psycopg()
-        from latentbandits.serving.stores.postgresql import postgresql_tables
-
-        return postgresql_tables(url)
-    raise StoreError(f"{url!r} is not a store with a file: give {_FORMS.partition(', ')[2]}")
+    if url != "memory":
+        raise _is_no_store(url)
+    return MemoryStore()
 
 
-def _need_psycopg() -> None:
+def _sqlite(url: str, writing: Writing) -> Store:
+    from latentbandits.serving.stores.sqlite import SqliteStore, Synchronous
+
+    if writing.synchronous not in ("FULL", "NORMAL"):
+        raise StoreError(f"synchronous is FULL or NORMAL; got {writing.synchronous!r}")
+    synchronous = cast(Synchronous, writing.synchronous)
+    store = SqliteStore(_rest(url), synchronous, writing.checkpoint_pages)
+    store.summed = writing.row_checksums
+    return store
+
+
+def _sqlite_log(url: str) -> LogReader:
+    from latentbandits.serving.stores.sqlite import open_reader
+
+    return open_reader(_rest(url))
+
+
+def _postgresql(url: str, writing: Writing) -> Store:
+    _need_psycopg(url)
+    from latentbandits.serving.stores.postgresql import PostgresqlStore
+
+    store = PostgresqlStore(url)
+    store.summed = writing.row_checksums
+    return store
+
+
+def _postgresql_log(url: str) -> LogReader:
+    _need_psycopg(url)
+    from latentbandits.serving.stores.postgresql import PostgresqlReader
+
+    return PostgresqlReader(url)
+
+
+def _need_psycopg(url: str) -> None:
+    _rest(url)
     try:
         import psycopg  # noqa: F401
     except ImportError:
         raise StoreError(
             "a postgresql store needs psycopg: pip install 'latentbandits[postgresql]'"
         ) from None
+
+
+def _rest(url: str) -> str:
+    """Return what a URL has after its scheme."""
+    rest = url.partition(":")[2]
+    if not rest:
+        raise _is_no_store(url)
+    return rest
+
+
+_POSTGRESQL = StoreKind("postgresql://USER@HOST/DATABASE", _postgresql, _postgresql_log)
+_builtin = {
+    "memory": StoreKind("memory", _memory),
+    "sqlite": StoreKind("sqlite:PATH", _sqlite, _sqlite_log),
+    "postgresql": _POSTGRESQL,
+    "postgres": _POSTGRESQL,
+}
+_registered: dict[str, StoreKind] = {}
+
+
+def register(scheme: str, kind: StoreKind) -> None:
+    """Add a kind of store, whose URLs begin with `scheme` and a colon.
+
+    >>> register("scratch", StoreKind("scratch:", lambda url, writing: open_store("memory")))
+    >>> open_store("scratch:").durable
+    False
+    >>> unregister("scratch")
+    """
+    if scheme in _builtin:
+        raise ValueError(f"{scheme!r} is a store of latentbandits: choose another scheme")
+    _registered[scheme] = kind
+
+
+def unregister(scheme: str) -> None:
+    """Remove a kind of store that was added by `register`."""
+    _registered.pop(scheme, None)
+
+
+def kinds() -> dict[str, StoreKind]:
+    """Return all kinds of stores by their schemes: own, of other packages, registered."""
+    declared = {
+        point.name: point.load()
+        for point in entry_points(group=ENTRY_POINTS)
+        if point.name not in _builtin
+    }
+    return {**_builtin, **declared, **_registered}
+
+
+def _kind(url: str) -> StoreKind:
+    scheme = url.partition(":")[0]
+    kind = _builtin.get(scheme) or kinds().get(scheme)
+    if kind is None:
+        raise _is_no_store(url)
+    return kind
+
+
+def _is_no_store(url: str) -> StoreError:
+    return StoreError(f"{url!r} is not a store: give {_forms(kinds())}")
+
+
+def _forms(of: dict[str, StoreKind]) -> str:
+    *forms, last = dict.fromkeys(kind.form for kind in of.values())
+    return f"{', '.join(forms)}, or {last}"
+
+
+def open_store(
+    url: str,
+    synchronous: str = "FULL",
+    checkpoint_pages: int = 1000,
+    *,
+    row_checksums: bool = True,
+) -> Store:
+    """Return the store that `url` names: memory, sqlite:PATH, postgresql://... or a registered one.
+
+    >>> open_store("memory").durable
+    False
+    """
+    return _kind(url).open(url, Writing(synchronous, checkpoint_pages, row_checksums))
+
+
+def open_log(url: str) -> LogReader:
+    """Return the decisions of a store, to be read while a service may be writing them."""
+    kind = _kind(url)
+    if kind.read is None:
+        readable = {scheme: one for scheme, one in kinds().items() if one.read is not None}
+        raise StoreError(f"{url!r} holds no log that can be read: give {_forms(readable)}")
+    return kind.read(url)
+
+
+@contextmanager
+def open_tables(url: str) -> Iterator[SqlReader]:
+    """Give all tables of a store as of one moment, beside a service that may be writing them."""
+    from latentbandits.serving.stores.sql import SqlReader
+
+    reader = open_log(url)
+    try:
+        if not isinstance(reader, SqlReader):
+            raise StoreError(f"{url!r} is no SQL store: `check` and `backup` cannot read it")
+        try:
+            reader.freeze()
+        except StoreUnavailable as error:
+            raise StoreError(error.message) from None
+        yield reader
+    finally:
+        reader.close()

@@ -17,19 +17,8 @@ from latentbandits.serving.errors import (
     StoreError,
     StoreUnavailable,
 )
-from latentbandits.serving.records import LoggedEvent, ModelRow
-from latentbandits.serving.stores.differences import whole
-from latentbandits.serving.stores.migration import migrate
-from latentbandits.serving.stores.protocol import LAST
-from latentbandits.serving.stores.schema import SCHEMA_VERSION
-from latentbandits.serving.stores.sql import (
-    MODELS,
-    SELECT_EVENTS,
-    Row,
-    SqlStore,
-    logged,
-    page,
-)
+from latentbandits.serving.stores.schema import SCHEMA_VERSION, migrate
+from latentbandits.serving.stores.sql import Row, SqlReader, SqlStore
 
 Value = TypeVar("Value")
 _log = logging.getLogger(__name__)
@@ -220,18 +209,22 @@ class PostgresqlStore(SqlStore):
     def close(self) -> None:
         self._disconnect()
 
-    def log_reader(self) -> PostgresqlLog:
+    def log_reader(self) -> PostgresqlReader:
         try:
-            return PostgresqlLog(self._url)
+            return PostgresqlReader(self._url)
         except StoreError as error:
             _log.debug("%s", error)
             raise StoreUnavailable("the PostgreSQL store cannot be read now") from None
 
 
-class PostgresqlLog:
-    """Reads events in the order of their commits, beside the processes that write them."""
+class PostgresqlReader(SqlReader):
+    """Reads beside the processes that write."""
+
+    place = "the PostgreSQL store"
 
     def __init__(self, url: str) -> None:
+        super().__init__()
+        self._last: int | None = None  # of a frozen view
         try:
             self._connection = connect(url)
             version = check_version(self._connection)
@@ -247,111 +240,49 @@ class PostgresqlLog:
                 "serve` on it once, which brings it up to date"
             )
 
-    def _rows(self, statement: str, values: Sequence[Any]) -> list[Row]:
+    @contextmanager
+    def _failing(self) -> Iterator[DeadlineConnection]:
         try:
-            return self._connection.execute(translated(statement), values).fetchall()
+            yield self._connection
         except psycopg.Error as error:
-            raise StoreUnavailable(
-                f"the PostgreSQL store cannot be read: {reason(error)}"
-            ) from error
+            raise StoreUnavailable(f"{self.place} cannot be read: {reason(error)}") from error
+
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        with self._failing() as connection:
+            return connection.execute(translated(statement), values or None).fetchall()
 
     def end(self) -> int:
         """Return the last position of any commit; the lock waits for those under way.
 
         Both statements are sent at once: a process that is stopped here holds nobody up.
         """
-        try:
-            cursor = self._connection.execute(
+        if self._last is not None:
+            return self._last
+        with self._failing() as connection:
+            cursor = connection.execute(
                 f"SELECT pg_advisory_xact_lock_shared({_LOCK_CLASS}, {_STREAM_LOCK}); "
                 "SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END "
                 "FROM positions".encode()
             )
             cursor.nextset()
             return int(cursor.fetchall()[0][0])
-        except psycopg.Error as error:
-            raise StoreUnavailable(
-                f"the PostgreSQL store cannot be read: {reason(error)}"
-            ) from error
 
-    def read(
-        self, since: int, limit: int, max_bytes: int = 1 << 26, until: int = LAST
-    ) -> list[LoggedEvent]:
-        taken: list[LoggedEvent] = []
-        while len(taken) < limit:  # fetch a few rows at a time, because they may be large
-            step = min(limit - len(taken), 50)
-            rows = self._rows(SELECT_EVENTS, (until, since, until, step))
-            events = page((logged(values) for values in rows), max_bytes)
-            taken += events
-            if len(events) < step:
-                break
-            since = taken[-1].position
-            max_bytes -= sum(len(event.decision.features or b"") for event in events)
-            if max_bytes < 0:
-                break
-        return taken
+    def freeze(self) -> None:
+        end = self.end()  # all up to here is in the view
+        with self._failing() as connection:
+            connection.seconds = _MIGRATION_SECONDS
+            connection.execute(
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0"
+            )
+        rows = self._run("SELECT COALESCE(max(position), 0) FROM stream")
+        self._last = max(end, int(rows[0][0]))
 
-    def present(self, orders: Sequence[int]) -> set[int]:
-        rows = self._rows("SELECT id FROM decisions WHERE id = ANY(?)", (list(orders),))
-        return {int(order) for (order,) in rows}
-
-    def note(self, name: str) -> bytes | None:
-        rows = self._rows("SELECT value FROM notes WHERE name = ?", (name,))
-        return rows[0][0] if rows else None
-
-    def model(self, model_id: str) -> ModelRow | None:
-        return whole(self._kept_model(model_id), self._kept_model)
-
-    def _kept_model(self, model_id: str) -> ModelRow | None:
-        rows = self._rows(f"{MODELS.select} WHERE id = ?", (model_id,))
-        return MODELS.row(rows[0]) if rows else None
+    def file_problems(self) -> Iterator[str]:
+        if self._run("SHOW data_checksums") != [("on",)]:
+            yield f"note: {self.place} runs without data checksums (initdb --data-checksums)"
 
     def close(self) -> None:
         self._connection.close()
-
-
-class PostgresqlTables:
-    """Reads all tables as of one moment (REPEATABLE READ)."""
-
-    place = "the PostgreSQL store"
-
-    def __init__(self, connection: DeadlineConnection, end: int) -> None:
-        """`end` was the last position before the view began: all up to it is in the view."""
-        self._connection = connection
-        self._end = end
-
-    def end(self) -> int:
-        rows = list(self.run("SELECT COALESCE(max(position), 0) FROM stream"))
-        return max(self._end, int(rows[0][0]))
-
-    def run(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Row]:
-        try:
-            yield from self._connection.execute(translated(statement), values or None).fetchall()
-        except psycopg.Error as error:
-            raise StoreUnavailable(f"{self.place} cannot be read: {reason(error)}") from None
-
-    def file_problems(self) -> Iterator[str]:
-        row = self._connection.execute("SHOW data_checksums").fetchone()
-        if row is not None and row[0] != "on":
-            yield f"note: {self.place} runs without data checksums (initdb --data-checksums)"
-
-
-@contextmanager
-def postgresql_tables(url: str) -> Iterator[PostgresqlTables]:
-    """Give a view of all tables; it ends with the block."""
-    reader = PostgresqlLog(url)  # raises if this is not a store or an old version
-    try:
-        end = reader.end()
-    finally:
-        reader.close()
-    connection = connect(url)
-    connection.seconds = _MIGRATION_SECONDS
-    try:
-        connection.execute(
-            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0"
-        )
-        yield PostgresqlTables(connection, end)
-    finally:
-        connection.close()
 
 
 def reason(error: BaseException) -> str:

@@ -66,7 +66,7 @@ class LogReader(Protocol):
         """Return a model of the store."""
 
     def close(self) -> None:
-        """Close the connection."""
+        """End the reading."""
 
 
 class Store(Protocol):
@@ -108,7 +108,9 @@ class Store(Protocol):
         """Close the store; an open transaction is undone."""
 
     def log_reader(self) -> LogReader:
-        """Return a reader of the log, on a connection of its own."""
+        """Return a reader of the log, for any thread; where the store is not durable, for the
+        thread that writes. Closing it leaves the store as it is.
+        """
 
     def reserve(self, floor: int) -> range:
         """Reserve orders that are unique, above `floor` and above all earlier ones.

@@ -1,14 +1,17 @@
-"""The statements that the two SQL stores share, each written once."""
+"""The statements that the SQL stores share, each written once; the checksums of their rows."""
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from latentbandits.serving.errors import Damaged
 from latentbandits.serving.records import (
     VISITORS,
     ActivationRow,
@@ -21,7 +24,6 @@ from latentbandits.serving.records import (
     SessionRow,
     SnapshotRow,
 )
-from latentbandits.serving.stores.checksums import checksum, verified
 from latentbandits.serving.stores.differences import as_difference, unneeded, whole
 from latentbandits.serving.stores.protocol import LAST, SHARED, STORE_ID, decode_shared
 
@@ -30,7 +32,44 @@ Run: TypeAlias = Callable[[str, Sequence[Any]], Iterable[Row]]
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 DECISION, REWARD, AUDIT = 0, 1, 2  # kinds of events in the stream
+_PAGE = 500  # rows that are read at a time
+_EVENTS = 50  # events of the log that are read at a time
+_IDS = 1_000  # values of one IN (...)
+_encode = msgspec.msgpack.Encoder().encode
+_NONE = -1  # marks rows that were written without a checksum; no CRC is negative
 _RENAMED = {"order": "id", "index": "place", "group": "group_name"}
+
+
+_COLUMNS = {"sessions": 17, "decisions": 19, "rewards": 10, "models": 4, "activations": 5}
+"""Numbers of columns in version 3, of tables with columns that were added later."""
+
+
+def checksum(table: str, values: Sequence[Any]) -> int:
+    """Return the CRC-32 of a row's values, begun with the name of its table: a row that was
+    altered outside this program is refused.
+
+    A CRC notices every single flipped bit. Columns that were added later are left out where they
+    are empty, so that old rows stay valid.
+
+    >>> checksum("notes", ("a", b"1")) != checksum("notes", ("a", b"2"))
+    True
+    """
+    if table in _COLUMNS and values[_COLUMNS[table] :].count(None) == len(values) - _COLUMNS[table]:
+        values = values[: _COLUMNS[table]]
+    return zlib.crc32(_encode(values), _seed(table))
+
+
+@cache
+def _seed(table: str) -> int:
+    return zlib.crc32(table.encode())
+
+
+def verified(table: str, values: Sequence[Any]) -> Sequence[Any]:
+    """Return a row without the checksum at its end; Damaged where that does not fit."""
+    *content, expected = values
+    if expected != _NONE and checksum(table, content) != expected:
+        raise Damaged(f"row {content[0]!r} of the table {table} is damaged (checksum differs)")
+    return content
 
 
 class Table(Generic[Record]):
@@ -53,12 +92,12 @@ class Table(Generic[Record]):
         prefix = "" if alias is None else f"{alias}."
         return ", ".join(f"{prefix}{column}" for column in self.columns)
 
-    def values(self, row: Record) -> list[Any]:
-        """Return the columns of a row, its checksum last."""
+    def values(self, row: Record, *, summed: bool = True) -> list[Any]:
+        """Return the columns of a row, its checksum last; not `summed`: without one."""
         values = list(msgspec.structs.astuple(row))
         if self._open is not None:
             values[self._open] = int(values[self._open])
-        values.append(checksum(self.name, values))
+        values.append(checksum(self.name, values) if summed else _NONE)
         return values
 
     def row(self, values: Sequence[Any]) -> Record:
@@ -85,6 +124,9 @@ _TREE = """WITH RECURSIVE tree(key) AS (
     SELECT CAST(? AS BIGINT)
     UNION ALL SELECT s.key FROM sessions s JOIN tree ON s.merged_into = tree.key
     WHERE s.merged_at < ?) """
+_TOUCH = """UPDATE sessions SET rounds = ?, rewards = ?, reward_sum = ?, last_order = ?,
+    activation = ?, probabilities = ?, revision = ?, checksum = ? WHERE key = ?"""
+_TOUCH_SEEN = _TOUCH.replace("SET ", "SET seen = ?, ")
 _ROOT = """WITH RECURSIVE path(key, merged_into, depth) AS (
     SELECT key, merged_into, 0 FROM sessions WHERE key = ?
     UNION ALL SELECT s.key, s.merged_into, path.depth + 1
@@ -175,21 +217,27 @@ def size(event: LoggedEvent) -> int:
     return 1000 + (0 if features is None else 3 * len(features))
 
 
-def page(events: Iterator[LoggedEvent], max_bytes: int) -> list[LoggedEvent]:
-    """Return the first events, at least one and about `max_bytes` at most."""
-    taken: list[LoggedEvent] = []
-    total = 0
-    for event in events:
-        total += size(event)
-        if taken and total > max_bytes:
-            break
-        taken.append(event)
-    return taken
+def paged(run: Run, columns: str, table: str, key: str) -> Iterator[Row]:
+    """Yield all rows of a table in the order of a key, which must be the first column."""
+    after: Any = None
+    while True:
+        where = "" if after is None else f" WHERE {key} > ?"
+        rows = list(
+            run(
+                f"SELECT {columns} FROM {table}{where} ORDER BY {key} LIMIT {_PAGE}",
+                () if after is None else (after,),
+            )
+        )
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1][0]
 
 
 class SqlQueries(ABC):
     """The statements; subclasses give a connection, by `_run`."""
 
+    summed = True  # whether rows that are written get a checksum
     lock_rows = ""  # appended to the SELECT of a session, to lock its row for an update
 
     def __init__(self) -> None:
@@ -236,20 +284,18 @@ class SqlQueries(ABC):
         return key if row is None else int(row[0])
 
     def add_session(self, row: SessionRow) -> None:
-        self._run(SESSIONS.insert, SESSIONS.values(row))
+        self._run(SESSIONS.insert, SESSIONS.values(row, summed=self.summed))
 
     def put_session(self, row: SessionRow) -> None:
-        values = SESSIONS.values(row)
+        values = SESSIONS.values(row, summed=self.summed)
         self._run(SESSIONS.update, [*values[1:], row.key])
 
     def touch_sessions(self, rows: Sequence[SessionRow], *, seen: bool = True) -> None:
         self._run_many(
-            f"UPDATE sessions SET {'seen = ?, ' if seen else ''}rounds = ?, rewards = ?, "
-            "reward_sum = ?, last_order = ?, activation = ?, probabilities = ?, revision = ?, "
-            "checksum = ? WHERE key = ?",
+            _TOUCH_SEEN if seen else _TOUCH,
             [(*((row.seen,) if seen else ()), row.rounds, row.rewards, row.reward_sum,
               row.last_order, row.activation, row.probabilities, row.revision,
-              SESSIONS.values(row)[-1], row.key)
+              SESSIONS.values(row)[-1] if self.summed else _NONE, row.key)
              for row in rows],
         )  # fmt: skip
 
@@ -290,7 +336,9 @@ class SqlQueries(ABC):
     # decisions and rewards
 
     def add_decisions(self, rows: Sequence[DecisionRow]) -> None:
-        self._run_many(DECISIONS.insert, [DECISIONS.values(row) for row in rows])
+        self._run_many(
+            DECISIONS.insert, [DECISIONS.values(row, summed=self.summed) for row in rows]
+        )
         self._events += [(DECISION, row.order) for row in rows]
 
     def decision(self, order: int) -> DecisionRow | None:
@@ -304,7 +352,7 @@ class SqlQueries(ABC):
         return None if values is None else DECISIONS.row(values)
 
     def add_rewards(self, rows: Sequence[RewardRow]) -> None:
-        self._run_many(REWARDS.insert, [REWARDS.values(row) for row in rows])
+        self._run_many(REWARDS.insert, [REWARDS.values(row, summed=self.summed) for row in rows])
         self._events += [(REWARD, row.order) for row in rows]
 
     def reward_of(self, decision: int) -> RewardRow | None:
@@ -379,7 +427,7 @@ class SqlQueries(ABC):
 
     def put_snapshot(self, row: SnapshotRow) -> None:
         self.drop_snapshot(row.session)
-        self._run(SNAPSHOTS.insert, SNAPSHOTS.values(row))
+        self._run(SNAPSHOTS.insert, SNAPSHOTS.values(row, summed=self.summed))
 
     def drop_snapshot(self, session: int) -> None:
         self._run("DELETE FROM snapshots WHERE session = ?", (session,))
@@ -388,7 +436,8 @@ class SqlQueries(ABC):
 
     def put_model(self, row: ModelRow) -> None:
         kept = as_difference(row, self._kept_model)
-        self._run(f"{MODELS.insert} ON CONFLICT (id) DO NOTHING", MODELS.values(kept))
+        values = MODELS.values(kept, summed=self.summed)
+        self._run(f"{MODELS.insert} ON CONFLICT (id) DO NOTHING", values)
 
     def model(self, model_id: str) -> ModelRow | None:
         return whole(self._kept_model(model_id), self._kept_model)
@@ -412,7 +461,7 @@ class SqlQueries(ABC):
         return {model_id: (name, summary) for model_id, name, summary in rows}
 
     def add_activation(self, row: ActivationRow) -> None:
-        self._run(ACTIVATIONS.insert, ACTIVATIONS.values(row))
+        self._run(ACTIVATIONS.insert, ACTIVATIONS.values(row, summed=self.summed))
 
     def activations(self, after: int = -1) -> list[ActivationRow]:
         rows = self._run(f"{ACTIVATIONS.select} WHERE id > ? ORDER BY id", (after,))
@@ -421,7 +470,7 @@ class SqlQueries(ABC):
     # everything else
 
     def add_audit(self, row: AuditRow) -> None:
-        self._run(AUDITS.insert, AUDITS.values(row))
+        self._run(AUDITS.insert, AUDITS.values(row, summed=self.summed))
         self._events.append((AUDIT, row.order))
 
     def audit(self, after: int, limit: int) -> list[AuditRow]:
@@ -436,7 +485,7 @@ class SqlQueries(ABC):
         self._run(
             "INSERT INTO notes (name, value, checksum) VALUES (?, ?, ?) ON CONFLICT (name) "
             "DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
-            (name, value, checksum("notes", (name, value))),
+            (name, value, checksum("notes", (name, value)) if self.summed else _NONE),
         )
 
     def leave_cursors(self, end: int) -> None:
@@ -477,3 +526,57 @@ class SqlStore(SqlQueries):
         """Let new orders lie above all that were copied into this store, new positions above
         `end`.
         """
+
+
+class SqlReader(SqlQueries):
+    """A view of a store, beside the processes that write it."""
+
+    place: str
+    """The name of the store, for messages."""
+
+    @abstractmethod
+    def end(self) -> int:
+        """Return the last position that was committed, also where its event was forgotten."""
+
+    @abstractmethod
+    def freeze(self) -> None:
+        """Show the tables as of this moment from now on."""
+
+    @abstractmethod
+    def file_problems(self) -> Iterator[str]:
+        """Yield problems of the storage itself, besides those of its rows."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Run one SELECT with ? for its values."""
+        return self._run(statement, values)
+
+    def read(
+        self, since: int, limit: int, max_bytes: int = 1 << 26, until: int = LAST
+    ) -> list[LoggedEvent]:
+        taken: list[LoggedEvent] = []
+        total = 0
+        while len(taken) < limit:  # a few rows at a time, because they may be large
+            step = min(limit - len(taken), _EVENTS)
+            rows = self._run(SELECT_EVENTS, (until, since, until, step))
+            for event in map(logged, rows):
+                total += size(event)
+                if taken and total > max_bytes:
+                    return taken
+                taken.append(event)
+            if len(rows) < step:
+                break
+            since = taken[-1].position
+        return taken
+
+    def present(self, orders: Sequence[int]) -> set[int]:
+        found: set[int] = set()
+        for start in range(0, len(orders), _IDS):
+            part = orders[start : start + _IDS]
+            marks = ", ".join("?" * len(part))
+            rows = self._run(f"SELECT id FROM decisions WHERE id IN ({marks})", part)
+            found.update(order for (order,) in rows)
+        return found

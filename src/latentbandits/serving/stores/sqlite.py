@@ -1,8 +1,9 @@
-"""Sessions in one SQLite file: WAL, an fsync with every commit, one process at a time."""
+"""Sessions in one SQLite file: WAL, an fsync with every commit, one process at a time. Also in
+memory, for trying things out: nothing outlives the process.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -20,22 +21,17 @@ from latentbandits.serving.errors import (
     StoreError,
     StoreUnavailable,
 )
-from latentbandits.serving.records import DecisionRow, LoggedEvent, ModelRow, RewardRow
-from latentbandits.serving.stores import page_checksums
-from latentbandits.serving.stores.checksums import verified
-from latentbandits.serving.stores.differences import whole
-from latentbandits.serving.stores.holder import FileHolder
-from latentbandits.serving.stores.mark import Mark
-from latentbandits.serving.stores.migration import migrate
-from latentbandits.serving.stores.protocol import LAST
-from latentbandits.serving.stores.schema import SCHEMA_VERSION
-from latentbandits.serving.stores.sql import (
-    MODELS,
-    SELECT_EVENTS,
-    Row,
-    SqlStore,
-    logged,
-    page,
+from latentbandits.serving.records import DecisionRow, RewardRow
+from latentbandits.serving.stores.schema import SCHEMA_VERSION, migrate
+from latentbandits.serving.stores.sql import Row, SqlReader, SqlStore, verified
+from latentbandits.serving.stores.sqlite_file import (
+    FileHolder,
+    Mark,
+    checksum_pages,
+    open_file,
+    pages_are_verified,
+    prepare_pages,
+    verify_pages,
 )
 
 Synchronous = Literal["FULL", "NORMAL"]
@@ -55,168 +51,30 @@ _STREAM = (
     "CREATE TABLE sequence (next BIGINT NOT NULL)",
     "INSERT INTO sequence VALUES (1)",
 )
-END = "SELECT seq FROM sqlite_sequence"  # the last position, also where it was forgotten
+_END = "SELECT seq FROM sqlite_sequence"  # the last position, also where it was forgotten
 
 
-class SqliteStore(SqlStore):
-    """`synchronous` FULL: a commit returns after its fsync. NORMAL: a power cut may lose the
-    last commits (a killed process does not).
-    """
+class _SqliteDatabase(SqlStore):
+    """A SQLite database that this process alone writes to, by one connection."""
 
-    durable = True
     shared = False
     node = 0
 
-    def __init__(
-        self, path: str | Path, synchronous: Synchronous = "FULL", checkpoint_pages: int = 1000
-    ) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self._path = Path(path)
-        self._checkpoint_pages = checkpoint_pages
-        self._synchronous = synchronous
-        self._mark: Mark | None = None
+        self._name = name  # for messages
         self._recent: OrderedDict[int, tuple[DecisionRow, RewardRow | None]] = OrderedDict()
         self._connection: apsw.Connection | None = None
-        self._deleted = False  # whether bytes of deleted sessions may still be in the files
-        self._erase_after = 0.0
         self.warnings: list[str] = []
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._holder = FileHolder(Path(f"{self._path}.lock"), str(self._path))
-        except OSError as error:
-            raise StoreError(f"cannot open {self._path}: {error.strerror}") from None
-        try:
-            _make_private(self._path)
-            log = Path(f"{self._path}-wal")
-            self._deleted = log.exists() and log.stat().st_size > 0  # a process was killed
-            connection = self._migrate(self._connect())
-            self._mend_notes(connection)
-            self._compare_mark(connection)
-        except (apsw.Error, OSError, StoreUnavailable) as error:
-            self._abandon()
-            raise StoreError(f"cannot open {self._path}: {describe(error)}") from None
-        except StoreError:
-            self._abandon()
-            raise
-
-    def _abandon(self) -> None:
-        self._disconnect()
-        self._holder.release()
 
     def _connect(self) -> apsw.Connection:
-        """Open the file; `self._connection` is what must be closed if this fails halfway."""
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        connection = page_checksums.open_file(str(self._path), flags)
-        self._connection = connection
-        connection.set_busy_timeout(_BUSY_MS)
-        if self._path.stat().st_size == 0:
-            page_checksums.prepare(connection)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {self._checkpoint_pages}")
-        connection.execute("PRAGMA secure_delete = ON")  # a deleted session leaves no bytes behind
-        connection.execute("PRAGMA cache_size = -16384")
-        connection.execute("PRAGMA temp_store = MEMORY")  # independent of TMPDIR
-        self._mark = Mark(Path(f"{self._path}.mark"))
-        return connection
-
-    def _migrate(self, connection: apsw.Connection) -> apsw.Connection:
-        """Migrate the tables to the current schema; return the connection to use."""
-        application, version = read_version(connection)
-        empty = version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
-        if not empty:
-            check_version(str(self._path), application, version)
-
-        def run(statement: str, values: Sequence[Any]) -> Iterator[Row]:
-            return iter(
-                connection.execute(
-                    statement.replace("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY"), values
-                )
-            )
-
-        if version < SCHEMA_VERSION:
-            connection.execute("BEGIN IMMEDIATE")
-            first = migrate(run, version, _STREAM)
-            if first is not None:
-                connection.execute("UPDATE sequence SET next = ?", (first,))
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            connection.execute("COMMIT")
-        if not page_checksums.are_on(connection):
-            with suppress(apsw.FullError):
-                page_checksums.turn_on(connection)
-            self._disconnect()
-            connection = self._connect()
-        if not page_checksums.are_on(connection):
-            self.warnings.append(
-                f"{self._path} has no page checksums (disk full, or an apsw without cksumvfs): "
-                "damage to the file is noticed by its rows' checksums alone"
-            )
-        return connection
-
-    def _mend_notes(self, connection: apsw.Connection) -> None:
-        """Drop totals that are damaged: they can be computed from the log, other notes cannot."""
-        read = "SELECT name, value, checksum FROM notes"
-        try:
-            rows = list(connection.execute(read))
-        except apsw.Error as error:
-            if not is_damage(error):
-                raise
-            page_checksums.verify(connection, on=False)  # each row also has a checksum
-            rows = list(connection.execute(read))
-            damaged = True
-        else:
-            damaged = False
-        kept = [row for row in rows if _is_whole(row)]
-        lost = [row for row in rows if not _is_whole(row)]
-        if damaged or lost:
-            for name, *_ in lost:
-                if not str(name).startswith(_TOTALS):
-                    raise StoreError(
-                        f"{self._path} is damaged: its note {name!r} cannot be computed anew. "
-                        "Restore a backup"
-                    )
-            with connection:
-                connection.execute("DELETE FROM notes")
-                connection.executemany("INSERT INTO notes VALUES (?, ?, ?)", kept)
-            connection.execute("PRAGMA wal_checkpoint")
-            self.warnings.append(
-                f"{self._path}: damaged notes were mended; totals are computed anew from the log"
-            )
-        if damaged:
-            page_checksums.verify(connection, on=True)
-
-    def _compare_mark(self, connection: apsw.Connection) -> None:
-        """Report commits that were acknowledged and are gone."""
-        assert self._mark is not None
-        kept = int(connection.execute(END).get or 0)
-        marked = self._mark.read()
-        if marked > kept:
-            self.warnings.append(
-                f"{self._path} has lost its last {marked - kept} events, which had been "
-                "acknowledged: its write-ahead log (-wal) was cut, damaged or removed. Restore a "
-                "backup, or go on without them"
-            )
-            self.begin()
-            self.leave_cursors(kept)  # those of the lost events would skip new ones
-            self.commit()
-        self._mark.write(kept)
+        """Open the database; `self._connection` is what must be closed if this fails halfway."""
+        raise NotImplementedError
 
     def _failed(self, error: Exception) -> StoreUnavailable:
-        """Close the connection, which is opened anew for the next transaction; returns why."""
-        self._disconnect()
+        """Return why a statement failed."""
         kind = Damaged if is_damage(error) else StoreUnavailable
-        return kind(f"the store {self._path.name} failed: {describe(error)}")
-
-    def _disconnect(self) -> None:
-        self._recent.clear()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(apsw.Error):
-                connection.close(True)  # an open transaction is rolled back
-        mark, self._mark = self._mark, None
-        if mark is not None:
-            mark.close()
+        return kind(f"the store {self._name} failed: {describe(error)}")
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         try:
@@ -231,6 +89,24 @@ class SqliteStore(SqlStore):
             connection.executemany(statement, rows)
         except (apsw.Error, OSError) as error:
             raise self._failed(error) from error
+
+    def _make_tables(self, connection: apsw.Connection, version: int) -> None:
+        """Migrate the tables to the current schema."""
+
+        def run(statement: str, values: Sequence[Any]) -> Iterator[Row]:
+            return iter(
+                connection.execute(
+                    statement.replace("BIGINT PRIMARY KEY", "INTEGER PRIMARY KEY"), values
+                )
+            )
+
+        connection.execute("BEGIN IMMEDIATE")
+        first = migrate(run, version, _STREAM)
+        if first is not None:
+            connection.execute("UPDATE sequence SET next = ?", (first,))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
 
     def reserve(self, floor: int) -> range:
         first = max(self._run("SELECT next FROM sequence")[0][0], floor + 1)
@@ -250,22 +126,11 @@ class SqliteStore(SqlStore):
 
     def begin(self) -> None:
         self._events.clear()
-        if self._deleted and time.monotonic() >= self._erase_after:
-            self._erase()
         self._run("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        position = None
-        if self._events:
-            position = self._number_events()
-        try:
-            self._run("COMMIT")
-        except StoreUnavailable as error:
-            if isinstance(error.__cause__, apsw.IOError):
-                raise OutcomeUnknown(f"{error.message}, while it committed") from error
-            raise
-        if position is not None and self._mark is not None:
-            self._mark.write(position)
+        self._number_events()
+        self._run("COMMIT")
 
     def rollback(self) -> None:
         self._events.clear()
@@ -273,15 +138,17 @@ class SqliteStore(SqlStore):
         if self._connection is not None and self._connection.in_transaction:
             self._run("ROLLBACK")
 
-    def _number_events(self) -> int:
+    def _number_events(self) -> int | None:
         """Give the events of this transaction their positions; returns the last one."""
+        if not self._events:
+            return None
         self._run_many("INSERT INTO stream (kind, id) VALUES (?, ?)", self._events)
         self._events.clear()
         assert self._connection is not None
         return self._connection.last_insert_rowid()
 
     # Recent decisions are cached, because most rewards come soon after their decision. The cache
-    # is valid because no other process writes to this file.
+    # is valid because no other process writes to this database.
 
     def add_decisions(self, rows: Sequence[DecisionRow]) -> None:
         super().add_decisions(rows)
@@ -308,6 +175,186 @@ class SqliteStore(SqlStore):
 
     def delete_sessions(self, keys: Sequence[int]) -> None:
         self._recent.clear()
+        super().delete_sessions(keys)
+
+
+class MemoryStore(_SqliteDatabase):
+    """A database in memory, for trying things out and for tests; it ends with the process."""
+
+    durable = False
+    summed = False  # nobody else can alter its rows
+
+    def __init__(self) -> None:
+        super().__init__("in memory")
+        self._connection = apsw.Connection(":memory:")
+        self._make_tables(self._connection, 0)
+
+    def log_reader(self) -> SqliteReader:
+        """Return a reader on the same connection, for the thread that writes."""
+        assert self._connection is not None
+        return SqliteReader("the store in memory", self._connection)
+
+    def close(self) -> None:
+        """Do nothing: readers of the log may go on; the memory is freed with the last of them."""
+
+
+class SqliteStore(_SqliteDatabase):
+    """`synchronous` FULL: a commit returns after its fsync. NORMAL: a power cut may lose the
+    last commits (a killed process does not).
+    """
+
+    durable = True
+
+    def __init__(
+        self, path: str | Path, synchronous: Synchronous = "FULL", checkpoint_pages: int = 1000
+    ) -> None:
+        self._path = Path(path)
+        super().__init__(self._path.name)
+        self._checkpoint_pages = checkpoint_pages
+        self._synchronous = synchronous
+        self._mark: Mark | None = None
+        self._deleted = False  # whether bytes of deleted sessions may still be in the files
+        self._erase_after = 0.0
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._holder = FileHolder(Path(f"{self._path}.lock"), str(self._path))
+        except OSError as error:
+            raise StoreError(f"cannot open {self._path}: {error.strerror}") from None
+        try:
+            _make_private(self._path)
+            log = Path(f"{self._path}-wal")
+            self._deleted = log.exists() and log.stat().st_size > 0  # a process was killed
+            connection = self._migrate(self._connect())
+            self._mend_notes(connection)
+            self._compare_mark(connection)
+        except (apsw.Error, OSError, StoreUnavailable) as error:
+            self._abandon()
+            raise StoreError(f"cannot open {self._path}: {describe(error)}") from None
+        except StoreError:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        self._disconnect()
+        self._holder.release()
+
+    def _connect(self) -> apsw.Connection:
+        """Open the file; `self._connection` is what must be closed if this fails halfway."""
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        connection = open_file(str(self._path), flags)
+        self._connection = connection
+        connection.set_busy_timeout(_BUSY_MS)
+        if self._path.stat().st_size == 0:
+            prepare_pages(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {self._checkpoint_pages}")
+        connection.execute("PRAGMA secure_delete = ON")  # a deleted session leaves no bytes behind
+        connection.execute("PRAGMA cache_size = -16384")
+        connection.execute("PRAGMA temp_store = MEMORY")  # independent of TMPDIR
+        self._mark = Mark(Path(f"{self._path}.mark"))
+        return connection
+
+    def _migrate(self, connection: apsw.Connection) -> apsw.Connection:
+        """Migrate the tables to the current schema; return the connection to use."""
+        application, version = read_version(connection)
+        empty = version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
+        if not empty:
+            check_version(str(self._path), application, version)
+        if version < SCHEMA_VERSION:
+            self._make_tables(connection, version)
+        if not pages_are_verified(connection):
+            with suppress(apsw.FullError):
+                checksum_pages(connection)
+            self._disconnect()
+            connection = self._connect()
+        if not pages_are_verified(connection):
+            self.warnings.append(
+                f"{self._path} has no page checksums (disk full, or an apsw without cksumvfs): "
+                "damage to the file is noticed by its rows' checksums alone"
+            )
+        return connection
+
+    def _mend_notes(self, connection: apsw.Connection) -> None:
+        """Drop totals that are damaged: they can be computed from the log, other notes cannot."""
+        read = "SELECT name, value, checksum FROM notes"
+        try:
+            rows = list(connection.execute(read))
+        except apsw.Error as error:
+            if not is_damage(error):
+                raise
+            verify_pages(connection, on=False)  # each row also has a checksum
+            rows = list(connection.execute(read))
+            damaged = True
+        else:
+            damaged = False
+        kept = [row for row in rows if _is_whole(row)]
+        lost = [row for row in rows if not _is_whole(row)]
+        if damaged or lost:
+            for name, *_ in lost:
+                if not str(name).startswith(_TOTALS):
+                    raise StoreError(
+                        f"{self._path} is damaged: its note {name!r} cannot be computed anew. "
+                        "Restore a backup"
+                    )
+            with connection:
+                connection.execute("DELETE FROM notes")
+                connection.executemany("INSERT INTO notes VALUES (?, ?, ?)", kept)
+            connection.execute("PRAGMA wal_checkpoint")
+            self.warnings.append(
+                f"{self._path}: damaged notes were mended; totals are computed anew from the log"
+            )
+        if damaged:
+            verify_pages(connection, on=True)
+
+    def _compare_mark(self, connection: apsw.Connection) -> None:
+        """Report commits that were acknowledged and are gone."""
+        assert self._mark is not None
+        kept = int(connection.execute(_END).get or 0)
+        marked = self._mark.read()
+        if marked > kept:
+            self.warnings.append(
+                f"{self._path} has lost its last {marked - kept} events, which had been "
+                "acknowledged: its write-ahead log (-wal) was cut, damaged or removed. Restore a "
+                "backup, or go on without them"
+            )
+            self.begin()
+            self.leave_cursors(kept)  # those of the lost events would skip new ones
+            self.commit()
+        self._mark.write(kept)
+
+    def _failed(self, error: Exception) -> StoreUnavailable:
+        """Close the connection, which is opened anew for the next transaction; returns why."""
+        self._disconnect()
+        return super()._failed(error)
+
+    def _disconnect(self) -> None:
+        self._recent.clear()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(apsw.Error):
+                connection.close(True)  # an open transaction is rolled back
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            mark.close()
+
+    def begin(self) -> None:
+        if self._deleted and time.monotonic() >= self._erase_after:
+            self._erase()
+        super().begin()
+
+    def commit(self) -> None:
+        position = self._number_events()
+        try:
+            self._run("COMMIT")
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, apsw.IOError):
+                raise OutcomeUnknown(f"{error.message}, while it committed") from error
+            raise
+        if position is not None and self._mark is not None:
+            self._mark.write(position)
+
+    def delete_sessions(self, keys: Sequence[int]) -> None:
         super().delete_sessions(keys)
         self._deleted = self._deleted or bool(keys)
 
@@ -340,67 +387,75 @@ class SqliteStore(SqlStore):
         self._disconnect()
         self._holder.release()
 
-    def log_reader(self) -> SqliteLog:
-        return SqliteLog(self._path)
+    def log_reader(self) -> SqliteReader:
+        return open_reader(self._path, "the store")
 
 
-class SqliteLog:
-    """Reads the file beside the process that holds it: WAL readers and the writer do not wait."""
+class SqliteReader(SqlReader):
+    """Reads a database beside the process that holds it: neither waits for the other (WAL)."""
 
-    def __init__(self, path: str | Path) -> None:
-        if not Path(path).is_file():
-            raise StoreError(f"there is no store at {path}")
+    def __init__(self, place: str, connection: apsw.Connection) -> None:
+        super().__init__()
+        self.place = place
+        self._connection = connection
+
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         try:
-            self._connection = page_checksums.open_file(str(path), apsw.SQLITE_OPEN_READWRITE)
-            self._connection.set_busy_timeout(_BUSY_MS)
-            self._connection.execute("PRAGMA query_only = ON")
-            application, version = read_version(self._connection)
+            return list(self._connection.execute(statement, values))
         except apsw.Error as error:
-            raise StoreError(f"cannot read {path}: {describe(error)}") from None
+            kind = Damaged if is_damage(error) else StoreUnavailable
+            raise kind(f"{self.place} cannot be read: {describe(error)}") from error
+
+    def end(self) -> int:
+        return next((int(position) for (position,) in self._run(_END)), 0)
+
+    def freeze(self) -> None:
+        self._run("BEGIN")
+        self._run("PRAGMA user_version")  # the moment is that of the first statement
+
+    def file_problems(self) -> Iterator[str]:
+        if not pages_are_verified(self._connection):
+            yield f"{self.place} has no page checksums: start the service on it once"
+        try:
+            for (line,) in self._connection.execute("PRAGMA integrity_check(20)"):
+                if line != "ok":
+                    yield f"{self.place}: {line}"
+        except apsw.Error as error:
+            yield f"{self.place}: {describe(error)}"
+
+    def close(self) -> None:
+        """Close a file; a database in memory has no other connection."""
+        if self._connection.filename:
+            with suppress(apsw.Error):
+                self._connection.close(True)
+
+
+def open_reader(path: str | Path, place: str | None = None) -> SqliteReader:
+    """Return a reader of a file; StoreError if it is none of a store, or of another version.
+
+    `place` is what its errors call it, by default its path.
+    """
+    if not Path(path).is_file():
+        raise StoreError(f"there is no store at {path}")
+    connection = None
+    try:
+        connection = open_file(str(path), apsw.SQLITE_OPEN_READWRITE)
+        connection.set_busy_timeout(_BUSY_MS)
+        connection.execute("PRAGMA query_only = ON")
+        application, version = read_version(connection)
         check_version(str(path), application, version)
         if version < SCHEMA_VERSION:
             raise StoreError(
                 f"{path} was written by an older version: start `latentbandits serve` on it "
                 "once, which brings it up to date"
             )
-
-    def end(self) -> int:
-        try:
-            return int(self._connection.execute(END).get or 0)
-        except apsw.Error as error:
-            raise StoreUnavailable(f"the store cannot be read: {describe(error)}") from error
-
-    def read(
-        self, since: int, limit: int, max_bytes: int = 1 << 26, until: int = LAST
-    ) -> list[LoggedEvent]:
-        try:
-            rows = self._connection.execute(SELECT_EVENTS, (until, since, until, limit))
-            return page((logged(values) for values in rows), max_bytes)
-        except apsw.Error as error:
-            kind = Damaged if is_damage(error) else StoreUnavailable
-            raise kind(f"the store cannot be read: {describe(error)}") from error
-
-    def present(self, orders: Sequence[int]) -> set[int]:
-        statement = "SELECT id FROM decisions WHERE id IN (SELECT value FROM json_each(?))"
-        try:
-            rows = self._connection.execute(statement, (json.dumps(list(orders)),))
-            return {int(order) for (order,) in rows}
-        except apsw.Error as error:
-            raise StoreUnavailable(f"the store cannot be read: {describe(error)}") from error
-
-    def note(self, name: str) -> bytes | None:
-        value = self._connection.execute("SELECT value FROM notes WHERE name = ?", (name,)).get
-        return None if value is None else bytes(value)
-
-    def model(self, model_id: str) -> ModelRow | None:
-        return whole(self._kept_model(model_id), self._kept_model)
-
-    def _kept_model(self, model_id: str) -> ModelRow | None:
-        values = self._connection.execute(f"{MODELS.select} WHERE id = ?", (model_id,)).fetchone()
-        return None if values is None else MODELS.row(values)
-
-    def close(self) -> None:
-        self._connection.close()
+    except (apsw.Error, StoreError) as error:
+        if connection is not None:
+            connection.close(True)
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"cannot read {path}: {describe(error)}") from None
+    return SqliteReader(place or str(path), connection)
 
 
 def _is_whole(note: Row) -> bool:

@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
-from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
+import numpy as np
 
 from latentbandits.beliefs.encoding import can_encode
-from latentbandits.models.artefacts.catalogue import Catalogue, Places
-from latentbandits.models.artefacts.files import (
-    ARRAYS_FILE,
-    MANIFEST_FILE,
-    ArtefactError,
-    load_files,
-    model_files,
-    notes_of,
-    read_files,
-    to_arrays,
-)
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.artefacts.files import model_files, to_arrays
+from latentbandits.models.attributes.items import add_items
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.growing import add_average
+from latentbandits.models.growing import add_arms, add_average, add_vectors, plain_features
 from latentbandits.models.protocol import is_order_free as model_is_order_free
 from latentbandits.policies.protocol import AnyPolicy
-from latentbandits.policies.registry import AUTO, PolicySpec
+from latentbandits.policies.registry import AUTO, Inputs, PolicySpec, build, find, parse
 from latentbandits.serving.engine.actions import ActionSpace, action_space
-from latentbandits.serving.engine.groups import MAIN
-from latentbandits.serving.engine.propensities import make_policy
-from latentbandits.serving.engine.reward_range import UNLIMITED, RewardRange, reward_range
-from latentbandits.serving.engine.visitors import users_of
+from latentbandits.serving.engine.model_rows import ActionNames, model_row, notes, unpack
+from latentbandits.serving.engine.values import NewAction
 from latentbandits.serving.errors import Invalid, NotFound
 from latentbandits.serving.records import FALLBACK, ActivationRow, DecisionRow, ModelRow
+from latentbandits.serving.settings import MAIN, UNLIMITED, RewardRange, reward_range
 from latentbandits.serving.stores.protocol import LAST, Store
 
-_MAX_BYTES = 256 * 2**20
-_ID_DIGITS = 12
 DEFAULT_POLICY = "mmTS"
 """The policy of `auto` where the model has no recommendation and was not tuned."""
 _TUNED = "tuned_policy:"  # prefix of the notes with the tuned policy of each model id
@@ -75,6 +62,47 @@ class GroupPolicy:
     n_users: int | None = None  # users of a population, for a policy that learns across users
 
 
+def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPolicy:
+    """Return the policy of this text on `model`; ValueError where they do not go together.
+
+    `items` are the features of the catalogue's actions, `(n_items, n_features)`.
+    """
+    if not find(parse(text).name).can_be_served:
+        raise ValueError(
+            f"{text} learns across users and remembers the order of rewards, so it is for "
+            "simulation: of these policies HierTS and HierUCB are served, whose beliefs are sums"
+        )
+    return build(text, Inputs(model, items=items))
+
+
+def is_order_free(policy: AnyPolicy, model: Any) -> bool:
+    """Return whether the order of a session's rewards does not matter to its belief, to rounding.
+
+    That holds for models whose posteriors are exact; a model or a policy has to say so.
+    """
+    exact = hasattr(model, "order_free") and model_is_order_free(model)
+    return exact and bool(policy.order_free) and policy.learns_from == "any"
+
+
+def draws_depend_on_order(belief: Any) -> bool:
+    """Return whether draws from a belief depend on the order of its rewards, to more than rounding.
+
+    A posterior says so itself where its distribution does not: see `LinearPosterior`.
+    """
+    if not isinstance(belief, tuple):
+        return False
+    return getattr(belief, "draws_depend_on_order", False) or any(
+        map(draws_depend_on_order, belief)
+    )
+
+
+def _bytes_of(tree: Any) -> int:
+    size = getattr(tree, "nbytes", None)
+    if size is not None:
+        return int(size) + 112  # size of a numpy array object
+    return sum(map(_bytes_of, tree)) if isinstance(tree, tuple) else 64
+
+
 @dataclass(frozen=True, eq=False)
 class ServedModel:
     """A model ready to decide: its actions, and a policy for each group."""
@@ -84,8 +112,13 @@ class ServedModel:
     model: Any
     space: ActionSpace
     policies: Mapping[str, GroupPolicy]
-    catalogue: Catalogue | None = None
     rewards: RewardRange = UNLIMITED
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue of its actions, of numbers where they were given no names."""
+        assert self.space.catalogue is not None
+        return self.space.catalogue
 
     def parts(self) -> dict[int, int]:
         """Return the bytes of its parts, by identity: versions of a model share some of them."""
@@ -102,7 +135,7 @@ class ServedModel:
         """About the bytes that it takes."""
         return sum(self.parts().values())
 
-    @property
+    @cached_property
     def is_grown(self) -> bool:
         """Whether actions were added that the model was not learned for."""
         return bool(self.space.new)
@@ -132,13 +165,54 @@ class ServedModel:
         )
 
 
-class _Memory:
+def extended(
+    model: Any, catalogue: Catalogue, actions: Sequence[NewAction]
+) -> tuple[Any, Catalogue]:
+    """Return model and catalogue with these actions at the end; ValueError if one cannot be."""
+    for action in actions:
+        title = None if action.name is None else [action.name]
+        if action.vector is None:
+            model, catalogue = add_items(model, catalogue, [action.id], [action.attributes], title)
+            continue
+        if action.attributes is not None:
+            raise ValueError(f"{action.id!r}: give attributes or a vector, not both")
+        vector = np.array(action.vector)
+        if catalogue.features is not None:
+            width = plain_features(model, catalogue).shape[1]
+            _check_length(action, width, "features")
+            model, catalogue = add_vectors(model, catalogue, [action.id], vector[None], None, title)
+            continue
+        _check_length(action, model.n_states, "mean rewards, one for each state")
+        variance = model.posterior_rewards(model.parameters(1), None)[1][0].mean(axis=1)
+        model, catalogue = add_arms(
+            model, catalogue, [action.id], vector[:, None], variance[:, None], title
+        )
+    return model, catalogue
+
+
+def _check_length(action: NewAction, wanted: int, what: str) -> None:
+    assert action.vector is not None
+    if len(action.vector) != wanted:
+        raise ValueError(
+            f"the vector of {action.id!r} has {len(action.vector)} numbers; this model takes "
+            f"{wanted} {what}"
+        )
+
+
+class Memory:
     """Counts the bytes of loaded models that something still uses, each shared part once."""
 
     def __init__(self) -> None:
         self._users: Counter[int] = Counter()
         self._lock = threading.RLock()  # the last user of a model may be another thread
-        self.bytes = 0
+        self._bytes = 0
+        self._active: ServedModel | None = None
+        self.counted = 0  # bytes, without those of the active model
+
+    def spare(self, active: ServedModel | None) -> None:
+        """Do not count the active model, which is needed in any case."""
+        self._active = active
+        self.counted = self._bytes - (0 if active is None else active.bytes)
 
     def add(self, served: ServedModel) -> None:
         """Count a model until nothing refers to it any more."""
@@ -152,9 +226,10 @@ class _Memory:
                 before = self._users[part]
                 self._users[part] += sign
                 if before == 0 or self._users[part] == 0:
-                    self.bytes += sign * size
+                    self._bytes += sign * size
                 if self._users[part] == 0:
                     del self._users[part]
+            self.spare(self._active)
 
 
 class Library:
@@ -175,7 +250,7 @@ class Library:
         self._texts = policies  # policy texts by group
         self._explore = explore
         self._capacity_bytes = capacity_bytes
-        self._memory = _Memory()
+        self.memory = Memory()
         # By model id and the new actions that a model was grown by: all that something refers to,
         # and those that were used last.
         self._alive: WeakValueDictionary[ModelKey, ServedModel] = WeakValueDictionary()
@@ -185,15 +260,19 @@ class Library:
         self._names = ActionNames(store.model)
         self._catalogue: Catalogue | None = None  # the latest, whose memory the next may share
         self.activations: list[ActivationRow] = []
+        self.order = -1  # of the latest activation
 
     def refresh(self) -> None:
         """Read what other processes have activated."""
         last = self.activations[-1].order if self.activations else -1
         self.activations += self._store.activations(after=last)
+        if self.activations:
+            self.order = self.activations[-1].order
 
     def forget(self) -> None:
         """Read the activations from the store again; loaded models stay as they are."""
         self.activations = []
+        self.order = -1
 
     @property
     def active(self) -> ActivationRow:
@@ -219,11 +298,6 @@ class Library:
             before = one.model
         return model
 
-    def other_bytes(self) -> int:
-        """Return the bytes of loaded models besides the active one."""
-        active = self._alive.get((self.activations[-1].model, ())) if self.activations else None
-        return self._memory.bytes - (0 if active is None else active.bytes)
-
     def served(self, model_id: str) -> ServedModel:
         """Return a model ready to serve; models are kept while sessions use them, or lately did."""
         key: ModelKey = (model_id, ())
@@ -241,15 +315,17 @@ class Library:
             self._keep((served.id, ()), served)
 
     def _keep(self, key: ModelKey, served: ServedModel) -> None:
-        self._memory.add(served)
+        self.memory.add(served)
         self._alive[key] = served
         self._use(key, served)
 
     def _use(self, key: ModelKey, served: ServedModel) -> None:
         self._used[key] = served
         self._used.move_to_end(key)
+        if self.activations and served.id == self.activations[-1].model and not served.is_grown:
+            self.memory.spare(served)
         while len(self._used) > 1 and (
-            len(self._used) > _MOST_LOADED or self.other_bytes() > self._capacity_bytes
+            len(self._used) > _MOST_LOADED or self.memory.counted > self._capacity_bytes
         ):
             self._used.popitem(last=False)
 
@@ -326,7 +402,7 @@ class Library:
         grown = self._alive.get(key)
         if grown is None:
             try:
-                model, catalogue = add_average(base.model, named(base), new)
+                model, catalogue = add_average(base.model, base.catalogue, new)
             except ValueError:  # this kind of model does not support new actions
                 return base
             policies = self._policies(self.row(model_id), model, catalogue.features)
@@ -362,7 +438,7 @@ class Library:
         if base.space.names is None:
             raise Invalid("callers bring the features of every action: there is no catalogue")
         try:
-            model, catalogue = change(base.model, named(base))
+            model, catalogue = change(base.model, base.catalogue)
         except ValueError as error:
             raise Invalid(str(error)) from None
         self._catalogue = catalogue
@@ -388,7 +464,7 @@ class Library:
             rewards = reward_range(model, notes(row))
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: its note reward_range: {error}") from None
-        return ServedModel(row.id, row.name, model, space, policies, catalogue, rewards)
+        return ServedModel(row.id, row.name, model, space, policies, rewards)
 
     def _policies(
         self, row: ModelRow, model: Any, items: FloatArray | None
@@ -406,7 +482,7 @@ class Library:
                     _bytes_of(belief),
                     is_order_free(policy, model),
                     draws_depend_on_order(belief),
-                    users_of(policy),
+                    policy.population_size,
                 )
         except (TypeError, ValueError, OverflowError, MemoryError) as error:
             raise Invalid(f"{row.name}: {error}") from None
@@ -436,146 +512,3 @@ class Library:
                 f"{new.name} has no catalogue, and callers name actions by their ids: requests "
                 "would fail; send force=true if callers have changed"
             )
-
-
-def named(served: ServedModel) -> Catalogue:
-    """Return the catalogue of a model; one of numbers where its actions were given no names."""
-    assert served.space.names is not None
-    return served.catalogue or Catalogue(served.space.names)
-
-
-def read_artefact(path: Path, name: str | None = None) -> ModelRow:
-    """Return the files of a saved model, as a row; Invalid if they cannot be read."""
-    try:
-        if sum(_size(path / file) for file in (MANIFEST_FILE, ARRAYS_FILE)) > _MAX_BYTES:
-            raise Invalid(f"{path} is larger than {_MAX_BYTES} bytes: it cannot be a model")
-        contents = read_files(path)
-    except ArtefactError as error:
-        raise Invalid(str(error)) from None
-    return model_row(contents, name or path.name)
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.is_file() else 0
-
-
-def notes(row: ModelRow) -> dict[str, Any]:
-    """Return the notes of a row's manifest, such as the recommended policy."""
-    files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
-    return notes_of(files, row.name)
-
-
-def unpack(row: ModelRow) -> tuple[Any, Catalogue | None]:
-    """Return the model of a row, and its catalogue; Invalid if it is not what was saved."""
-    files: dict[str, bytes] = msgspec.msgpack.decode(row.files, type=dict[str, bytes])
-    try:
-        return load_files(files, row.name)
-    except ArtefactError as error:
-        raise Invalid(str(error)) from None
-
-
-def _bytes_of(tree: Any) -> int:
-    size = getattr(tree, "nbytes", None)
-    if size is not None:
-        return int(size) + 112  # size of a numpy array object
-    return sum(map(_bytes_of, tree)) if isinstance(tree, tuple) else 64
-
-
-class ActionNames:
-    """The ids of each model's actions, for a log that names only those that a request did.
-
-    Models whose catalogues begin alike share what is kept of them.
-    """
-
-    def __init__(self, find: Callable[[str], ModelRow | None]) -> None:
-        self._find = find
-        self._known: dict[str, Places | None] = {}
-        self._retired: dict[str, Collection[str]] = {}
-        self._longest: list[Places] = []  # of catalogues that do not begin alike
-
-    def find(self, model_id: str) -> Places | None:
-        """Return the ids in order; None where actions come with each request."""
-        if model_id not in self._known:
-            row = self._find(model_id)
-            space = None if row is None else action_space(*unpack(row))
-            names = None if space is None else space.names
-            self._known[model_id] = None if names is None else self._shared(names)
-            self._retired[model_id] = () if space is None else space.retired
-        return self._known[model_id]
-
-    def _shared(self, names: Sequence[str]) -> Places:
-        places = Places({name: i for i, name in enumerate(names)})
-        for i, longest in enumerate(self._longest):
-            shared = places.sharing(longest)
-            if shared is not None:
-                self._longest[i] = max(shared, longest, key=len)
-                return shared
-        self._longest.append(places)
-        return places
-
-    def of_all(self, models: Sequence[str]) -> list[str]:
-        """Return the ids of the actions that these models have, each once, in order."""
-        names: dict[str, None] = {}
-        done: dict[int, int] = {}  # how many of the ids that models share are among `names`
-        for model in models:
-            places = self.find(model)
-            if places is not None:
-                begin = done.get(places.shared, 0)
-                names |= dict.fromkeys(islice(places, begin, None))
-                done[places.shared] = max(begin, len(places))
-        return list(names)
-
-    def offered(self, model_id: str) -> Sequence[str] | None:
-        """Return the ids that were not retired, in order; None as in `find`."""
-        known = self.find(model_id)
-        if known is None:
-            return None
-        retired = self._retired[model_id]
-        return [name for name in known if name not in retired]
-
-    def lacks(self, row: DecisionRow) -> bool:
-        """Return whether a decision's action is one that its model was not learned for."""
-        if row.features is not None or row.policy == FALLBACK:
-            return False
-        known = self.find(row.model)
-        return known is not None and row.action not in known
-
-
-def pack(model: Any, name: str, catalogue: Catalogue | None = None) -> ModelRow:
-    """Return a model that was made in this process as a row."""
-    return model_row(model_files(model, catalogue), name)
-
-
-def content_id(files: Mapping[str, bytes]) -> str:
-    """Return the id of a model: a hash of its files."""
-    digest = hashlib.sha256()
-    for file_name, content in sorted(files.items()):
-        digest.update(f"{file_name}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()[:_ID_DIGITS]
-
-
-def model_row(files: Mapping[str, bytes], name: str) -> ModelRow:
-    """Return a row whose id is that of its content."""
-    return ModelRow(content_id(files), name, msgspec.msgpack.encode(dict(files)))
-
-
-def is_order_free(policy: AnyPolicy, model: Any) -> bool:
-    """Return whether the order of a session's rewards does not matter to its belief, to rounding.
-
-    That holds for models whose posteriors are exact; a model or a policy has to say so.
-    """
-    exact = hasattr(model, "order_free") and model_is_order_free(model)
-    return exact and bool(policy.order_free) and policy.learns_from == "any"
-
-
-def draws_depend_on_order(belief: Any) -> bool:
-    """Return whether draws from a belief depend on the order of its rewards, to more than rounding.
-
-    A posterior says so itself where its distribution does not: see `LinearPosterior`.
-    """
-    if not isinstance(belief, tuple):
-        return False
-    return getattr(belief, "draws_depend_on_order", False) or any(
-        map(draws_depend_on_order, belief)
-    )

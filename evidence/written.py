@@ -1,0 +1,208 @@
+"""Written models on real users that no fit has seen: `python -m evidence written --data FOLDER`.
+
+Each data set is split by users. `fit` with its defaults learns from one part and writes a folder;
+`judge_saved` loads the folder and replays its recommended policy on the other part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from latentbandits.experiments import experiment as frame
+from latentbandits.learning import Log, fit, judge_saved, read_log, save_fit, user_hash
+from latentbandits.learning.logs.formats import TextFormat
+from latentbandits.options import Option, choose, positive
+from latentbandits.report.report import Claim, Estimate, Report, Table
+
+__all__ = ["WrittenExperiment"]
+
+ERRORS = 2.0
+"""Standard errors beyond which a difference counts."""
+
+SET_ASIDE = 0.3
+USERS = 3_000
+_SPLIT = 1_000  # added to the seed of the split, which differs from that of the fit
+
+TENANTS, QUERIES = 600, 60
+"""Tenants of the language models, each with a hidden task, and the queries of each."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table of users, actions and rewards."""
+
+    file: str
+    user: str
+    action: str
+    reward: str
+    order: str | None = None
+    text_format: TextFormat | None = None
+
+    def read(self, folder: Path, seed: int) -> Log:
+        path = folder / self.file
+        more: dict[str, Any] = {}
+        if self.text_format is not None:
+            more["text_format"] = self.text_format
+        return read_log(path, self.user, self.action, self.reward, order=self.order, **more)
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """Tenants with a hidden task, who send queries of it to language models at random."""
+
+    file: str = "llm-routing/scores.csv"
+
+    def read(self, folder: Path, seed: int) -> Log:
+        scores = pl.read_csv(folder / self.file)
+        rng = np.random.default_rng(seed)
+        tasks = scores["task"].unique().sort()
+        parts = []
+        for tenant in range(TENANTS):
+            rows = scores.filter(pl.col("task") == tasks[int(rng.integers(len(tasks)))])
+            chosen = rng.choice(len(rows), min(QUERIES, len(rows)), replace=False)
+            parts.append(rows[chosen].select("model", "score").with_columns(user=tenant))
+        return read_log(pl.concat(parts), "user", "model", "score")
+
+
+DATA: Mapping[str, Source | Tenants] = {
+    "sushi": Source("sushi/scores.csv", "user", "sushi", "score"),
+    "coat": Source("coat/self_selected.csv", "user", "coat", "stars"),
+    "jester": Source("jester/ratings.csv.gz", "user", "joke", "rating"),
+    "llm-routing": Tenants(),
+    "ml-latest-small": Source(
+        "ml-latest-small/ratings.csv", "userId", "movieId", "rating", "timestamp"
+    ),
+    "assistments": Source(
+        "assistments-2015/answers.csv.gz", "student", "skill", "correct", "order"
+    ),
+    "ml-1m": Source(
+        "ml-1m/ratings.dat", "user", "movie", "rating",
+        text_format=TextFormat(separator="::", columns=("user", "movie", "rating", "time")),
+    ),
+}  # fmt: skip
+"""Data sets with users, by name."""
+
+
+class Written(NamedTuple):
+    """A written model, what its fit claims, and what was measured on users it has not seen."""
+
+    name: str
+    policy: str
+    verdict: str
+    claimed: Estimate | None  # gain a round over popularity in `rounds`; None if none is claimed
+    rounds: int
+    measured: dict[int, tuple[Estimate, int]]  # the gain in rounds 1 to h, and the users
+    seconds: float
+
+
+def judge_written(log: Log, name: str, seed: int, **options: Any) -> Written:
+    """Fit to a part of the users, write the folder, and replay it on the others."""
+    aside = user_hash.held_out(log.keys, round(SET_ASIDE * log.n_users), seed + _SPLIT)
+    train, users = (log.of_users(np.flatnonzero(part)) for part in (~aside, aside))
+    result = fit(train, seed=seed, **options)
+    judged = result.report["judgement"]
+    with tempfile.TemporaryDirectory() as folder:
+        save_fit(result, Path(folder, "model"))
+        judgement = judge_saved(Path(folder, "model"), train, users, seed=seed)
+    if judgement is None:
+        raise ValueError(f"{name}: no user has enough rows to be replayed")
+    policy = judged["recommended_policy"]
+    replay = judgement.replay
+    measured = {h: (replay.difference(policy, "popularity", h), replay.n_users(h))
+                for h in replay.horizons}  # fmt: skip
+    claimed = next(
+        (Estimate(row["over_popularity"], row["over_popularity_stderr"])
+         for row in judged["replay"]
+         if row["policy"] == policy != "popularity" and row["rounds"] == judged["horizon"]),
+        None,
+    )  # fmt: skip
+    return Written(name, policy, judged["verdict"], claimed, judged["horizon"], measured,
+                   result.report["seconds"])  # fmt: skip
+
+
+def claims(one: Written) -> list[Claim]:
+    """Return the claims: never clearly below popularity, and the promised gain was measured."""
+    found = [
+        Claim(
+            f"{one.name} 1-{h}",
+            f"{one.policy} is not clearly below popularity on {n_users} users",
+            f"reward over popularity >= {-ERRORS * lead.stderr:.2g}",
+            f"{lead:+}",
+            lead.mean >= -ERRORS * lead.stderr,
+        )
+        for h, (lead, n_users) in one.measured.items()
+    ]
+    if one.claimed is not None and one.rounds in one.measured:
+        lead = one.measured[one.rounds][0]
+        error = float(np.hypot(one.claimed.stderr, lead.stderr))
+        found.append(
+            Claim(
+                f"{one.name} claim",
+                f"the gain of {one.policy} that fit reports was measured",
+                f"{lead:+} within {ERRORS * error:.2g} of {one.claimed:+}",
+                f"{lead.mean - one.claimed.mean:+.3g}",
+                abs(lead.mean - one.claimed.mean) <= ERRORS * error,
+            )
+        )
+    return found
+
+
+def _measure(name: str, folder: Path, seed: int, most_users: int) -> Written:
+    log = DATA[name].read(folder, seed)
+    if log.n_users > most_users:
+        log = log.of_users(user_hash.sample(log.keys, most_users, seed))
+    return judge_written(log, name, seed)
+
+
+class WrittenExperiment(frame.Experiment):
+    """Written models against popularity on real users that no fit has seen."""
+
+    name = "written"
+    help = "models that fit writes, against popularity on other real users"
+    options = (
+        Option("data", "folder with the data sets", metavar="FOLDER"),
+        Option("users", "at most this many of each data set", USERS, positive),
+        Option("only", "only these; by default all", several=True, metavar="NAME"),
+    )
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        names = choose("data set", arguments.only, DATA)
+        if arguments.data is None:
+            raise ValueError("--data needs the folder with the data sets")
+        for name in names:
+            if not Path(arguments.data, DATA[name].file).is_file():
+                raise ValueError(f"{arguments.data} has no {DATA[name].file}: leave {name} out")
+
+    def measure(self, work: frame.Work) -> Report:
+        options = work.options
+        names = choose("data set", options.only, DATA)
+        job: Callable[[str], Written] = partial(
+            _measure, folder=Path(options.data), seed=options.seed, most_users=options.users
+        )
+        found = work.map("written", job, names)
+        return Report(
+            settings={"data_sets": names},
+            claims=[claim for one in found for claim in claims(one)],
+            tables=[_table(found)],
+        )
+
+
+def _table(found: list[Written]) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for one in found:
+        claimed = "" if one.claimed is None else f"{one.claimed:+} (1-{one.rounds})"
+        measured = ", ".join(
+            f"1-{h}: {lead:+} ({n_users})" for h, (lead, n_users) in one.measured.items()
+        )
+        rows.append((one.name, one.verdict, one.policy, claimed, measured, f"{one.seconds:.0f} s"))
+    columns = ("data", "verdict", "policy", "claimed", "measured (users)", "fit")
+    return Table("Gain a round over popularity, of written models", columns, rows)

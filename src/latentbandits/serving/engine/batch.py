@@ -1,0 +1,373 @@
+"""A batch of requests: what is claimed, decided, learned and committed together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from latentbandits.serving.engine.actions import PolicyInputs, UnknownAction
+from latentbandits.serving.engine.choosing import Chooser, PendingDecision, answer_of, decision_row
+from latentbandits.serving.engine.ids import new_token
+from latentbandits.serving.engine.models import ServedModel
+from latentbandits.serving.engine.open_session import (
+    Learned,
+    Live,
+    PendingReward,
+    learn,
+    learn_all,
+    visitor_row,
+)
+from latentbandits.serving.engine.sessions import Sessions
+from latentbandits.serving.engine.values import Decided, DecisionRequest, Rewarded, RewardReport
+from latentbandits.serving.errors import Conflict, Invalid, NotFound
+from latentbandits.serving.records import (
+    DecisionRow,
+    RewardKind,
+    RewardRow,
+    RewardStatus,
+)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Batch:
+    """Decisions and rewards of different sessions that wait, until `settle` makes and learns them.
+
+    A session, request id or event id of something that waits is claimed: whoever needs it next has
+    the batch settled first.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._store = sessions.store
+        self._library = sessions.library
+        self._orders = sessions.orders
+        self._clock = sessions.clock
+        self._changes = sessions.changes
+        self._settings = sessions.settings
+        self.chooser = Chooser(self._settings.propensity, self._settings.propensity_draws)
+        self._claimed: set[int | str] = set()
+        self._decisions: list[PendingDecision] = []
+        self._rewards: list[PendingReward] = []
+
+    def settle(self) -> None:
+        """Make the decisions and learn the rewards that wait."""
+        self._claimed.clear()
+        if self._decisions:
+            self._decide()
+        if self._rewards:
+            rewards, self._rewards = self._rewards, []
+            self._keep(learn_all(rewards))
+
+    def drop(self) -> None:
+        """Discard all that waits, because the transaction was rolled back."""
+        self._claimed.clear()
+        self._decisions = []
+        self._rewards = []
+
+    # decisions
+
+    def ask(self, request: DecisionRequest) -> Decided | PendingDecision:
+        """Take a request that is to be settled; or answer it, if it was answered before."""
+        fingerprint = None
+        if request.request_id is not None:
+            fingerprint = _fingerprint(request)
+            if request.request_id in self._claimed:
+                self.settle()
+            earlier = self._store.decision_by_request(request.request_id)
+            if earlier is not None:
+                if earlier.fingerprint != fingerprint:
+                    raise Conflict(
+                        f"request_id {request.request_id!r} was used for another request: give "
+                        "every new decision an id of its own"
+                    )
+                return answer_of(earlier, is_new=self._library.is_new_action(earlier))
+        if request.session in self._claimed:
+            self.settle()
+        live = self._sessions.open(request.session, request.user_features)
+        if live.row.key in self._claimed:  # under another name
+            self.settle()
+            live = self._sessions.open(request.session, request.user_features)
+        if request.default is not None:
+            _check_default(request)
+        live, inputs = self._fitted(live, request)
+        inputs = self._of_user(live, request, inputs)
+        order = self._orders.next(live.row.last_order)
+        waiting = PendingDecision(
+            live, request, inputs, order, new_token(), self._clock(), fingerprint
+        )
+        self._decisions.append(waiting)
+        self._claimed.update((request.session, live.row.key))
+        if request.request_id is not None:
+            self._claimed.add(request.request_id)
+        return waiting
+
+    def _fitted(self, live: Live, request: DecisionRequest) -> tuple[Live, PolicyInputs | None]:
+        """Return the session on the model that answers a request, and the inputs of its policy.
+
+        That is the session's own model, unless the request names an action that it lacks, or the
+        session has learned from one: then it is that model grown by such actions.
+        """
+        model, served = live.row.model, live.served
+        if live.played_new:
+            served = self._library.grown(model)
+        elif served.is_grown:
+            served = self._library.served(model)
+        try:
+            inputs: PolicyInputs | None = _ask(served, request)
+        except UnknownAction:
+            served = self._library.grown(model)
+            inputs = _ask_or_default(served, request)
+        return self._sessions.on(live, served), inputs
+
+    def _of_user(
+        self, live: Live, request: DecisionRequest, inputs: PolicyInputs | None
+    ) -> PolicyInputs | None:
+        """Add the row of the user who asks, where the policy learns across users."""
+        if request.user is not None and not live.served.has_population:
+            raise Invalid(
+                f"{live.group.text} does not learn across users: leave `user` out, and give every "
+                "user a session"
+            )
+        if inputs is None or live.group.n_users is None:
+            return inputs
+        visitor = visitor_row(self._store, live.row, request.user, live.group.n_users)
+        return inputs._replace(visitor=visitor)
+
+    def _decide(self) -> None:
+        """Choose and log all decisions that wait."""
+        waiting, self._decisions = self._decisions, []
+        rows = list(map(decision_row, waiting, self.chooser.choose(waiting)))
+        self._store.add_decisions(rows)
+        new = {one.live.row.key for one in waiting if one.live.row.rounds == 0}
+        self._sessions.save(list(map(self._decided, waiting, rows)), new=new)
+        for one, row in zip(waiting, rows, strict=True):
+            is_new = row.action in one.live.served.space.new
+            one.answer = answer_of(row, one.live.probabilities, is_new=is_new)
+
+    def _decided(self, one: PendingDecision, row: DecisionRow) -> Live:
+        """Count a decision, and return its session after it."""
+        live, session = one.live, one.live.row
+        self._changes.decided(session, row, live.probabilities)
+        return live.with_row(
+            msgspec.structs.replace(
+                session,
+                rounds=row.round,
+                seen=self._sessions.seen(session, one.now),
+                last_order=one.order,
+                activation=self._library.order,
+                probabilities=row.probabilities if len(live.probabilities) > 1 else b"",
+            )
+        )
+
+    def again(
+        self, live: Live, request: DecisionRequest, order: int, token: int, now: int
+    ) -> DecisionRow:
+        """Return the decision that this session, order and token gave, and log nothing."""
+        inputs = self._of_user(live, request, _ask_or_default(live.served, request))
+        one = PendingDecision(live, request, inputs, order, token, now)
+        return decision_row(one, self.chooser.choose([one])[0])
+
+    # rewards
+
+    def tell(self, row: DecisionRow, report: RewardReport, who: str) -> Rewarded | PendingReward:
+        """Take a reward of the decision `row` that is to be settled; or answer it at once."""
+        if row.session in self._claimed or report.event_id in self._claimed:
+            self.settle()
+        taken = self._take(row, report, "reward", who)
+        if isinstance(taken, PendingReward):
+            key = taken.live.row.key
+            if key in self._claimed:  # a merged session with pending work under its other name
+                self.settle()
+                taken = self._take(row, report, "reward", who)
+                if not isinstance(taken, PendingReward):
+                    return taken
+            self._rewards.append(taken)
+            self._claimed.update((row.session, key, taken.live.row.name))
+            if report.event_id is not None:
+                self._claimed.add(report.event_id)
+        return taken
+
+    def report(
+        self, row: DecisionRow, report: RewardReport, kind: RewardKind, who: str
+    ) -> Rewarded:
+        """Apply a reward of this kind to the decision of `row`, at once."""
+        taken = self._take(row, report, kind, who)
+        if isinstance(taken, Rewarded):
+            return taken
+        self._keep(learn_all([taken]))
+        return taken.result()
+
+    def _take(
+        self, row: DecisionRow, report: RewardReport, kind: RewardKind, who: str
+    ) -> Rewarded | PendingReward:
+        """Check a reward; answer it, unless it is the first of its decision and to be learned."""
+        value = report.value + 0.0  # removes negative zero, which SQLite does not store
+        live = self._sessions.get(row.session)  # locks the session in a shared store
+        refused = self._settings.out_of_range(value, self._sessions.reward_range(live, row))
+        if refused is not None:
+            raise Invalid(f"value {refused}")
+        current = self._store.reward_of(row.order)
+        if current is None and kind == "correction":
+            raise NotFound("reward of decision", report.decision_id)
+        if current is not None and kind == "default":
+            return Rewarded(report.decision_id, "duplicate")
+        replaces = current is not None and (kind == "correction" or current.kind == "default")
+        if current is not None and current.value == value and current.kind != "default":
+            self._changes.count("duplicate")
+            return Rewarded(report.decision_id, "duplicate")
+        if current is not None and not replaces:
+            raise Conflict(
+                f"decision {report.decision_id} was rewarded with {current.value}, not "
+                f"{value}: a decision has one reward (PUT corrects it)"
+            )
+        if report.event_id is not None:
+            other = self._store.reward_by_event(report.event_id)
+            if other is not None:
+                raise Conflict(
+                    f"event_id {report.event_id!r} is the reward of another decision: give "
+                    "every reward an id of its own"
+                )
+        if live is None:
+            at = self._orders.next(row.order)
+            logged = self._row(row, report, value, kind, who, "late", at, current)
+            self._store.add_rewards([logged])
+            self._changes.count("late")
+            return Rewarded(report.decision_id, "late")
+        live = self._sessions.able(live, row)
+        if current is None or current.status == "late":
+            return PendingReward(live, row, report, value, kind, who)
+        self._replace(live, row, report, value, kind, who, current)
+        return Rewarded(report.decision_id, "applied")
+
+    def _row(
+        self,
+        row: DecisionRow,
+        report: RewardReport,
+        value: float,
+        kind: RewardKind,
+        who: str,
+        status: RewardStatus,
+        order: int,
+        current: RewardRow | None,
+    ) -> RewardRow:
+        """Return a reward as the log keeps it; `current` is the one that it replaces."""
+        return RewardRow(
+            order=order,
+            decision=row.order,
+            session=row.session,
+            applies_at=order if current is None else current.applies_at,
+            value=value,
+            kind=kind,
+            status=status,
+            time=self._clock(),
+            event_id=report.event_id,
+            who=who,
+        )
+
+    def _keep(self, learned: Sequence[Learned]) -> None:
+        """Log rewards that were learned, save their sessions, and answer them."""
+        logged: list[RewardRow] = []
+        lives: list[Live] = []
+        for pending, belief, probabilities in learned:
+            live, row = pending.live, pending.row
+            session = live.row
+            at = self._orders.next(max(session.last_order, row.order))
+            now = session.seen if pending.kind == "default" else self._clock()
+            saved = msgspec.structs.replace(
+                session,
+                seen=self._sessions.seen(session, now),
+                last_order=at,
+                rewards=session.rewards + 1,
+                reward_sum=session.reward_sum + pending.value,
+            )
+            lives.append(
+                live.with_belief(saved, belief, probabilities, live.learned + 1, at, [row])
+            )
+            logged.append(
+                self._row(
+                    row,
+                    pending.report,
+                    pending.value,
+                    pending.kind,
+                    pending.who,
+                    "applied",
+                    at,
+                    None,
+                )
+            )
+            self._changes.rewarded(session, row, pending.value)
+            pending.answer = Rewarded(pending.report.decision_id, "applied")
+        if not logged:
+            return
+        self._store.add_rewards(logged)
+        self._sessions.save(lives)
+        every = self._settings.snapshot_rounds
+        for live in lives:
+            if every and live.row.rewards % every == 0:
+                self._sessions.restoring.snapshot(live)
+
+    def _replace(
+        self,
+        live: Live,
+        row: DecisionRow,
+        report: RewardReport,
+        value: float,
+        kind: RewardKind,
+        who: str,
+        current: RewardRow,
+    ) -> None:
+        """Learn another reward in place of `current`: the session is replayed with it."""
+        session = live.row
+        served, prior = live.served, live.group.policy.init(1)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                learn(live.group, served.id, served.space, prior, row, value)
+        except ValueError as error:  # the reward is invalid for the model
+            raise Invalid(f"value {value}: {error}") from None
+        at = self._orders.next(max(session.last_order, row.order))
+        changed = msgspec.structs.replace(
+            session,
+            last_order=at,
+            reward_sum=session.reward_sum + value - current.value + 0.0,
+            revision=session.revision + 1,
+        )
+        logged = self._row(row, report, value, kind, who, "applied", at, current)
+        self._store.add_rewards([logged])
+        self._changes.rewarded(session, row, value, current.value)
+        self._store.put_session(changed)
+        self._store.drop_snapshot(session.key)
+        self._sessions.drop(session)
+
+
+def _ask(served: ServedModel, request: DecisionRequest) -> PolicyInputs:
+    return served.space.ask(request.actions, request.features, request.exclude)
+
+
+def _ask_or_default(served: ServedModel, request: DecisionRequest) -> PolicyInputs | None:
+    """Return the inputs of the policy; None where no model ever had one of the actions, and a
+    default is played.
+    """
+    try:
+        return _ask(served, request)
+    except UnknownAction:
+        if request.default is None:
+            raise
+        return None
+
+
+def _fingerprint(request: DecisionRequest) -> bytes:
+    """Return a hash of a request: that of version 0.1.0 where it has none of the newer fields."""
+    fields = msgspec.structs.asdict(request)
+    for newer in ("exclude", "user_features", "user"):
+        if fields[newer] is None:
+            del fields[newer]
+    return hashlib.blake2b(_encode(fields), digest_size=16).digest()
+
+
+def _check_default(request: DecisionRequest) -> None:
+    if request.actions is None or request.default not in request.actions:
+        raise Invalid(f"default {request.default!r} must be one of `actions`")

@@ -1,0 +1,130 @@
+"""What CONTRIBUTING.md says a new experiment and a new learner take, made for a toy of each."""
+
+import argparse
+import json
+
+import evidence.__main__ as evidence_command
+import numpy as np
+import pytest
+
+from latentbandits import GaussianArms, load
+from latentbandits.experiments import Experiment
+from latentbandits.experiments.experiment import Work
+from latentbandits.learning import fit
+from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.generate import generate_arms
+from latentbandits.learning.learners import Learned, Replicate
+from latentbandits.learning.save import save_fit
+from latentbandits.learning.selection import Candidate, Selection, judge
+from latentbandits.options import Option, positive
+from latentbandits.report import drawing
+from latentbandits.report.report import Claim, Estimate, Report, Table
+
+
+def toss(seed):
+    return int(np.random.default_rng(seed).integers(2))
+
+
+class CoinExperiment(Experiment):
+    """The module of a new experiment: its settings, its computation, its claims."""
+
+    name = "coin"
+    help = "a coin is fair"
+    options = (Option("tosses", "of the coin", 100, positive),)
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        if arguments.tosses < 2:
+            raise ValueError("give at least 2 --tosses")
+
+    def measure(self, work: Work) -> Report:
+        seeds = range(work.options.seed, work.options.seed + work.options.tosses)
+        heads = np.array(work.map(self.name, toss, seeds), np.float64)
+        share = Estimate.from_values(heads)
+        row = {"policy": "coin", "setting": "table", "share": share.mean, "share_stderr": 0.0}
+        fair = abs(share.mean - 0.5) < 3 * share.stderr
+        return Report(
+            policies=[row],
+            claims=[Claim("fair", "the coin is fair", "half of the tosses", str(share), fair)],
+            tables=[Table("Tosses", ("heads",), [(str(share),)])],
+        )
+
+    def draw(self, results):
+        from matplotlib.figure import Figure
+
+        figure = Figure()
+        drawing.plain(figure.subplots())
+        return {"coin": figure}
+
+
+@pytest.fixture
+def coin(monkeypatch):
+    """The one line of evidence/__init__.py."""
+    experiments = (*evidence_command.EXPERIMENTS, CoinExperiment())
+    monkeypatch.setattr(evidence_command, "EXPERIMENTS", experiments)
+
+
+def test_a_new_experiment_is_one_module_and_one_line(coin, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["coin", "--tosses", "60", "--seed", "3", "--jobs", "1", "--out", str(out)]
+    assert evidence_command.main(command) == 0
+    results = json.loads((out / "results.json").read_text())
+    assert results["experiment"] == "coin"
+    assert results["settings"] == {"tosses": 60, "seed": 3}
+    assert results["policies"][0]["share"] == np.mean([toss(seed) for seed in range(3, 63)])
+    assert [claim["holds"] for claim in results["claims"]] == [True]
+    assert (out / "coin.png").exists()
+    assert "1 of 1 claims hold" in capsys.readouterr().out
+
+
+def test_a_new_experiment_has_its_options_and_checks(coin, tmp_path, capsys):
+    assert evidence_command.main(["coin", "--tosses", "1", "--out", str(tmp_path / "out")]) == 2
+    assert "at least 2 --tosses" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SystemExit):
+        evidence_command.main(["coin", "--help"])
+    assert "of the coin (default 100)" in capsys.readouterr().out
+
+
+class OneStateLearner:
+    """The module of a new learner: one state, whose means are those of the log."""
+
+    def select(self, kept, held_out, states, seed, progress):
+        learned = self.learn(kept, None, seed)
+        judged = judge(learned, held_out)
+        chosen = Candidate(1, None, judged.evidence, judged.rmse, judged.by_user())
+        return Selection(self, (chosen,), chosen, learned, judged)
+
+    def choose(self, rows):
+        return rows[0]
+
+    def learn(self, log, chosen, seed):
+        summary = engine_of(log).summary
+        rewards = summary.rewards
+        means = np.asarray(summary.action_sums) / np.maximum(summary.action_counts, 1)
+        model = GaussianArms(means[None], noise=rewards.deviation, spread=0.1)
+        return Learned(model, None, summary.action_counts)
+
+    def replicates(self, log, learned, chosen, n_fits, seed, progress):
+        for _ in range(n_fits):
+            progress.advance(1)
+            yield Replicate(learned.rewards(), np.ones(1), learned.counts)
+
+    def widened(self, learned, disagreement):
+        return learned
+
+    def settings(self):
+        return {"rewards": "gaussian"}
+
+
+def test_a_new_learner_is_one_module_and_its_choice(monkeypatch, tmp_path):
+    """`fit` selects, learns, bootstraps, assesses, saves and reports with it."""
+    monkeypatch.setattr(
+        "latentbandits.learning.fitting._learner", lambda *given: (OneStateLearner(), None)
+    )
+    log = generate_arms(n_users=60, n_rounds=10, n_states=2, n_actions=3, seed=1).log
+    actual = fit(log, kind="arms", bootstrap=2)
+    means = [log.rewards[log.actions == action].mean() for action in range(3)]
+    np.testing.assert_allclose(actual.model.means[0], means)
+    assert actual.report["judgement"]["verdict"]
+    save_fit(actual, tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").means, actual.model.means)

@@ -1,1 +1,0 @@
-"""Mutation testing: small changes of the source that a test should notice."""
