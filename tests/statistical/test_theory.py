@@ -1,6 +1,7 @@
 """Theorems 1 and 2, Corollaries 1 and 2: measured regret below the bound on the whole grid."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from latentbandits.experiments.theory import (
     regret_bound,
     tightest,
 )
+from latentbandits.report.report import Estimate
 
 
 class Silent:
@@ -28,15 +30,38 @@ class Silent:
 @pytest.fixture(scope="module")
 def checks():
     progress = Silent()
-    actual = check_bounds(seed=1, executor=None, progress=progress, runs=60, horizon=100)
-    assert progress.seen == progress.total == 36
+    actual = check_bounds(seed=1, executor=None, progress=progress, runs=30, horizon=500)
+    assert progress.seen == progress.total == 72
     return actual
 
 
-def test_every_theorem_holds_on_every_problem(checks):
-    assert len(checks) == 4 * 18
-    for claim in claims(checks):
-        assert claim.holds is True, claim
+def test_every_theorem_holds_where_its_bound_says_something(checks):
+    """Uniform play keeps the bounds of short or noisy problems: those problems test nothing."""
+    assert len(checks) == 4 * 36
+    by_id = {claim.id: claim for claim in claims(checks)}
+    for name in ("T1", "C1"):
+        assert by_id[name].holds is True, by_id[name]
+    for name, policy in (("T2", "mmUCB"), ("C2", "mmTS")):
+        tested = [check for check in checks if check.policy == policy and check.informative]
+        assert by_id[name].holds is (True if tested else None), by_id[name]
+        assert tested or "not informative at these sizes" in by_id[name].measured
+
+
+def test_uniform_play_fails_every_claim_that_is_kept(checks):
+    """With 2,000 drawn problems, uniform play's regret is known to about 1%."""
+    uniform = [replace(check, regret=Estimate(check.uniform, 0.0)) for check in checks]
+    kept = [claim for claim in claims(checks) if claim.holds is not None]
+    failed = {claim.id for claim in claims(uniform) if claim.holds is False}
+    assert len(kept) >= 2
+    assert {claim.id for claim in kept} == failed
+
+
+def test_the_regret_of_uniform_play_is_that_of_a_simulation():
+    cell = Cell(n_states=2, n_actions=5, horizon=500, noise=0.2, model_noise=0.0)
+    regret = simulate({"uniform": Uniform()}, cell.environment, n_runs=400, horizon=500)
+    estimate = regret["uniform"].regret
+    spread = 4 * math.hypot(estimate.stderr, estimate.stderr * math.sqrt(400 / 4000))
+    assert abs(cell.uniform_regret(seed=1) - estimate.mean) < spread
 
 
 def test_the_bound_by_hand():
@@ -74,5 +99,6 @@ def test_a_policy_that_does_not_learn_breaks_the_bound():
     cell = Cell(n_states=2, n_actions=5, horizon=500, noise=0.2, model_noise=0.0)
     results = simulate({"uniform": Uniform()}, cell.environment, n_runs=100, horizon=500)
     bound = regret_bound(cell.n_states, cell.horizon, cell.noise)
-    check = BoundCheck("Theorem 1", "mUCB", cell, results["uniform"].regret, bound)
+    regret = results["uniform"].regret
+    check = BoundCheck("Theorem 1", "mUCB", cell, regret, bound, cell.uniform_regret(seed=0))
     assert _claim("mUCB", [check]).holds is False

@@ -37,10 +37,16 @@ def report(**changes):
 
 GOOD_LOG = log_of([0, 0, 0, 1, 1, 1], [0, 1, 0, 1, 0, 1])
 GOOD = learned_of([[1.0, 0.0], [0.0, 1.0]])
+WIDE_LOG = Log(np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3), np.arange(9) % 2 * 1.0,
+               tuple("uvw"), tuple("abc"))  # fmt: skip
 
 
 def test_a_good_fit_has_no_warnings():
     assert cautions(GOOD_LOG, GOOD, report()) == []
+
+
+def test_there_is_no_rank_beyond_that_of_the_matrix():
+    assert cautions(GOOD_LOG, GOOD, report(selection=chosen(2, 2))) == []
 
 
 def chosen(states, rank=None):
@@ -61,7 +67,7 @@ def chosen(states, rank=None):
         (GOOD_LOG, GOOD, {"held_out": {"rmse": 0.5, "rmse_of_action_means": 0.6, "coverage": [
             {"level": 0.5, "covered": 0.95}], "doubts": []}}, "50% intervals hold 95.0%"),
         (GOOD_LOG, GOOD, {"selection": chosen(3)}, "number of states, 3, is the largest"),
-        (GOOD_LOG, GOOD, {"selection": chosen(2, 2)}, "rank, 2, is the largest"),
+        (WIDE_LOG, GOOD, {"selection": chosen(2, 2)}, "rank, 2, is the largest"),
         (GOOD_LOG, learned_of([[1.0, 0.5], [2.0, 1.5]]), {}, "differ by a constant only"),
         (GOOD_LOG, GOOD, {"judgement": report()["judgement"] | {"verdict": "harms"}}, "harms"),
         (GOOD_LOG, GOOD, {"judgement": report()["judgement"] | {"replay": []}}, "three rows"),

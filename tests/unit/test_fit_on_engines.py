@@ -415,9 +415,9 @@ def test_clicks_are_completed_to_the_same_minimum_as_in_one_piece():
     pairs = sum_pairs(log)
     whole = complete(
         pairs.users, pairs.actions, pairs.means, weights=pairs.counts, rank=2, reg=2.0,
-        biases=True, link="logit", sweeps=300, n_users=log.n_users, n_actions=log.n_actions,
+        link="logit", sweeps=300, n_users=log.n_users, n_actions=log.n_actions,
     )  # fmt: skip
-    settings = Settings(2, 2.0, "plain", True, "logit", 0)
+    settings = Settings(2, 2.0, "plain", False, "logit", 0)
     folded = complete_fold(MemoryEngine(log), settings, sweeps=300)
     objectives = [sweep.objective for sweep in folded.history]
     assert (np.diff(objectives) <= 1e-6 * objectives[0]).all()

@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
     add("--time", metavar="COL", help="orders a user's rows (default: as they are)")
     log_options.add_text_format(parser)
     add("--out", required=True, metavar="MODEL", help="the folder to write, replaced as a whole")
-    kinds = "linear: complete and cluster; arms: a mixture (default: arms up to 50 actions)"
+    kinds = "linear: complete and cluster; arms: a mixture (default: by held-out users)"
     add("--kind", choices=("auto", "linear", "arms"), default="auto", help=kinds)
     families = "family of the rewards of arms: %(choices)s (default auto: by held-out evidence)"
     add("--rewards", choices=_Families(), default="auto", metavar="FAMILY", help=families)

@@ -19,6 +19,7 @@ def tables(report: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a fit's report, for `fit` and `inspect`."""
     shown = [
         _log(report["log"]),
+        *_kinds(report.get("kinds")),
         *_families(report.get("families")),
         _selection(report["selection"]),
         _states(report["states"]),
@@ -118,6 +119,11 @@ def _log(log: Mapping[str, Any]) -> Table:
         ("rows that repeat another", f"{log.get('repeated_rows', 0):,}"),
     ]
     return Table("The log", ("", ""), rows)
+
+
+def _kinds(choice: Mapping[str, Any] | None) -> list[Table]:
+    """Return a table with the reason for the kind of model."""
+    return [] if choice is None else [Table("The kind", ("", ""), [("chosen", choice["sentence"])])]
 
 
 def _families(choice: Mapping[str, Any] | None) -> list[Table]:

@@ -27,7 +27,8 @@ Auto = Literal["auto"]
 Mask = Callable[[FloatArray], BoolArray]
 
 MOST_ARMS = 50
-"""Largest number of actions for which `auto` learns a model of arms."""
+"""Largest number of actions for which `auto` compares arms with a linear model; with more actions,
+arms have too many means to learn, and the model is linear."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,8 +50,8 @@ class FitOptions(Opening):
         partitions: folder in which these partitions are kept for the next fit.
         master: address of the Spark cluster; a Spark DataFrame has its own.
         kind: "arms" is a mixture over users of per-state action means; "linear" completes the user
-            x action matrix and clusters the users' vectors (Section 5.2); "auto" is arms up to 50
-            actions.
+            x action matrix and clusters the users' vectors (Section 5.2); "auto" compares
+            both by held-out users up to 50 actions, and is linear above.
         rewards: family of the rewards of arms.
         transform: "log1p" or "sqrt": model transformed rewards as Gaussian, and decide on original
             ones.
@@ -99,8 +100,9 @@ class FitOptions(Opening):
     def check(self, kind: Form) -> None:
         """Refuse an option that only the other kind of model has, instead of ignoring it."""
         check_options(
-            check_kind(kind), self.method, self.reg, self.rewards, self.transform, self.noise
-        )
+            check_kind(kind), self.method, self.reg, self.rank, self.rewards, self.transform,
+            self.noise,
+        )  # fmt: skip
 
     @property
     def wanted_states(self) -> tuple[int, ...] | None:
@@ -114,17 +116,34 @@ def check_kind(kind: Form) -> Form:
     return kind
 
 
-def kind_of(kind: Kind, log: AnyLog) -> Form:
-    """Return the kind of model to learn; "auto" is arms up to 50 actions."""
-    if kind == "auto":
-        return "arms" if log.n_actions <= MOST_ARMS else "linear"
-    return check_kind(kind)
+def kinds_of(kind: Kind, log: AnyLog, check: Callable[[Form], None]) -> tuple[Form, ...]:
+    """Return the kinds of model to compare; "auto" is arms and linear up to 50 actions.
+
+    `check` raises LogError if an option does not belong to a kind. Such a kind is left out of
+    "auto", if the other one takes all options.
+    """
+    if kind != "auto":
+        check(check_kind(kind))
+        return (kind,)
+    kinds: tuple[Form, ...] = ("arms", "linear") if log.n_actions <= MOST_ARMS else ("linear",)
+    possible: list[Form] = []
+    refused: list[LogError] = []
+    for one in kinds:
+        try:
+            check(one)
+            possible.append(one)
+        except LogError as error:
+            refused.append(error)
+    if not possible:
+        raise refused[0]
+    return tuple(possible)
 
 
 def check_options(
     kind: Form,
     method: Method,
     reg: float | Auto,
+    rank: int | Auto,
     rewards: Rewards | Auto,
     transform: Transform | None,
     noise: float | None,
@@ -148,11 +167,13 @@ def check_options(
         )
     if kind == "arms" and reg != "auto":
         raise LogError("reg is for models of --kind linear; a model of arms has none")
+    if kind == "arms" and rank != "auto":
+        raise LogError("rank is for models of --kind linear; a model of arms has none")
     if noise is not None and rewards not in ("auto", "gaussian"):
         raise LogError(f"noise is for gaussian rewards; these are {rewards}")
 
 
-def check_sizes(kind: Form, states: int | Auto, rank: int | Auto, log: AnyLog) -> None:
+def check_sizes(states: int | Auto, rank: int | Auto, log: AnyLog) -> None:
     """Refuse more states or a higher rank than the log can have."""
     if states != "auto" and positive_count("states", states) > log.n_users:
         raise LogError(
@@ -160,8 +181,6 @@ def check_sizes(kind: Form, states: int | Auto, rank: int | Auto, log: AnyLog) -
         )
     if rank == "auto":
         return
-    if kind == "arms":
-        raise LogError("rank is for models of --kind linear; a model of arms has none")
     most = min(log.n_users, log.n_actions)
     if positive_count("rank", rank) > most:
         raise LogError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -41,6 +41,8 @@ from latentbandits.learning.attributes.regression import RowLearner
 from latentbandits.learning.backends.backend import Engine, Merged
 from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.backends.opening import opened
+from latentbandits.learning.choose_kind import KindChoice, choose_kind
+from latentbandits.learning.confounding import has_propensities, learn_choices
 from latentbandits.learning.fit_options import (
     FitOptions,
     Form,
@@ -48,10 +50,11 @@ from latentbandits.learning.fit_options import (
     check_rewards,
     check_sizes,
     first_row,
-    kind_of,
+    kinds_of,
 )
 from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
 from latentbandits.learning.logs.summary import RewardSummary
 from latentbandits.learning.logs.tables import TableSource
@@ -140,6 +143,7 @@ class Users(NamedTuple):
     attributes: UserAttributes | None  # of users
     rows: Encoder | None  # of the features of rows
     items: ItemTable | None
+    confoundable: bool  # whether the log lacks propensities
     about: dict[str, Any]  # what the report says about the log
 
 
@@ -179,13 +183,16 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         if far is not None:
             about["warnings"] = [far.warning(first_row(source, options, far.outside))]
         halves = halves_of(held_out, kept, options.seed)
-        yield Users(everyone, kept, few, *halves, beside.users, beside.rows, items, about)
+        confoundable = not has_propensities(log)
+        yield Users(
+            everyone, kept, few, *halves, beside.users, beside.rows, items, confoundable, about
+        )
 
 
 def _may_have_outliers(options: FitOptions, log: Engine) -> bool:
     """Return whether rewards may be modelled as Gaussian arms, whose noise is not given."""
     gaussian = options.rewards in ("auto", "gaussian") and options.transform is None
-    arms = not options.features and kind_of(options.kind, log) == "arms"
+    arms = not options.features and "arms" in kinds_of(options.kind, log, options.check)
     return gaussian and arms and options.noise is None
 
 
@@ -210,11 +217,13 @@ def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
 class Choice:
     """The chosen model of the kept users, and the grounds of the choice."""
 
+    form: Form
     selection: Selection
     families: FamilyChoice | None  # of the rewards of arms
     steps: tuple[Step, ...]
     one_state: Selection
     comparison: Comparison | None  # with one state; None if the choice has one state only
+    kinds: KindChoice | None = None  # with the other kind of model
 
 
 class Result(NamedTuple):
@@ -223,7 +232,6 @@ class Result(NamedTuple):
     written: Learned
     candidate: Learned
     choice: Choice
-    form: Form
     catalogue: Catalogue
     disagreement: Disagreement | None
     widening: dict[str, float] | None
@@ -236,10 +244,8 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
 
     Each optional step is left out if it clearly lowers the evidence of the users for choices.
     """
-    form = kind_of(options.kind, users.everyone) if users.rows is None else "linear"
-    options.check(form)
-    check_sizes(form, options.states, options.rank, users.everyone)
-    choice = _select(users, form, options, bar)
+    check_sizes(options.states, options.rank, users.everyone)
+    choice = _select_kind(users, options, bar)
     selection, steps = choice.selection, choice.steps
     bar.start("learning from all users", 1)
     selection, written = _learn_all(
@@ -283,9 +289,33 @@ def learn(users: Users, options: FitOptions, bar: Progress) -> Result:
     vectors = written.features if users.rows is None else None  # else requests send them
     catalogue = Catalogue(ids, _names(ids, options.names), vectors)
     return Result(
-        written, candidate, replace(choice, selection=selection, steps=steps), form, catalogue,
+        written, candidate, replace(choice, selection=selection, steps=steps), catalogue,
         disagreement, widening, gate_report, item_report,
     )  # fmt: skip
+
+
+def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Choice:
+    """Choose the settings of every kind of model that is possible, and then the kind.
+
+    A model that is learned with the choice of actions is one of arms. A quick fit compares nothing.
+    """
+    kind = options.kind if users.rows is None else "linear"
+    first, *others = kinds_of(kind, users.everyone, options.check)
+    choice = _select(users, first, options, bar)
+    if options.quick:
+        return choice
+    if users.confoundable and options.transform is None and users.attributes is None:
+        joint = learn_choices(
+            choice.selection, users.few, users.choosing, options.wanted_states, options.seed, bar
+        )
+        if joint is not None:
+            return replace(choice, selection=joint, comparison=None)
+    if others:
+        with suppress(LogError):  # there are too few users for a linear model
+            linear = _select(users, "linear", options, bar)
+            kinds = choose_kind(choice.selection, linear.selection, users.choosing, options.seed)
+            choice = replace(linear if kinds.chosen == "linear" else choice, kinds=kinds)
+    return choice
 
 
 def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Choice:
@@ -319,7 +349,7 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Cho
             selection = _with_row(selection, one_state)
     if families is not None:
         selection = replace(selection, warnings=families.warnings + selection.warnings)
-    return Choice(selection, families, steps, one_state, comparison)
+    return Choice(form, selection, families, steps, one_state, comparison)
 
 
 def _with_row(selection: Selection, other: Selection) -> Selection:
@@ -369,7 +399,7 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
         for name in ("states", "rank", "reg", "kind", "rewards", "transform")
     }
     settings = {
-        "kind": result.form if users.rows is None else "features",
+        "kind": choice.form if users.rows is None else "features",
         "states": written.model.n_states,
         "rank": selection.chosen.rank,
     }
@@ -378,6 +408,7 @@ def describe(users: Users, result: Result, options: FitOptions) -> dict[str, Any
     return users.about | {
         "family": settings.get("rewards", "gaussian"),
         "settings": settings,
+        "kinds": None if choice.kinds is None else choice.kinds.report(),
         "families": None if families is None else families.report(),
         "selection": report.of_selection(selection.rows, selection.chosen),
         "steps": [step.row() for step in choice.steps],
@@ -413,7 +444,9 @@ def assess(
     seed = options.seed
     candidate = saved_and_loaded(result.candidate, result.catalogue)
     written = saved_and_loaded(result.written, result.catalogue)
-    scores = judge(candidate, users.judging)
+    # If actions tell about states, rewards are predicted given them, as they were logged.
+    log_actions = getattr(result.choice.selection.learned.fitted, "log_actions", None)
+    scores = judge(candidate, users.judging, log_actions=log_actions)
     doubts = report.doubts(scores, users.kept.summary)
     spread = excess_spread(written, users.everyone.summary, users.everyone.action_ids)
     if spread:

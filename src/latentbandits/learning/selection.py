@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from latentbandits.learning.arms.lattice import Cells
 from latentbandits.learning.assess.heldout import HeldOut, score
 from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.logs.rows import Log
@@ -104,10 +105,19 @@ def try_step(name: str, before: FloatArray, after: FloatArray) -> Step:
     return Step(name, Estimate.from_values(after - before), not clearly_below(after, before, CLEAR))
 
 
-def judge(learned: Learned, log: Log) -> HeldOut:
-    """Score the model on the users of `log`, for the actions whose features it knows."""
+def judge(
+    learned: Learned,
+    log: Log,
+    cells: Cells | None = None,
+    log_actions: FloatArray | None = None,
+) -> HeldOut:
+    """Score the model on the users of `log`, for the actions whose features it knows.
+
+    With `cells`, the scores have the probability of each reward's cell too. With `log_actions`,
+    the actions of a log tell about the states of arms.
+    """
     if learned.features is None:
-        return score(learned.model, log)
+        return score(learned.model, log, cells=cells, log_actions=log_actions)
     if log.features is not None:
         rows, rows_log = rows_as_actions(learned, log)
         scores = score(rows.model, rows_log, rows.features)
@@ -115,7 +125,7 @@ def judge(learned: Learned, log: Log) -> HeldOut:
     known = learned.counts[log.actions] > 0
     if not known.any():
         raise LogError("none of the held-out users' actions were seen among the other users")
-    return score(learned.model, log.of_events(known), learned.features)
+    return score(learned.model, log.of_events(known), learned.features, cells=cells)
 
 
 def fewest_states(rows: Sequence[Candidate]) -> Candidate:

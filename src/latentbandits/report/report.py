@@ -69,7 +69,7 @@ class Estimate(NamedTuple):
 class Claim(NamedTuple):
     """A claim: its prediction, the measurement, and whether it holds.
 
-    `holds` is None where the runs are too few to tell.
+    `holds` is None where the runs are too few to tell, or where nothing was tested.
     """
 
     id: str

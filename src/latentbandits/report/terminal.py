@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 
 from latentbandits.report.report import Claim, Report, Table
 
-_VERDICTS = {True: "yes", False: "NO", None: "too few runs"}
+_VERDICTS = {True: "yes", False: "NO", None: "undecided"}
 
 
 def show(report: Report, folder: Path | None = None) -> None:

@@ -72,6 +72,11 @@ class FittedArms:
         return self._settled.moments(self.mixture.phi[0])[0]
 
     @property
+    def log_actions(self) -> FloatArray | None:
+        """Log probabilities of actions `(S, A)`; None if states do not tell which are chosen."""
+        return self.family.log_actions(self.mixture.phi[0])
+
+    @property
     def _settled(self) -> Learnable:
         """The family with the noise of this mixture."""
         return self.family.at_noise(self.mixture.noise[0])

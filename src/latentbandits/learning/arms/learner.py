@@ -42,7 +42,7 @@ from latentbandits.report.report import Progress
 
 Method = Literal["em", "spectral"]
 
-STATES = tuple(range(1, 11))
+STATES = tuple(range(1, 21))
 """Numbers of states that `auto` tries, until the log evidence falls."""
 
 STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, inf)
@@ -179,7 +179,7 @@ class ArmsLearner:
         except LogError as error:
             return Candidate(n_states, None, reason=str(error))
         fitted = finish(problem, climbed, most_users=_FEW_USERS)
-        judged = score(fitted.model(), held_out)
+        judged = _score(fitted, held_out)
         return Candidate(
             len(fitted.means),
             None,
@@ -225,21 +225,21 @@ class ArmsLearner:
         """Choose the noise of each action and the variation within states by held-out evidence."""
         assert chosen.fit is not None
         learner, fitted = self, finish(problem, chosen.fit)
-        best = score(fitted.model(), held_out)
+        best = _score(fitted, held_out)
         if self.by_action is None and self.family.noise_is_free:
             other = replace(self, by_action=True)
             other_problem = other._problem(kept)
             again = finish(other_problem, climb(other_problem, chosen.fit.mixture))
-            judged = score(again.model(), held_out)
+            judged = _score(again, held_out)
             if clearly_better(judged, best):
                 learner, fitted, best = other, again, judged
         if self.strength is not None:
             fitted = fitted.with_strength(self.strength)
-            return learner, fitted, score(fitted.model(), held_out)
+            return learner, fitted, _score(fitted, held_out)
         progress.start("choosing the variation within states", len(STRENGTHS) - 1)
         strength, none = inf, best
         for nu in STRENGTHS[:-1]:
-            judged = score(fitted.with_strength(nu).model(), held_out)
+            judged = _score(fitted.with_strength(nu), held_out)
             progress.advance(1)
             if clearly_better(judged, none) and judged.evidence > best.evidence:
                 strength, best = nu, judged
@@ -247,6 +247,10 @@ class ArmsLearner:
 
     def _learned(self, log: Engine, fitted: FittedArms) -> Learned:
         return Learned(fitted.model(), None, log.action_counts, fitted=fitted)
+
+
+def _score(fitted: FittedArms, held_out: Log) -> HeldOut:
+    return score(fitted.model(), held_out, log_actions=fitted.log_actions)
 
 
 def clearly_better(one: HeldOut, other: HeldOut) -> bool:

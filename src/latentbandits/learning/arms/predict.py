@@ -52,15 +52,19 @@ def predict(
     log: Log,
     edges: Edges | None = None,
     moments: Callable[[FloatArray, FloatArray, IntArray], FloatArray] | None = None,
+    log_actions: FloatArray | None = None,
 ) -> Predicted:
     """Predict every reward of `log` (n events) under `model`.
 
     With `edges`, the lower and upper edges of each reward's cell, `log_cell` is the log probability
     of the cell; for discrete families, of the reward itself. `moments(mean, variance, action)` maps
     the mean and variance of a mean reward to a prediction; by default the prediction is the mean.
+    With `log_actions` (n_states, n_actions), the log probabilities of actions in each state, the
+    user's actions tell about the state as well, that of the event included.
     """
     by_state = _by_state(model, log, edges)
-    weights = _weights(model, log, by_state.log_density)
+    chosen = None if log_actions is None else log_actions[:, log.actions].T
+    weights = _weights(model, log, by_state.log_density, chosen)
     before = np.exp(weights)
 
     def mixed(values: FloatArray) -> FloatArray:
@@ -82,12 +86,22 @@ def predict(
     )
 
 
-def _weights(model: GaussianArms | ConjugateArms, log: Log, log_density: FloatArray) -> FloatArray:
-    """Return log P(s | the user's earlier rewards) before every event, `(n, n_states)`."""
-    summed = np.cumsum(log_density, axis=0)
-    before = summed - log_density
+def _weights(
+    model: GaussianArms | ConjugateArms,
+    log: Log,
+    log_density: FloatArray,
+    log_chosen: FloatArray | None,
+) -> FloatArray:
+    """Return log P(s | the user's earlier rewards) before every event, `(n, n_states)`.
+
+    With `log_chosen`, the log probability of every event's action, P is given the actions too.
+    """
+    known = log_density if log_chosen is None else log_density + log_chosen
+    before = np.cumsum(known, axis=0) - known
     start = before[log.starts[log.users]]
     weights = before - start + model.log_state_prior
+    if log_chosen is not None:
+        weights = weights + log_chosen
     normalised: FloatArray = weights - log_sum(weights)[:, None]
     return normalised
 
@@ -171,12 +185,23 @@ def _tails(
     """Return the tails, from P(R <= r) and P(R > r) given each state.
 
     `chance` (n, n_states) is the probability of the reward itself, 0 where it has a density; None
-    if all have. The probability of a cell is the difference in the thinner tail.
+    if all have.
     """
     up_to, _ = distribution(rewards[:, None])
     below = up_to if chance is None else np.maximum(up_to - chance, 0.0)
     if edges is None:
         return below, up_to, None
-    (low, above_low), (high, above_high) = (distribution(edge[:, None]) for edge in edges)
-    cell = np.where(low + high > 1, above_low - above_high, high - low)
+    cell = in_cells(distribution, edges)
     return below, up_to, cell if chance is None else np.maximum(cell, chance)
+
+
+def in_cells(
+    distribution: Callable[[FloatArray], tuple[FloatArray, FloatArray]], edges: Edges
+) -> FloatArray:
+    """Return the probability of every cell given each state, from P(R <= r) and P(R > r).
+
+    It is the difference in the thinner tail, which loses no digits.
+    """
+    (low, above_low), (high, above_high) = (distribution(edge[:, None]) for edge in edges)
+    cell: FloatArray = np.where(low + high > 1, above_low - above_high, high - low)
+    return cell

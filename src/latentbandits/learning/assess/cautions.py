@@ -36,7 +36,7 @@ def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[s
     return [
         *_about_log(summary),
         *_about_prediction(report["held_out"]),
-        *_about_choice(report["selection"], report["settings"]),
+        *_about_choice(report["selection"], report["settings"], min(log.n_users, log.n_actions)),
         *(() if report["settings"].get("features") else _about_states(learned)),
         *_about_verdict(report.get("judgement")),
         *side_notes(report),
@@ -71,8 +71,14 @@ def _about_prediction(held_out: Mapping[str, Any]) -> list[str]:
     return warnings
 
 
-def _about_choice(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[str]:
-    """Warn about a choice at the end of its grid: a better one may lie beyond."""
+def _about_choice(
+    rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], most_rank: int
+) -> list[str]:
+    """Warn about a choice at the end of its grid: a better one may lie beyond.
+
+    Grids are extended while evidence rises, so that this is rare. The rank of a matrix is at most
+    `most_rank`, and there is no better one beyond that.
+    """
     warnings = []
     chosen = next(row for row in rows if row["chosen"])
     requested = settings.get("asked", {})
@@ -83,7 +89,8 @@ def _about_choice(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
         tried = sorted({row[key] for row in rows if row[key] is not None and row["evidence"]})
         if requested.get(key) == "auto" and len(tried) > 1 and chosen[key] == tried[-1]:
             failed = any(row["evidence"] is None for row in rows)
-            if key == "rank" or not failed:
+            possible = key == "states" or chosen[key] < most_rank
+            if possible and not failed:
                 warnings.append(
                     f"the chosen {name}, {chosen[key]}, is the largest that was tried: a larger "
                     f"one may be better ({option})"

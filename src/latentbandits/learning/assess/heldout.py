@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.learning.arms.lattice import Cells
-from latentbandits.learning.arms.predict import Edges, Predicted, predict
+from latentbandits.learning.arms.predict import Edges, Predicted, in_cells, predict
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.arms.conjugate import ConjugateArms
@@ -41,7 +41,7 @@ class HeldOut:
     log_density: FloatArray  # of the reward, given the user's earlier ones
     error: FloatArray  # reward less its predictive mean
     uniform: FloatArray  # predictive distribution function at the reward: uniform if calibrated
-    log_cell: FloatArray | None = None  # log probability of the reward's cell (arms)
+    log_cell: FloatArray | None = None  # log probability of the reward's cell
 
     @property
     def evidence(self) -> float:
@@ -56,6 +56,10 @@ class HeldOut:
         """Return the log marginal likelihood of every user's sequence, for users with rewards."""
         return self.sums_by_user(self.log_density)
 
+    def log_probability_by_user(self) -> FloatArray:
+        """Return the log probability of every user's rewards; without cells, the log density."""
+        return self.sums_by_user(self.log_density if self.log_cell is None else self.log_cell)
+
     def sums_by_user(self, values: FloatArray) -> FloatArray:
         """Sum `values` (one per scored reward) over the rewards of each user."""
         users, index = np.unique(self.user, return_inverse=True)
@@ -68,12 +72,18 @@ class HeldOut:
 
 
 def score(
-    model: Model, log: Log, features: FloatArray | None = None, *, cells: Cells | None = None
+    model: Model,
+    log: Log,
+    features: FloatArray | None = None,
+    *,
+    cells: Cells | None = None,
+    log_actions: FloatArray | None = None,
 ) -> HeldOut:
     """Score every reward of the users of `log`. `features` are those of every action.
 
     Rewards of discrete families get a randomised `uniform` (Smith 1985): drawn between P(R < r)
-    and P(R <= r) with a fixed seed. With `cells`, a model of arms computes `log_cell` too.
+    and P(R <= r) with a fixed seed. With `cells`, `log_cell` is computed too.
+    With `log_actions`, actions tell about the states of arms (`predict`).
 
     >>> from latentbandits.learning.logs.rows import read_log
     >>> log = read_log({"u": [1, 1, 2], "a": [0, 1, 0], "r": [0.9, 0.8, 0.1]}, "u", "a", "r")
@@ -82,10 +92,11 @@ def score(
     """
     inner = untransformed(model)
     if isinstance(inner, (GaussianArms, ConjugateArms)):
-        return _score_arms(model, inner, log, cells)
+        return _score_arms(model, inner, log, cells, log_actions)
     if isinstance(model, LogisticLinear) and features is not None:
-        return _score_clicks(model, log, features)
-    return _score_rounds(model, log, features)
+        clicked = _score_clicks(model, log, features)
+        return clicked if cells is None else replace(clicked, log_cell=clicked.log_density)
+    return _score_rounds(model, log, features, cells)
 
 
 def _score_clicks(model: LogisticLinear, log: Log, features: FloatArray) -> HeldOut:
@@ -114,7 +125,11 @@ def _score_clicks(model: LogisticLinear, log: Log, features: FloatArray) -> Held
 
 
 def _score_arms(
-    model: Model, inner: GaussianArms | ConjugateArms, log: Log, cells: Cells | None
+    model: Model,
+    inner: GaussianArms | ConjugateArms,
+    log: Log,
+    cells: Cells | None,
+    log_actions: FloatArray | None,
 ) -> HeldOut:
     rounds = np.arange(log.n_events) - log.starts[log.users]
     judged = log.of_events(rounds < MOST_ROUNDS)
@@ -123,7 +138,7 @@ def _score_arms(
     if isinstance(model, TransformedRewards):
         prediction = _predict_transformed(model, inner, judged, edges)
     else:
-        prediction = predict(inner, judged, edges)
+        prediction = predict(inner, judged, edges, log_actions=log_actions)
     between = np.random.default_rng(0).random(len(rewards))
     return HeldOut(
         judged.users,
@@ -145,9 +160,7 @@ def _predict_transformed(
 ) -> Predicted:
     """Predict f(r), and return densities and means of r."""
     rewards = np.asarray(log.rewards)
-    if edges is not None:
-        least = -1 + 1e-9 if model.transform == "log1p" else 0.0
-        edges = tuple(model.forward(np.maximum(edge, least)) for edge in edges)  # type: ignore[assignment]
+    edges = None if edges is None else _transformed_edges(model, edges)
 
     def original(mean: FloatArray, variance: FloatArray, action: IntArray) -> FloatArray:
         c = model.smearing if model.smearing.ndim == 0 else model.smearing[action][:, None]
@@ -157,10 +170,21 @@ def _predict_transformed(
     return prediction._replace(log_density=prediction.log_density + model.log_slope(rewards))
 
 
-def _score_rounds(model: Model, log: Log, features: FloatArray | None) -> HeldOut:
-    """Score any model round by round; `uniform` takes its predictive distribution as normal."""
+def _transformed_edges(model: TransformedRewards, edges: Edges) -> Edges:
+    least = -1 + 1e-9 if model.transform == "log1p" else 0.0
+    lower, upper = (model.forward(np.maximum(edge, least)) for edge in edges)
+    return lower, upper
+
+
+def _score_rounds(
+    model: Model, log: Log, features: FloatArray | None, cells: Cells | None
+) -> HeldOut:
+    """Score any model round by round; its predictive distribution in a state is taken as normal."""
     from scipy.special import ndtr
 
+    edges = None if cells is None else cells.edges(np.asarray(log.rewards))
+    if edges is not None and isinstance(model, TransformedRewards):
+        edges = _transformed_edges(model, edges)
     inner = untransformed(model)
     lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
     order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
@@ -184,9 +208,20 @@ def _score_rounds(model: Model, log: Log, features: FloatArray | None) -> HeldOu
         log_density = states.log_total(belief.log_weights) - before
         error = reward - (weights * predicted).sum(axis=1)
         seen = model.forward(reward) if isinstance(model, TransformedRewards) else reward
-        uniform = (weights * ndtr((seen[:, None] - mean) / deviation)).sum(axis=1)
-        parts.append((order[:n], np.full(n, t), played, reward, log_density, error, uniform))
-    return HeldOut(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+        def normal(
+            r: FloatArray, mean: FloatArray = mean, deviation: FloatArray = deviation
+        ) -> tuple[FloatArray, FloatArray]:
+            z = (r - mean) / deviation
+            return ndtr(z), ndtr(-z)
+
+        uniform = (weights * normal(seen[:, None])[0]).sum(axis=1)
+        columns = [order[:n], np.full(n, t), played, reward, log_density, error, uniform]
+        if edges is not None:
+            inside = in_cells(normal, (edges[0][event], edges[1][event]))
+            columns.append(np.log((weights * inside).sum(axis=1)))
+        parts.append(tuple(columns))
+    return HeldOut(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _first(belief: JointBelief, n: int) -> JointBelief:

@@ -66,6 +66,7 @@ def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | No
         _table(("interval", "held"), ((f"{row['level']:.0%}", f"{row['covered']:.1%}")
                for row in held_out["coverage"])),
         "<h2>What it was chosen from</h2>",
+        *([f"<p>Kind {escape(report['kinds']['sentence'])}.</p>"] if report.get("kinds") else []),
         _table(("rank", "states", "evidence", "error", ""), map(_candidate, report["selection"])),
         "<h2>How wrong it may be</h2>",
         _uncertainty(report["uncertainty"]),

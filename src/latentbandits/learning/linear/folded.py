@@ -175,6 +175,21 @@ class Settings:
         """Return the penalties of rows with `totals` rewards; without rewards a vector is zero."""
         return self.reg * (np.ones(len(totals)) if self.weighting == "plain" else totals)
 
+    def action_ridge(self, totals: FloatArray) -> FloatArray:
+        """Return the penalties of every coefficient of the actions, `(n_actions, d)`.
+
+        Clicks have a fixed penalty on the popularity of an action, as if its log-odds had a
+        standard deviation of one among actions. The penalty of vectors would draw all actions
+        together, by the same share for any number of rewards if it is weighted by counts, and the
+        first choices of new users depend on popularity alone.
+        """
+        d = self.rank + self.biases
+        ridge = np.where(totals == 0, 1.0, self.ridge(totals))  # without rewards, z is zero
+        of_coefficients = np.repeat(ridge[:, None], d, axis=1)
+        if self.biases and self.link == "logit":
+            of_coefficients[:, -1] = 1.0
+        return of_coefficients
+
 
 class Totals(NamedTuple):
     """The sums of the first pass."""
@@ -317,9 +332,8 @@ def complete_fold(
     totals = engine.fold(TotalsPass(settings, prepare), None)
     total = float(totals.counts.sum())
     mean = level_of(totals.rewards / total, settings.link) if settings.biases else 0.0
-    ridge = settings.ridge(totals.counts)
+    ridge = settings.action_ridge(totals.counts)
     empty = totals.counts == 0
-    ridge = np.where(empty, 1.0, ridge)  # any value: their vectors are zero
     current = first_items(engine.n_actions, settings, mean) if start is None else start
     history: list[Sweep] = []
     while True:
@@ -328,11 +342,11 @@ def complete_fold(
         items = _items(z, settings, mean)
         if settings.link == "identity":
             squares += totals.scatter
-            penalty = float(ridge @ np.einsum("nd,nd->n", z, z))
+            penalty = float(np.einsum("nd,nd,nd->", ridge, z, z))
         else:
             squares = sums.deviance
             factors = joined(current.factors)
-            penalty = float(ridge @ np.einsum("nd,nd->n", factors, factors))
+            penalty = float(np.einsum("nd,nd,nd->", ridge, factors, factors))
         objective = squares + penalty + sums.penalty
         rmse = math.sqrt(max(squares, 0.0) / total)
         history.append(Sweep(len(history) + 1, rmse, objective))
@@ -341,12 +355,12 @@ def complete_fold(
             break
         current = items
         if settings.link == "identity":
-            current = items._replace(vectors=balanced(sums.user_gram, items.vectors, ridge))
+            current = items._replace(vectors=balanced(sums.user_gram, items.vectors, ridge[:, 0]))
     left = 1.0
     if settings.link == "identity":
         # The fits of both sides absorb part of the noise; about this fraction is left.
         left -= engine.fold(FreedomPass(settings, prepare), items) / total
-        left *= 1 - float(sums.items.freedom(ridge)[~empty].sum()) / total
+        left *= 1 - float(sums.items.freedom(ridge[:, 0])[~empty].sum()) / total
     return Folded(
         engine,
         prepare,

@@ -31,9 +31,10 @@ from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.report.report import Progress
 
 STATES = (1, 2, 3, 4, 5, 6, 8, 10)
-"""Numbers of states that `auto` tries."""
-
 RANKS = (1, 2, 5, 10, 20)
+"""Numbers of states and ranks that `auto` tries; larger ones while the evidence rises."""
+
+MOST_STATES, MOST_RANK = 40, 80
 
 REGS: Mapping[Weighting, tuple[float, ...]] = {
     "plain": (0.3, 1.0, 3.0, 10.0, 30.0),
@@ -44,6 +45,7 @@ deviation: a completion's penalty is a nuclear norm, which has the units of a re
 
 _ATTEMPTS = 5  # extra bootstraps that may be tried to replace failed ones
 _SETTLED = 1e-5  # relative decrease of the objective below which a bootstrap's sweeps stop
+_MOST_BEYOND = 5  # steps beyond the ends of REGS
 _CLEAR = 2.0  # paired standard errors by which the second choice must be better
 
 
@@ -94,6 +96,7 @@ class LinearLearner:
         progress.start("choosing rank and states", len(wanted) + len(ranks))
         rows: list[Candidate] = []
         first = min(wanted)
+        largest = min(MOST_RANK, kept.n_users, kept.n_actions)
         for rank in ranks:
             if rank not in prepared:
                 prepared[rank] = learner.prepare(kept, rank, seed)
@@ -101,6 +104,10 @@ class LinearLearner:
             progress.advance(1)
         if all(row.evidence is None for row in rows):
             raise LogError(rows[0].reason)
+        while self.rank is None and rank < largest and lowest_rank(rows) is rows[-1]:
+            rank = min(2 * rank, largest)
+            prepared[rank] = learner.prepare(kept, rank, seed)
+            rows.append(learner._try(prepared[rank], held_out, first, rank, seed))
         chosen_rank = lowest_rank(rows).rank
         assert chosen_rank is not None
         for i, n_states in enumerate(n for n in wanted if n != first):
@@ -109,6 +116,15 @@ class LinearLearner:
                 progress.advance(len(wanted) - i)
                 break
             progress.advance(1)
+        of_rank = [row for row in rows if row.rank == chosen_rank]
+        while (
+            states is None
+            and of_rank[-1].n_states < MOST_STATES
+            and fewest_states(of_rank) is of_rank[-1]
+        ):
+            more = min(round(1.3 * of_rank[-1].n_states), MOST_STATES)
+            of_rank.append(learner._try(prepared[chosen_rank], held_out, more, chosen_rank, seed))
+            rows.append(of_rank[-1])
         rows.sort(key=lambda row: (row.rank or 0, row.n_states))
         chosen = self.choose(rows)
         judged = judge(chosen.fit, held_out)
@@ -119,8 +135,9 @@ class LinearLearner:
     ) -> tuple[LinearLearner, dict[int, Folded], tuple[str, ...]]:
         """Choose the regularisation and intercepts by the evidence of one state of moderate rank.
 
-        Return the learner, its completion by rank if there was a choice, and a warning if the
-        regularisation is at the end of its grid.
+        The grid of regularisations is extended while the evidence rises at its end. Return the
+        learner, its completion by rank if there was a choice, and a warning if the evidence still
+        rises.
         """
         scale = (kept.summary.rewards.deviation or 1.0) if self.rewards == "gaussian" else 1.0
         rank = self.rank or min(5, kept.n_users, kept.n_actions)
@@ -156,19 +173,22 @@ class LinearLearner:
             other = judged(replace(chosen.learner, intercepts=kinds[1]))
             if clearly_below(chosen.scores.by_user(), other.scores.by_user(), _CLEAR):
                 chosen = other
-        best = chosen.learner
         warnings: tuple[str, ...] = ()
-        regularisations = [reg for weighting, reg in grid if weighting == best.weighting]
-        if (
-            best.reg is not None
-            and len(regularisations) > 1
-            and best.reg in (regularisations[0], regularisations[-1])
-        ):
+        for _ in range(_MOST_BEYOND):
+            further = _beyond(chosen.learner, grid)
+            if further is None:
+                break
+            grid.append((further.weighting, further.reg))
+            other = judged(further)
+            if other.scores.evidence <= chosen.scores.evidence:
+                break
+            chosen = other
+        else:
             warnings = (
-                f"the chosen regularisation, {best.reg:.3g}, is at the end of the range that "
-                "was tried: a better value may lie beyond it (--reg)",
+                f"the chosen regularisation, {chosen.learner.reg:.3g}, is at the end of the range "
+                "that was tried: a better value may lie beyond it (--reg)",
             )
-        return best, {rank: chosen.prepared}, warnings
+        return chosen.learner, {rank: chosen.prepared}, warnings
 
     def choose(self, rows: Sequence[Candidate]) -> Candidate:
         """Return the lowest rank, then the fewest states, within one standard error of the best."""
@@ -302,6 +322,18 @@ def _preferred(tried: Sequence[_Judged]) -> _Judged:
         if clearly_below(chosen.scores.by_user(), other.scores.by_user(), _CLEAR):
             chosen = other
     return chosen
+
+
+def _beyond(
+    best: LinearLearner, grid: Sequence[tuple[Weighting | None, float | None]]
+) -> LinearLearner | None:
+    """Return the learner one step beyond the end of the grid, if the best one is at that end."""
+    tried = sorted(reg for weighting, reg in grid if weighting == best.weighting and reg)
+    if len(tried) > 1 and best.reg == tried[-1]:
+        return replace(best, reg=tried[-1] ** 2 / tried[-2])
+    if len(tried) > 1 and best.reg == tried[0]:
+        return replace(best, reg=tried[0] ** 2 / tried[1])
+    return None
 
 
 def lowest_rank(rows: Sequence[Candidate]) -> Candidate:

@@ -81,9 +81,12 @@ class Equations(NamedTuple):
         return self.products.take(both.ravel(), axis=1).reshape(n, d, d)
 
     def solve(self, ridge: FloatArray) -> tuple[FloatArray, float]:
-        """Return the minimiser of every row `(n_rows, d)`, and the sum of squared residuals."""
+        """Return the minimiser of every row `(n_rows, d)`, and the sum of squared residuals.
+
+        `ridge` is the penalty of every coefficient, `(n_rows, d)`.
+        """
         z = minimum(self.gram(), self.targets, ridge)
-        penalty = float(ridge @ np.einsum("nd,nd->n", z, z))
+        penalty = float(np.einsum("nd,nd,nd->", ridge, z, z))
         return z, self.squares - float(np.einsum("nd,nd->", z, self.targets)) - penalty
 
     def freedom(self, ridge: FloatArray) -> FloatArray:
@@ -148,7 +151,7 @@ class Rows:
 
         def work(equations: _Equations) -> float:
             ridge = self.ridge[equations.rows]
-            block = minimum(equations.gram, equations.target, ridge)
+            block = minimum(equations.gram, equations.target, ridge[:, None])
             z[equations.rows] = block
             return equations.squares - float(np.einsum("nd,nd->", block, equations.target))
 
@@ -275,8 +278,11 @@ def _gather(features: FloatArray, columns: IntArray) -> FloatArray:
 
 
 def minimum(gram: FloatArray, target: FloatArray, ridge: FloatArray) -> FloatArray:
-    """Return (X'WX + ridge I)^-1 X'Wy of every row, `(n, d)`; `gram` is overwritten."""
-    np.einsum("nii->ni", gram)[...] += ridge[:, None]
+    """Return (X'WX + diag ridge)^-1 X'Wy of every row, `(n, d)`; `gram` is overwritten.
+
+    `ridge` is `(n, d)`, or `(n, 1)` if all coefficients of a row have the same penalty.
+    """
+    np.einsum("nii->ni", gram)[...] += ridge
     solved: FloatArray = np.linalg.solve(gram, target[..., None])[..., 0].astype(
         np.float64, copy=False
     )

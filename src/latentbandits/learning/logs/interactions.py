@@ -13,7 +13,7 @@ import polars as pl
 from latentbandits.learning.backends.backend import Engine
 from latentbandits.learning.backends.out_of_core import MORE
 from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
-from latentbandits.learning.logs.rows import Log, read_log_with
+from latentbandits.learning.logs.rows import Log, conversion, read_log_with
 from latentbandits.learning.logs.tables import (
     TableSource,
     as_text,
@@ -215,7 +215,8 @@ def _frame(
         unreadable &= stated.str.strip_chars() != ""
     if unreadable.any():
         row = int(unreadable.arg_max() or 0)
-        raise LogError(f"{own_reward} is not a number in row {row + 1}: {stated[row]!r}")
+        advice = conversion(stated.filter(unreadable))
+        raise LogError(f"{own_reward} is not a number in row {row + 1}: {stated[row]!r}. {advice}")
     nothing = pl.Series([None] * len(table), dtype=pl.String)
     times = pl.Series([None] * len(table), dtype=pl.Null)
     if order is not None and order in wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
 from latentbandits.learning.logs.tables import Table, TableSource, as_text, read_table
 from latentbandits.learning.user_hash import Keys
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.policies.decision import LARGEST_REWARD
 
 # The distinct values of an array, found by sorting.
 
@@ -35,6 +37,8 @@ def distinct(values: Values) -> Values:
     first[1:] = ordered[1:] != ordered[:-1]
     return ordered[first]
 
+
+_YES, _NO = ("yes", "y"), ("no", "n")
 
 Duplicates = Literal["keep", "mean", "last", "drop"]
 """Rules for several rewards of one user for one action."""
@@ -304,7 +308,27 @@ def _times(table: Table, order: str) -> pl.Series:
     if 2 * numbers.null_count() < len(numbers):
         refuse(table, order, numbers.is_null(), "is not a number, as most are,")
         return numbers
+    form = date_format(times)
+    usual = form.drop_nulls().mode().sort()
+    if len(usual):
+        like = times[int((form == usual[0]).arg_max() or 0)]
+        what = f"is not written like most dates ({like})"
+        refuse(table, order, form.fill_null("") != usual[0], what, "Write all dates alike")
     return times
+
+
+def date_format(times: pl.Series) -> pl.Series:
+    """Return dates with 9 for every digit, without fractions of seconds; null for other text.
+
+    Text is sorted as text, which is the order of time only if all dates are written alike.
+
+    >>> date_format(pl.Series(["2024-01-31 10:00:00.5", "1/31/2024", "later"])).to_list()
+    ['9999-99-99 99:99:99', '9/99/9999', None]
+    """
+    text = times.str.strip_chars()
+    dated = text.str.contains(r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")
+    form = text.str.replace(r"(:\d\d)[.,]\d+", "$1").str.replace_all(r"\d", "9")
+    return pl.select(pl.when(dated).then(form)).to_series()
 
 
 def read_names(
@@ -345,11 +369,43 @@ def checked_rewards(table: Table, column: str) -> pl.Series:
         numbers = values.cast(pl.Float64, strict=False)
     except pl.exceptions.PolarsError:
         raise LogError(f"{column} must hold numbers; it holds {values.dtype}") from None
-    refuse(table, column, numbers.is_null() | ~numbers.is_finite(), "is not a finite number")
+    bad = (numbers.is_null() | ~numbers.is_finite()).fill_null(True)
+    refuse(table, column, bad, "is not a finite number", conversion(values.filter(bad)))
+    refuse(table, column, numbers.abs() > LARGEST_REWARD, f"is beyond {LARGEST_REWARD:g}")
     return numbers
 
 
-def refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
+def conversion(values: pl.Series) -> str:
+    """Return how to make numbers of the first of these values, or a general advice.
+
+    >>> conversion(pl.Series(["4,5"]))
+    "Write '4.5' for '4,5': a point before decimals"
+    """
+    first = str(values[0]).strip() if len(values) else ""
+    plain = first.strip("$€£¥ ")
+    if first.lower() in _YES + _NO:
+        return f"Write 1 for {'/'.join(_YES)} and 0 for {'/'.join(_NO)}"
+    if plain != first and _is_number(plain.replace(",", "")):
+        return f"Write {plain.replace(',', '')!r} for {first!r}: no currency"
+    if first.count(",") == 1 and _is_number(first.replace(",", ".")):
+        return f"Write {first.replace(',', '.')!r} for {first!r}: a point before decimals"
+    return "Mend or drop those rows"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def refuse(
+    table: Table,
+    column: str,
+    bad: pl.Series,
+    what: str,
+    advice: str = "Mend or drop those rows",
+) -> None:
     """Raise LogError naming the first `bad` row of a column, if there is one."""
     marked = bad.fill_null(True)
     if marked.any():
@@ -358,7 +414,7 @@ def refuse(table: Table, column: str, bad: pl.Series, what: str) -> None:
         shown = "an empty field" if value is None else repr(value)
         raise LogError(
             f"{column} {what} in {marked.sum():,} of {len(marked):,} rows; the first is "
-            f"{table.where(row)}: {shown}. Mend or drop those rows"
+            f"{table.where(row)}: {shown}. {advice}"
         )
 
 

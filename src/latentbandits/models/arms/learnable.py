@@ -249,6 +249,10 @@ class Learnable(ABC):
         """
         return self.reward_variance(phi) / strength
 
+    def log_actions(self, phi: FloatArray) -> FloatArray | None:
+        """Return log probabilities of actions `(S, A)`, if states tell which are chosen."""
+        return None
+
     @abstractmethod
     def learned(self, phi: FloatArray, variance: FloatArray, shares: FloatArray) -> Any:
         """Return the model with q's mean parameters `phi` (S, A, K).
