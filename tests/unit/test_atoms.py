@@ -18,7 +18,7 @@ CHOSEN = {"fractions": "categorical", "amounts": "hurdle-lognormal", "grades": "
 @pytest.mark.parametrize("kind", CHOSEN)
 def test_an_atom_is_not_bought_by_a_density_at_any_resolution(kind):
     """Compared by density, exponential rewards win: theirs has no bound at 0."""
-    log = generate(kind, seed=3, n_users=300).log
+    log = generate(kind, seed=3).log
     for finer in (1.0, 10.0):
         choice = choose_family(*split_users(log, 0), finer=finer)
         assert choice.rewards == CHOSEN[kind]
