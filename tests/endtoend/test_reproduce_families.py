@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
     [
         ("drift", ["--policies", "mTS", "Markov mTS", "window mUCB", "mUCB"], 9),
         ("misspecification", ["--policies", "TS", "mTS", "mmTS", "mmTS, catch-all"], 12),
-        ("families", [], 9),
+        ("families", [], 11),
     ],
 )
 def test_an_experiment_writes_its_figure_table_and_results(
