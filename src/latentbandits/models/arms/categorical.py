@@ -113,8 +113,6 @@ class CategoricalArms(DirichletArms):
     @classmethod
     def _for_values(cls, values: FloatArray, share_least: float, share_most: float) -> Self:
         """Return the family of these values; of bins, if many are bounded by a full score."""
-        if len(values) < 2:
-            raise ValueError(f"categorical rewards are at least two values; all are {values[0]:g}")
         if len(values) <= MOST_VALUES:
             return cls(np.ones((1, 1, len(values))), values)
         beyond = (values[-1] - values[-2]) / (values[-1] - values[0])
