@@ -5,7 +5,7 @@ import pytest
 from tests.reference.population import TextbookParticleMF
 
 from latentbandits import TS, UCB1, Decision, LinearGaussian, LinTS, LinUCB, mmTS
-from latentbandits.models.linear.sums import UserSums, condition_on_sums
+from latentbandits.models.linear.gaussian import UserSums, condition_on_sums
 from latentbandits.models.visit import Visit
 from latentbandits.policies.shared import PerUser
 from latentbandits.testing import check_policy

@@ -51,7 +51,8 @@ def run_shared(folder: Path, full: bool) -> list[Result]:
 
 def _run(folder: Path, full: bool, n_processes: int, make_url: MakeUrl) -> list[Result]:
     runs, seconds, restores = (10, 60.0, 10) if full else (1, 2.0, 1)
-    kind = "SQLite" if n_processes == 1 else f"PostgreSQL, {n_processes} processes"
+    database = "SQLite" if n_processes == 1 else "PostgreSQL"
+    kind = database if n_processes == 1 else f"{database}, {n_processes} processes"
     model = folder / "models" / saved_models(folder, 1)[0]
     total: Counter[str] = Counter()
     for number in range(runs):
@@ -68,7 +69,9 @@ def _run(folder: Path, full: bool, n_processes: int, make_url: MakeUrl) -> list[
             f"{restores} times: {sum(refused)} refused the cursor that was made after the backup, "
             "and read on from the one before it without a gap"
         )
-        results.append(Result(f"a backup restored, readers go on ({kind})", counted, all(refused)))
+        results.append(
+            Result(f"a backup restored, readers go on ({database})", counted, all(refused))
+        )
     return results
 
 

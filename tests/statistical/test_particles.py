@@ -5,10 +5,11 @@ import warnings
 import numpy as np
 import pytest
 
-from latentbandits import LinearGaussian, LogisticLinear, Particles, mmTS
+from latentbandits import LinearGaussian, LogisticLinear, mmTS
 from latentbandits.beliefs import joint, states
 from latentbandits.models.composed.particle_model import TooFewParticles
 from tests.reference.markov_chain import state_probabilities
+from tests.reference.particles import Particles
 
 D = 2
 WEIGHTS = np.array([[1.0, 0.0], [-0.5, 1.0]])

@@ -15,7 +15,6 @@ from latentbandits import (
     LinearGaussian,
     LogisticLinear,
     Markov,
-    Particles,
     load,
     mmTS,
     mTS,
@@ -24,6 +23,7 @@ from latentbandits import (
 )
 from latentbandits.beliefs import joint, states
 from latentbandits.models.registry import kinds
+from tests.reference.particles import Particles
 from tests.unit.test_new_models_conform import MODELS
 
 MEANS = np.array([[0.9, 0.1, 0.4], [0.2, 0.8, 0.5]])
@@ -169,13 +169,12 @@ def test_saved_and_loaded_is_the_same(name, tmp_path):
 
 def test_every_kind_is_saved_in_these_tests():
     tested = {type(model).__name__ for model in SAVABLE.values()}
-    functions = {"FunctionModel", "Particles"}
-    assert tested | {"GaussianArms", "LinearGaussian"} | functions == set(kinds())
+    assert tested | {"GaussianArms", "LinearGaussian", "FunctionModel"} == set(kinds())
 
 
 def test_functions_say_that_they_cannot_be_saved(tmp_path):
-    function, particles = MODELS["FunctionModel"][0], MODELS["Particles"][0]
-    for model in (function, particles, Markov(function, np.eye(2)), Ensemble([function])):
+    function = MODELS["FunctionModel"][0]
+    for model in (function, Markov(function, np.eye(2)), Ensemble([function])):
         with pytest.raises(
             TypeError, match="functions cannot be saved: save what they are made of"
         ):

@@ -21,7 +21,6 @@ from latentbandits import (
     LinearGaussian,
     Log1pRewards,
     LogisticLinear,
-    Particles,
     PerUser,
     SqrtRewards,
     Visit,
@@ -43,6 +42,7 @@ from latentbandits_related import CLUB, COFIBA, TSC, UCBC, MetaTS, ParticleMF, R
 from latentbandits_related.graph import CompleteGraph, SparseGraph
 from latentbandits_related.nmf import factorise
 from latentbandits_related.rank1 import bernoulli_divergence
+from tests.reference.particles import Particles
 
 
 def test_moves_of_particles_have_the_scale_of_the_prior():

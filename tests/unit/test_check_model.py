@@ -20,11 +20,11 @@ from latentbandits import (
     Log1pRewards,
     LogisticLinear,
     Markov,
-    Particles,
     PoissonArms,
 )
 from latentbandits.models.support import BINARY, Interval
 from latentbandits.testing import check_model
+from tests.reference.particles import Particles
 
 K, D = 3, 2
 MEANS = np.array([[0.9, 0.1, 0.4], [0.2, 0.8, 0.5]])

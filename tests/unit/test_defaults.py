@@ -14,7 +14,6 @@ DEFAULTS = {
     "Agent": {"seed": 0},
     "GaussianArms": {"spread": 0.0},
     "LogisticLinear": {"n_particles": 256, "n_moves": 1, "seed": 0, "offset": False},
-    "Particles": {"n_particles": 256, "n_moves": 1, "seed": 0},
     "Markov": {"n_paths": 16},
     # Policies of one session.
     "EXP4": {"reward_range": (0.0, 1.0)},

@@ -19,7 +19,6 @@ from latentbandits import (
     LinTS,
     LinUCB,
     Markov,
-    Particles,
     mmGreedy,
     mmTS,
     mmUCB,
@@ -28,6 +27,7 @@ from latentbandits import (
 from latentbandits.beliefs import joint, states
 from latentbandits.learning.transitions import UserSequence, fit_transition
 from latentbandits.models.trees import leaves
+from tests.reference.particles import Particles
 
 MEANS = np.array([[0.9, 0.1], [0.2, 0.8]])
 TRANSITION = [[0.9, 0.1], [0.2, 0.8]]

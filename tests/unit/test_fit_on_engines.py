@@ -383,7 +383,7 @@ def test_a_large_log_is_chosen_on_a_sample_and_learned_from_all(tmp_path, monkey
     if kind == "arms":
         frame, options = table_of(arms_log("gaussian", n_users=600)), {"rewards": "gaussian"}
     else:
-        frame, options = side_log(700), {"features": ["price"], "user_features": ["age"]}
+        frame, options = side_log(900), {"features": ["price"], "user_features": ["age"]}
     source = folder_of(frame, tmp_path / "log")
     options |= {"states": 2, "bootstrap": 2}
     ours, theirs = (fit(source, **options, engine=name) for name in ("memory", "out_of_core"))

@@ -17,15 +17,15 @@ from latentbandits import (
     LinearGaussianUnknownNoise,
     LogisticLinear,
     Markov,
-    Particles,
     PoissonArms,
 )
 from latentbandits.beliefs import gaps, states
 from latentbandits.models import checks, history, registry
 from latentbandits.models.numerics import dirichlet, gamma, log_weights
 from latentbandits.models.numerics.blocks import rows
-from latentbandits.models.numerics.resampling import systematic, thin
+from latentbandits.models.numerics.log_weights import systematic, thin
 from latentbandits.models.support import BINARY, REALS, Counts, Interval, OneOf
+from tests.reference.particles import Particles
 
 MEANS = [[0.9, 0.1], [0.2, 0.8]]
 

@@ -17,7 +17,6 @@ from latentbandits import (
     LinearGaussianUnknownNoise,
     LogisticLinear,
     Markov,
-    Particles,
     PoissonArms,
     mmBayesUCB,
 )
@@ -35,6 +34,7 @@ from latentbandits.models.numerics.laws import Component, Normal, join_states
 from latentbandits.models.numerics.log_weights import normalise
 from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.models.protocol import is_order_free
+from tests.reference.particles import Particles
 
 RNG = np.random.default_rng(8)
 TRANSITION = [[0.8, 0.2], [0.3, 0.7]]

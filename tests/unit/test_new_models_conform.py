@@ -20,7 +20,6 @@ from latentbandits import (
     Log1pRewards,
     LogisticLinear,
     Markov,
-    Particles,
     PoissonArms,
     SlidingWindow,
     SqrtRewards,
@@ -38,6 +37,7 @@ from latentbandits.policies.decision import Decision
 from latentbandits.policies.wrappers.forgetting import RidgeUCB
 from latentbandits.serving.engine.models import draws_depend_on_order
 from latentbandits.testing import check_model, check_policy
+from tests.reference.particles import Particles
 
 K, D = 3, 2
 MEANS = np.array([[0.9, 0.1, 0.4], [0.2, 0.8, 0.5]])

@@ -40,5 +40,5 @@ def test_catalogues_of_0_1_0_are_read():
 
 def test_every_kind_of_0_1_0_is_among_them():
     kinds = {entry["kind"] for entry in EXPECTED.values()}
-    assert len(kinds) == 11  # all but FunctionModel and Particles, which cannot be saved
+    assert len(kinds) == 11  # all but FunctionModel, which cannot be saved
     assert kinds <= set(registry.kinds())

@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal
 
 from latentbandits import EXP4, Decision, LinearGaussian, LinTS, LinUCB, mmTS, mTS
 from latentbandits.learning.population_mixture import PopulationMixture
-from latentbandits.models.linear.sums import UserSums, condition_on_sums
+from latentbandits.models.linear.gaussian import UserSums, condition_on_sums
 from latentbandits.models.visit import Visit
 from latentbandits.policies.shared import Phased
 from latentbandits.testing import check_policy

@@ -32,8 +32,8 @@ from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.gate import Gate, log_softmax
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.policies import Decision
-from latentbandits.policies.begin import begin
 from latentbandits.policies.decision import ANYONE
+from latentbandits.policies.protocol import begin
 from latentbandits.policies.wrappers.exploring import Exploring
 
 MODEL = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1, state_prior=[0.3, 0.7])

@@ -24,11 +24,14 @@ from latentbandits.learning.assess.verdict import (
 from latentbandits.learning.backends.backend import summary_of
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Learned
-from latentbandits.learning.selection import judge
+from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.selection import Candidate, judge
+from latentbandits.learning.uncertainty import align
 from latentbandits.models.artefacts.files import model_files
 from latentbandits.policies.registry import parse
 from latentbandits.report.report import Estimate
-from latentbandits.simulation.tune import Candidate
+from latentbandits.simulation.tune import Candidate as Tuned
+from tests.unit.test_selection import ratings_log
 
 
 def replayed(n_users=200, rounds=20, seed=0, **leads):
@@ -61,8 +64,8 @@ def test_simulation_chooses_among_those_that_replay_does_not_veto():
 
 
 def test_a_policy_that_was_dropped_early_does_not_win_by_easy_users():
-    won = Candidate("mTS", Estimate(1.82, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
-    out = Candidate("mUCB", Estimate(1.75, 0.11), Estimate(0.2, 0.05), users=160, stages=1)
+    won = Tuned("mTS", Estimate(1.82, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
+    out = Tuned("mUCB", Estimate(1.75, 0.11), Estimate(0.2, 0.05), users=160, stages=1)
     regrets = paired_regrets([won, out])
     assert regrets["mUCB"].mean == pytest.approx(2.02)
     replay = replayed(mTS=0.1, mUCB=0.1)
@@ -168,7 +171,7 @@ def test_doubts_about_predictions(truth):
     right = judge(learned_of(truth, truth.means), held_out)
     assert doubts(right, summary) == ()
     worse = replace(right, error=right.error + 3.0)
-    assert "worse than the action's mean" in doubts(worse, summary)[0]
+    assert "clearly worse (3.017) than the action's mean" in doubts(worse, summary)[0]
     narrow = replace(right, uniform=np.where(np.arange(len(right.uniform)) % 4, right.uniform, 1.0))
     assert "95% intervals hold only 7" in doubts(narrow, summary)[0]
     clicks = replace(kept, rewards=(kept.rewards > 0.5).astype(float))
@@ -386,3 +389,21 @@ def test_states_are_kept_where_they_predict_better():
     assert not late.takes_one
     assert late.sentence == ""
     assert not equal._replace(leads={}).takes_one
+
+
+def test_the_judged_model_knows_nothing_of_held_out_users(monkeypatch):
+    """The planted bug: vectors of actions that were learned from the judged users too."""
+    log, _ = ratings_log(n_users=300, n_actions=70, n_states=2, density=0.4, separation=2.0, seed=2)
+    judged_models = []
+
+    def recorded(learned, kept, *arguments, written, **options):
+        judged_models.append((learned, kept, written))
+
+    monkeypatch.setattr(fitting, "judge_policies", recorded)
+    fit(log, rank=3, states=2, reg=1.0, bootstrap=2)
+    ((learned, kept, written),) = judged_models
+    alone = LinearLearner(reg=1.0, rank=3, intercepts=True, weighting="plain")
+    expected = alone.learn(kept, Candidate(2, 3), 0).rewards()
+    order = align(learned.rewards(), expected)
+    np.testing.assert_allclose(learned.rewards()[order], expected, atol=1e-6)
+    assert np.abs(written.rewards()[order] - expected).max() > 0.05

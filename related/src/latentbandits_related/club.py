@@ -114,13 +114,11 @@ class CLUB(ScoredPopulation[ClubBelief]):
         )
 
     def _scores(self, belief: ClubBelief, asked: Asked) -> FloatArray:
-        assert asked.context.features is not None
         component = belief.component[np.arange(len(asked.context.user)), asked.context.user]
         ridge = chunks.take(belief.pooled, component)
         return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
 
     def _learn(self, belief: ClubBelief, outcome: Outcome) -> ClubBelief:
-        assert outcome.context.features is not None
         population, user = np.arange(len(outcome.action)), outcome.context.user
         x = outcome.context.features[population, outcome.action]
         sums = add_to_sums(chunks.take(belief.users, user), x, outcome.reward)

@@ -97,14 +97,12 @@ class DynUCB(ScoredPopulation[DynBelief]):
         )
 
     def _scores(self, belief: DynBelief, asked: Asked) -> FloatArray:
-        assert asked.context.features is not None
         population = np.arange(len(asked.context.user))
         cluster = chunks.take(belief.users, asked.context.user).cluster
         ridge = Ridge(belief.inverse[population, cluster], belief.products[population, cluster])
         return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
 
     def _learn(self, belief: DynBelief, outcome: Outcome) -> DynBelief:
-        assert outcome.context.features is not None
         population = np.arange(len(outcome.action))
         x = outcome.context.features[population, outcome.action]
         member = chunks.take(belief.users, outcome.context.user)

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from latentbandits.beliefs import states
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.protocol import KnownModel
-from latentbandits.policies import choice
-from latentbandits.policies.checked import Asked, Choice, Outcome
-from latentbandits.policies.decision import ActionProbabilities
-from latentbandits.policies.latent.base import LatentPolicy
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.policies.checked import Outcome
+from latentbandits.policies.latent.thompson import Thompson
 
 
 def order_distance(counts: FloatArray, means: FloatArray) -> FloatArray:
@@ -48,7 +46,7 @@ def order_distance(counts: FloatArray, means: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class LatentOrderTS(LatentPolicy[ArmStatistics]):
+class LatentOrderTS(Thompson[Any]):
     """lobTS after Carlsson, Mwai & Johansson (2026): draw a state by how well its order fits.
 
     P(s) is proportional to P1(s) exp(-d_s / (2 sigma^2)), with d_s the distance of the average
@@ -87,28 +85,14 @@ class LatentOrderTS(LatentPolicy[ArmStatistics]):
         distance = order_distance(counts, np.take_along_axis(means[:, None], order, axis=2))
         return self.model.log_state_prior - distance / (2 * self.model.noise**2)
 
-    def state_probabilities(self, belief: ArmStatistics) -> FloatArray:
-        """Return P(s) by how well each state's order fits, `(n_sessions, n_states)`."""
-        return states.probabilities(self._log_weights(belief))
+    def _draw_rewards(
+        self, belief: ArmStatistics, context: Context, state: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        return self.model.expected_rewards(context, state)
 
-    def _best(self, eligible: BoolArray | None) -> BoolArray:
-        mask = None if eligible is None else eligible[:, None, :]
-        return choice.best(choice.restrict(self.model.expected_rewards(None), mask))
-
-    def _choose(self, belief: ArmStatistics, asked: Asked, propensity: bool) -> Choice:
-        log_weights = self._log_weights(belief)
-        state = states.sample(log_weights, asked.rng)
-        best = self._best(asked.eligible)
-        action = choice.pick(best[0 if len(best) == 1 else np.arange(len(state)), state], asked.rng)
-        if not propensity:
-            return Choice(action, state, None, "none")
-        chance = (states.probabilities(log_weights)[:, None, :] @ choice.shares(best))[:, 0]
-        return Choice(action, state, choice.at(chance, action), "exact")
+    def shift_state_prior(self, belief: ArmStatistics, shift: FloatArray) -> ArmStatistics:
+        """Return the belief as it is: it has no weights of states to shift."""
+        return belief
 
     def _learn(self, belief: ArmStatistics, outcome: Outcome) -> ArmStatistics:
         return belief.add(outcome.action, outcome.reward)
-
-    def _probabilities(self, belief: ArmStatistics, asked: Asked) -> ActionProbabilities:
-        weights = states.probabilities(self._log_weights(belief))
-        shares = choice.shares(self._best(asked.eligible))
-        return ActionProbabilities((weights[:, None, :] @ shares)[:, 0], "exact")

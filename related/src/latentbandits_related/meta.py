@@ -14,7 +14,7 @@ from latentbandits.models.history import Keys
 from latentbandits.policies.checked import Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import Sums, invert
-from latentbandits.policies.shared.hierarchical import HierBelief, HierTS, Normal
+from latentbandits.policies.shared.hierarchical import HierBelief, HierTS, NormalVector
 
 
 class Start(NamedTuple):
@@ -36,11 +36,12 @@ class StartedBelief(NamedTuple):
     keys: Keys  # (B,)
 
 
+@dataclass(frozen=True, eq=False)
 class _Started(HierTS):
     """`HierTS` with a prior per user that is fixed at the user's first reward."""
 
     order_free: ClassVar[bool] = False
-    seed: int
+    seed: int = 0
 
     def init(self, n_sessions: int = 1) -> StartedBelief:  # type: ignore[override]
         n, d = checks.session_count(n_sessions, None), self.n_features
@@ -49,14 +50,14 @@ class _Started(HierTS):
             *super().init(n), chunks.repeat(empty, n, self.n_users), history.start(n, self.seed)
         )
 
-    def user_posterior(self, belief: StartedBelief, user: IntArray) -> Normal:  # type: ignore[override]
+    def user_posterior(self, belief: StartedBelief, user: IntArray) -> NormalVector:  # type: ignore[override]
         """Return the posterior of theta_i from the user's own prior and rewards."""
         start = self._start(belief, user)
         sums = chunks.take(belief.users, user)
         covariance = invert(start.precision + sums.gram / self.noise**2)
         information = start.precision @ start.mean[:, :, None]
         information += sums.products[:, :, None] / self.noise**2
-        return Normal((covariance @ information)[:, :, 0], covariance)
+        return NormalVector((covariance @ information)[:, :, 0], covariance)
 
     def _start(self, belief: StartedBelief, user: IntArray) -> Start:
         """Return each user's prior: the one it started with, or a new one from the mean."""
@@ -73,14 +74,10 @@ class _Started(HierTS):
         )
 
     @abstractmethod
-    def _new_start(self, common: Normal, keys: Keys, user: IntArray) -> Start:
+    def _new_start(self, common: NormalVector, keys: Keys, user: IntArray) -> Start:
         """Return the prior of new users, given the posterior of the mean."""
 
-    def _learn(  # type: ignore[override]
-        self,
-        belief: StartedBelief,
-        outcome: Outcome,
-    ) -> StartedBelief:
+    def _learn(self, belief: StartedBelief, outcome: Outcome) -> StartedBelief:  # type: ignore[override]
         start = self._start(belief, outcome.context.user)
         after = super()._learn(HierBelief(*belief[:4]), outcome)
         keys = history.advance(
@@ -109,15 +106,7 @@ class MetaTS(_Started):
     np.False_
     """
 
-    n_users: int
-    n_features: int
-    noise: float = 1.0
-    prior_spread: float = 1.0
-    hyper_spread: float = 1.0
-    propensity_draws: int = 0
-    seed: int = 0
-
-    def _new_start(self, common: Normal, keys: Keys, user: IntArray) -> Start:
+    def _new_start(self, common: NormalVector, keys: Keys, user: IntArray) -> Start:
         factor = np.linalg.cholesky(common.covariance)
         mixed = history.mix(keys ^ history.mix(user.astype(np.uint64)))
         draws = np.stack([history.generator(key).standard_normal(self.n_features) for key in mixed])
@@ -144,14 +133,6 @@ class AdaTS(_Started):
     np.False_
     """
 
-    n_users: int
-    n_features: int
-    noise: float = 1.0
-    prior_spread: float = 1.0
-    hyper_spread: float = 1.0
-    propensity_draws: int = 0
-    seed: int = 0
-
-    def _new_start(self, common: Normal, keys: Keys, user: IntArray) -> Start:
+    def _new_start(self, common: NormalVector, keys: Keys, user: IntArray) -> Start:
         covariance = self.prior_spread**2 * np.eye(self.n_features) + common.covariance
         return Start(common.mean, invert(covariance), np.ones(len(user), np.bool_))

@@ -126,7 +126,6 @@ class ProBALL(LargestScore[RoundSums]):
 
     def _scores(self, belief: RoundSums, asked: Asked) -> FloatArray:
         """Return the upper bound that is played, `(n, K)`."""
-        assert asked.context is not None
         rounds = belief.rounds[:, None]
         bias = self.scale * self.bound * self.length * self.error
         mean, width, radius = self._regression(
@@ -155,7 +154,6 @@ class ProBALL(LargestScore[RoundSums]):
         return mean, width, (self.scale * radius)[:, None]
 
     def _learn(self, belief: RoundSums, outcome: Outcome) -> RoundSums:
-        assert outcome.context is not None
         x = outcome.context[np.arange(len(outcome.action)), outcome.action]
         return RoundSums(
             belief.gram + x[:, :, None] * x[:, None, :],

@@ -109,13 +109,11 @@ class SCLUB(ScoredPopulation[SclubBelief]):
         )
 
     def _scores(self, belief: SclubBelief, asked: Asked) -> FloatArray:
-        assert asked.context.features is not None
         mine = belief.set_of[np.arange(len(asked.context.user)), asked.context.user]
         ridge = chunks.take(belief.set_ridges, mine)
         return optimistic_index(ridge, asked.context.features, self.alpha, belief.rounds)
 
     def _learn(self, belief: SclubBelief, outcome: Outcome) -> SclubBelief:
-        assert outcome.context.features is not None
         population, user = np.arange(len(outcome.action)), outcome.context.user
         x = outcome.context.features[population, outcome.action]
         user_sums = add_to_sums(chunks.take(belief.users, user), x, outcome.reward)

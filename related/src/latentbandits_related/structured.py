@@ -21,6 +21,7 @@ from latentbandits.policies import choice
 from latentbandits.policies.checked import Asked, Choice, LargestScore, Outcome
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import LatentPolicy
+from latentbandits.policies.latent.ucb import BestPair
 
 
 class _Structured(LatentPolicy[ArmStatistics], ABC):
@@ -75,40 +76,24 @@ class _Structured(LatentPolicy[ArmStatistics], ABC):
         return belief.add(outcome.action, outcome.reward)
 
 
-class _BestAllowed(_Structured, ABC):
+class _BestAllowed(BestPair[ArmStatistics], _Structured, ABC):
     """Play the best action of the best state that is allowed."""
 
     @abstractmethod
     def _states(self, belief: ArmStatistics) -> BoolArray:
         """Return the states to be optimistic about, `(n, S)`; none: play any action."""
 
-    def _pairs(self, belief: ArmStatistics, eligible: BoolArray | None) -> BoolArray:
-        """Return the (state, action) pairs of the largest mean reward, `(n, S, K)`."""
+    def _best_pairs(self, belief: ArmStatistics, asked: Asked) -> BoolArray:
+        """Mark the (state, action) pairs of the largest mean reward, `(n, S, K)`."""
         states = self._states(belief)[:, :, None]
         means = np.broadcast_to(
             self.model.expected_rewards(None), (*states.shape[:2], belief.counts.shape[1])
         )
         none = ~states.any(axis=1, keepdims=True)
         scores = np.where(states, means, np.where(none, 0.0, -np.inf))
-        scores = choice.restrict(scores, None if eligible is None else eligible[:, None, :])
+        mask = None if asked.eligible is None else asked.eligible[:, None, :]
+        scores = choice.restrict(scores, mask)
         return choice.best(scores.reshape(len(scores), -1)).reshape(scores.shape)
-
-    def _choose(self, belief: ArmStatistics, asked: Asked, propensity: bool) -> Choice:
-        pairs = self._pairs(belief, asked.eligible)
-        flat = choice.pick(pairs.reshape(len(pairs), -1), asked.rng)
-        state, action = np.divmod(flat, pairs.shape[2])
-        if not propensity:
-            return Choice(action, state, None, "none")
-        return Choice(action, state, choice.at(_action_shares(pairs), action), "exact")
-
-    def _probabilities(self, belief: ArmStatistics, asked: Asked) -> ActionProbabilities:
-        return ActionProbabilities(_action_shares(self._pairs(belief, asked.eligible)), "exact")
-
-
-def _action_shares(pairs: BoolArray) -> FloatArray:
-    """Return how often each action is played if one of the marked pairs is drawn, `(n, K)`."""
-    shares = choice.shares(pairs.reshape(len(pairs), -1)).reshape(pairs.shape)
-    return np.asarray(shares.sum(axis=1), np.float64)
 
 
 @dataclass(frozen=True, eq=False)

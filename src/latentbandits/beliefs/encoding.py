@@ -4,7 +4,7 @@ A belief is a tree (tuples, lists, dicts, dataclasses) whose leaves are arrays o
 `policy.init` shows its structure. So the bytes hold the leaves only, and two checks: a digest of
 the policy and its model, which refuses the belief of another, and a checksum, which refuses
 damage. A policy whose belief is no such tree can be replayed from its log instead; `can_encode`
-tells. Functions inside a model (`FunctionModel`, `Particles`) enter the digest by their name only.
+tells. Functions inside a model (`FunctionModel`) enter the digest by their name only.
 
 Layout, little-endian: magic, digest, CRC-32 of the rest; then for every leaf its dtype, number of
 axes, lengths, and values in C order. An axis of stride zero is stored once.

@@ -22,8 +22,8 @@ from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics.blocks import blocks
-from latentbandits.models.protocol import Context, Model
-from latentbandits.models.support import REALS, Counts, OneOf
+from latentbandits.models.protocol import Context, Model, support_of
+from latentbandits.models.support import Counts, OneOf
 from latentbandits.models.trees import map_leaves
 
 # Compute expectations over one more reward: the state belief after each candidate action.
@@ -170,7 +170,7 @@ def check_size(model: Model, n_actions: int, steps: int, policy: str) -> None:
 
 def count_outcomes(model: Model) -> int:
     """Return the largest number of rewards that an action is expected over."""
-    support = getattr(model, "support", REALS)
+    support = support_of(model)
     if isinstance(support, OneOf):
         return len(support.values)
     return _MOST_COUNTS if isinstance(support, Counts) else _NODES * model.n_states
@@ -281,7 +281,7 @@ def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:
     """Return the rewards that every action is expected over."""
     mean, variance = model.posterior_rewards(belief.parameters, context)
     n, n_states, n_actions = mean.shape
-    support = getattr(model, "support", REALS)
+    support = support_of(model)
     if isinstance(support, OneOf):
         values = np.array(support.values)
         return Outcomes(np.broadcast_to(values, (n, n_actions, len(values))), None)
@@ -292,8 +292,7 @@ def _outcomes(model: Model, belief: JointBelief, context: Context) -> Outcomes:
     nodes, shares = hermite(_NODES)
     deviation = np.sqrt(variance + model.noise**2)
     rewards = mean[..., None] + deviation[..., None] * nodes  # (n, S, K, nodes)
-    low = support.bounds[0] if support.bounds is not None else getattr(support, "low", -np.inf)
-    rewards = np.maximum(rewards, low).swapaxes(1, 2).reshape(n, n_actions, -1)
+    rewards = np.maximum(rewards, support.low).swapaxes(1, 2).reshape(n, n_actions, -1)
     weights = states.probabilities(belief.log_weights)
     chance = np.repeat(weights, _NODES, axis=1) * np.tile(shares, n_states)
     return Outcomes(rewards, np.broadcast_to(chance[:, None], rewards.shape))

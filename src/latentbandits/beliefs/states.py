@@ -8,7 +8,6 @@ import numpy as np
 
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.numerics import log_weights as weights
-from latentbandits.models.numerics import resampling
 
 
 def probabilities(log_weights: FloatArray) -> FloatArray:
@@ -97,4 +96,4 @@ def systematic(log_weights: FloatArray, n_draws: int, uniform: FloatArray | floa
     >>> systematic(np.log([[0.5, 0.25, 0.25]]), 4, 0.5)
     array([[0, 0, 1, 2]])
     """
-    return resampling.systematic(probabilities(log_weights), n_draws, uniform)
+    return weights.systematic(probabilities(log_weights), n_draws, uniform)

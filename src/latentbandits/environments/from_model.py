@@ -14,7 +14,7 @@ from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
-from latentbandits.models.protocol import Context, Generative, KnownModel
+from latentbandits.models.protocol import Context, Generative, KnownModel, inner_models, support_of
 from latentbandits.models.support import BINARY
 
 Contexts: TypeAlias = NDArray[Any]
@@ -191,7 +191,8 @@ def regress(model: GaussianArms, state: IntArray, theta: FloatArray) -> FloatArr
 
 def _inner(model: Any) -> Any:
     """Return the model whose parameters are drawn: of a `Markov`, the model inside it."""
-    return getattr(model, "model", model) if model.transition is not None else model
+    inner = inner_models(model)
+    return inner[0] if inner and model.transition is not None else model
 
 
 def _draw(model: KnownModel, state: IntArray, rng: np.random.Generator) -> tuple[Generative, Any]:
@@ -224,7 +225,7 @@ class _AtPoint:
         self, theta: IntArray, context: Context, rng: np.random.Generator
     ) -> FloatArray:
         means = self.mean_rewards(theta, context)
-        if getattr(self.model, "support", None) == BINARY:
+        if support_of(self.model) == BINARY:
             return (rng.random(means.shape) < means).astype(np.float64)
         return means + self.model.noise * rng.standard_normal(means.shape)
 

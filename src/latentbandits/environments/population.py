@@ -22,7 +22,7 @@ class Crowd:
 
 
 Users: TypeAlias = FloatArray | Callable[[int, np.random.Generator], Crowd]
-Items: TypeAlias = FloatArray | Callable[[int, np.random.Generator], FloatArray]
+ItemFeatures: TypeAlias = FloatArray | Callable[[int, np.random.Generator], FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Population:
     """
 
     users: Users
-    features: Items
+    features: ItemFeatures
     noise: float = 0.3
     n_shown: int | None = None
     visits: Literal["uniform", "zipf"] = "uniform"
@@ -175,7 +175,7 @@ def clustered_users(n_users: int, n_clusters: int, n_features: int) -> Users:
     return draw
 
 
-def unit_items(n_items: int, n_features: int) -> Items:
+def unit_items(n_items: int, n_features: int) -> ItemFeatures:
     """Return a function that draws items whose features have length one."""
     return lambda n_runs, rng: unit_vectors((n_runs, n_items, n_features), rng)
 

@@ -21,7 +21,7 @@ class Followed(NamedTuple):
     direct: FloatArray  # sum_a pi_t(a) q_t(a), 0 past the end
 
 
-class Learner:
+class SessionBeliefs:
     """A belief for a batch of sessions, some of which learn at a time."""
 
     def __init__(self, belief: Any) -> None:
@@ -140,7 +140,7 @@ def _follow(
 ) -> Followed:
     n, n_rounds = log.action.shape
     chance, direct = np.ones((n, n_rounds)), np.zeros((n, n_rounds))
-    candidate = Learner(policy.init(n))
+    candidate = SessionBeliefs(policy.init(n))
     decisions: list[Decision] = []
     for t in range(n_rounds):
         learn_before(t, policy, candidate, log, decisions)
@@ -179,7 +179,7 @@ def _spread(decision: Decision, rows: IntArray, n: int) -> Decision:
 
 
 def learn_before(
-    t: int, policy: AnyPolicy, learner: Learner, log: DecisionLog, decisions: list[Decision]
+    t: int, policy: AnyPolicy, learner: SessionBeliefs, log: DecisionLog, decisions: list[Decision]
 ) -> None:
     """Learn from the rewards that were applied between decisions t - 1 and t, in log order."""
     n = log.n_sessions

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.evaluation.estimators import ByRound, mean_by_round
-from latentbandits.evaluation.follow import Learner
+from latentbandits.evaluation.follow import SessionBeliefs
 from latentbandits.evaluation.log import DecisionLog, EvaluationError
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.policies.protocol import AnyPolicy
@@ -39,7 +39,7 @@ def replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByR
     n, n_rounds = log.action.shape
     earned = np.full((n, n_rounds), np.nan)
     accepted = np.zeros(n, np.int64)
-    learner = Learner(policy.init(n))
+    learner = SessionBeliefs(policy.init(n))
     observed = log.observed
     for t in range(n_rounds):
         rows = np.flatnonzero(log.lengths > t)
@@ -79,7 +79,7 @@ def queue(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRo
     queues, count = _queues(log)
     used = np.zeros((n, log.n_actions), np.int64)
     earned = np.full((n, n_rounds), np.nan)
-    learner = Learner(policy.init(n))
+    learner = SessionBeliefs(policy.init(n))
     rows = np.arange(n)
     for t in range(n_rounds):
         decision = policy.decide(learner.take(rows, n), None, rng, propensity=False)

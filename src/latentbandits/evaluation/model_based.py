@@ -9,7 +9,7 @@ import numpy as np
 
 from latentbandits.beliefs import joint
 from latentbandits.environments.from_model import UsersOfModel
-from latentbandits.evaluation.follow import Learner, UnevenBeliefsError, learn_before
+from latentbandits.evaluation.follow import SessionBeliefs, UnevenBeliefsError, learn_before
 from latentbandits.evaluation.log import DecisionLog
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.known import Known
@@ -36,7 +36,7 @@ def predict(model: Any, log: DecisionLog) -> FloatArray:
 def _predict(policy: mmGreedy, log: DecisionLog) -> FloatArray:
     n, n_rounds = log.action.shape
     q = np.zeros((n, n_rounds, log.n_actions))
-    learner = Learner(policy.init(n))
+    learner = SessionBeliefs(policy.init(n))
     decisions: list[Decision] = []
     for t in range(n_rounds):
         learn_before(t, policy, learner, log, decisions)

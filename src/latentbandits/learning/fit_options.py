@@ -35,9 +35,20 @@ arms have too many means to learn, and the model is linear."""
 class FitOptions(Opening):
     """The options of `fit`; "auto" is chosen by the evidence of held-out users.
 
-    Where and how the log is read is documented with `Opening`.
-
     Args:
+        user: column of users; None: found ("user" or "session").
+        action: column of actions; None: found.
+        reward: column of rewards; None: found.
+        order: column that orders a user's rows; None: the order of the table.
+        unrewarded: reward of decisions of an export that got none; None: they are dropped.
+        more: further columns; `fit` adds those of the features.
+        text_format: separator, encoding and columns of delimited text; detected by default.
+        engine: where the log is summed: "memory"; "out_of_core", for a folder of Parquet larger
+            than memory; "spark". "auto" depends on the size of the files. All engines learn the
+            same model.
+        scratch: folder for the partitions of "out_of_core".
+        partitions: folder in which these partitions are kept for the next fit.
+        master: address of the Spark cluster; a Spark DataFrame has its own.
         kind: "arms" is a mixture over users of per-state action means; "linear" completes the user
             x action matrix and clusters the users' vectors (Section 5.2); "auto" compares
             both by held-out users up to 50 actions, and is linear above.

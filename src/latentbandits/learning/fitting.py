@@ -227,7 +227,7 @@ class Choice:
 
 
 class Result(NamedTuple):
-    """What was learned: the written model, and its equal that has not seen the held-out users."""
+    """The written model, and its equal that has not seen the held-out users."""
 
     written: Learned
     candidate: Learned

@@ -15,8 +15,7 @@ import numpy as np
 from latentbandits.learning.kmeans import seeds
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.models.linear.sums import UserSums, condition_on_sums
+from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.models.numerics.log_weights import log_sum
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.policies.shared import Phased

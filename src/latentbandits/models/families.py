@@ -17,7 +17,6 @@ from latentbandits.models.arms.poisson import PoissonArms as PoissonArms
 from latentbandits.models.composed.ensemble import Ensemble as Ensemble
 from latentbandits.models.composed.function import FunctionModel as FunctionModel
 from latentbandits.models.composed.markov import Markov as Markov
-from latentbandits.models.composed.particles import Particles as Particles
 from latentbandits.models.composed.transformed import Log1pRewards as Log1pRewards
 from latentbandits.models.composed.transformed import SqrtRewards as SqrtRewards
 from latentbandits.models.linear.gaussian import LinearGaussian as LinearGaussian

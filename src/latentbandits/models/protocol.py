@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from latentbandits.models.checks import BoolArray, Context, FloatArray, IntArray
 from latentbandits.models.numerics.laws import Component, Normal
+from latentbandits.models.support import REALS, Support
 
 __all__ = [
     "AveragesRewards",
@@ -22,8 +23,11 @@ __all__ = [
     "Parameters",
     "Selectable",
     "average_rewards",
+    "inner_models",
     "is_order_free",
     "reward_laws",
+    "support_of",
+    "untransformed",
 ]
 
 Parameters: TypeAlias = "NDArray[Any] | tuple[Parameters, ...]"
@@ -235,6 +239,26 @@ class Extendable(Protocol):
 
         `other` is a model of the same class with one state.
         """
+
+
+# What a model may say of itself, with a default for a class of somebody else that does not.
+
+
+def support_of(model: KnownModel) -> Support:
+    """Return the rewards that a model allows; all numbers if it does not say."""
+    support: Support = getattr(model, "support", REALS)
+    return support
+
+
+def inner_models(model: KnownModel) -> tuple[KnownModel, ...]:
+    """Return the models that a composed model is made of; none if it does not say."""
+    inner: tuple[KnownModel, ...] = getattr(model, "inner_models", ())
+    return inner
+
+
+def untransformed(model: Any) -> Any:
+    """Return the model of transformed rewards that a model wraps; `model` itself if it does not."""
+    return getattr(model, "untransformed", model)
 
 
 def is_order_free(model: KnownModel) -> bool:

@@ -18,6 +18,10 @@ class Support(Protocol):
         """Return for each finite reward whether it is in the set."""
 
     @property
+    def low(self) -> float:
+        """The least reward; -inf if there is none."""
+
+    @property
     def bounds(self) -> tuple[float, float] | None:
         """The least and the largest reward; None if the set is unbounded."""
 
@@ -79,6 +83,10 @@ class Counts:
         return inside
 
     @property
+    def low(self) -> float:
+        return 0.0
+
+    @property
     def bounds(self) -> None:
         return None
 
@@ -108,8 +116,12 @@ class OneOf:
         return inside
 
     @property
+    def low(self) -> float:
+        return self.values[0]
+
+    @property
     def bounds(self) -> tuple[float, float]:
-        return self.values[0], self.values[-1]
+        return self.low, self.values[-1]
 
     def around(self, value: float) -> tuple[float, float]:
         low, high = self.bounds

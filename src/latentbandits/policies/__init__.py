@@ -9,7 +9,7 @@ from latentbandits.policies.classic.popularity import Popularity, Uniform
 from latentbandits.policies.classic.ucb import UCB1, LinUCB
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.latent.bayes_ucb import mBayesUCB, mmBayesUCB, mmGreedy
-from latentbandits.policies.latent.information import mIDS, mmIDS
+from latentbandits.policies.latent.information_directed import mIDS, mmIDS
 from latentbandits.policies.latent.knowledge_gradient import mKG, mLookahead, mmKG
 from latentbandits.policies.latent.thompson import TS, LinTS, mmTS, mTS
 from latentbandits.policies.latent.ucb import mmUCB, mUCB

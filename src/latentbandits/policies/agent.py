@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray
-from latentbandits.policies.begin import begin, gate_of
 from latentbandits.policies.decision import Decision
-from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
+from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt, begin, gate_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

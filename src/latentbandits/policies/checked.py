@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.protocol import KnownModel
 from latentbandits.policies import choice
 from latentbandits.policies.decision import (
     ActionProbabilities,
@@ -17,7 +18,7 @@ from latentbandits.policies.decision import (
     check_eligible,
     check_outcome,
 )
-from latentbandits.policies.protocol import BeliefT, Policy
+from latentbandits.policies.protocol import BeliefT, LearnsFrom, Policy
 
 _NO_GENERATOR = "rng must be a numpy Generator, numpy.random.default_rng(seed); got {!r}"
 
@@ -120,6 +121,33 @@ class CheckedPolicy(Policy[BeliefT], ABC):
 
     @abstractmethod
     def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities: ...
+
+
+class Wrapper(CheckedPolicy[BeliefT], ABC):
+    """The frame of a policy around another one, `_inner`: it says of itself what that one says."""
+
+    @property
+    @abstractmethod
+    def _inner(self) -> Policy[Any]: ...
+
+    @property
+    def learns_from(self) -> LearnsFrom:  # type: ignore[override]
+        return self._inner.learns_from
+
+    @property
+    def n_states(self) -> int:
+        return self._inner.n_states
+
+    @property
+    def model_or_none(self) -> KnownModel | None:
+        return self._inner.model_or_none
+
+    @property
+    def population_size(self) -> int | None:
+        return self._inner.population_size
+
+    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
+        return self._inner.checked_context(context, n_sessions)
 
 
 class LargestScore(CheckedPolicy[BeliefT], ABC):

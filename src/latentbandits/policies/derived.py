@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.protocol import KnownModel, Model
+from latentbandits.models.protocol import KnownModel, Model, support_of
 from latentbandits.policies.classic.experts import EXP4
 from latentbandits.policies.classic.ucb import UCB1
 from latentbandits.policies.latent.thompson import TS
@@ -133,7 +133,7 @@ def likely_rewards(model: Any, items: FloatArray | None = None) -> tuple[float, 
     >>> likely_rewards(BernoulliArms([[1.0, 1.0]], 1.0))
     (0.0, 1.0)
     """
-    bounds: tuple[float, float] | None = getattr(model, "reward_bounds", None)
+    bounds = support_of(model).bounds
     if bounds is not None:
         return bounds
     context = None

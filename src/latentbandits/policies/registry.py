@@ -340,6 +340,7 @@ def _load_entry_points() -> None:
 
 _HONG = "Hong et al. 2020"
 _THOMPSON = "latentbandits.policies.latent.thompson"
+_DIRECTED = "latentbandits.policies.latent.information_directed"
 _GRADIENT = "latentbandits.policies.latent.knowledge_gradient"
 _DERIVED = "latentbandits.policies.derived"
 _SHARED = "latentbandits.policies.shared"
@@ -355,9 +356,9 @@ for _entry in (
           summary="Thompson sampling of the state and of the model's parameters"),
     Entry("EXP4", f"{_DERIVED}:build_exp4", source="Auer et al. 2002",
           summary="exponential weights over the states as experts"),
-    Entry("mIDS", "latentbandits.policies.latent.information:mIDS", source="Russo & Van Roy 2018",
+    Entry("mIDS", f"{_DIRECTED}:mIDS", source="Russo & Van Roy 2018",
           summary="information-directed sampling, the model taken as true"),
-    Entry("mmIDS", "latentbandits.policies.latent.information:mmIDS", source="Russo & Van Roy 2018",
+    Entry("mmIDS", f"{_DIRECTED}:mmIDS", source="Russo & Van Roy 2018",
           summary="information-directed sampling with an uncertain model"),
     Entry("mBayesUCB", "latentbandits.policies.latent.bayes_ucb:mBayesUCB",
           source="Kaufmann et al. 2012",

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from latentbandits.models.protocol import support_of
 from latentbandits.models.support import REALS
 from latentbandits.policies.registry import AUTO, parse
 from latentbandits.serving.records import SwapMode
@@ -93,12 +94,12 @@ def reward_range(model: Any, notes: Mapping[str, Any]) -> RewardRange:
     >>> reward_range(GaussianArms([[0.5]], noise=0.1), {"reward_range": [0.0, 2.0]})
     RewardRange(low=-2.0, high=4.0)
     """
-    support = getattr(model, "support", REALS)
+    support = support_of(model)
     bounds = support.bounds
     if bounds is not None:
         return RewardRange(*map(float, bounds))
     if support is not REALS:
-        return RewardRange(float(getattr(support, "low", 0.0)))
+        return RewardRange(float(support.low))
     noted_range = notes.get("reward_range")
     if noted_range is None:
         return UNLIMITED

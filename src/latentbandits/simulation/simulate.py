@@ -16,8 +16,7 @@ import numpy as np
 from latentbandits.environments.protocol import Environment, Round
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
-from latentbandits.policies.begin import begin
-from latentbandits.policies.protocol import AnyPolicy, adopt, is_policy
+from latentbandits.policies.protocol import AnyPolicy, adopt, begin, is_policy
 from latentbandits.policies.registry import Entry, Inputs, PolicySpec, find, parse
 from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Recorder
 from latentbandits.simulation.results import Results, Windows

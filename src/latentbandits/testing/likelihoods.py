@@ -15,7 +15,7 @@ import numpy as np
 
 from latentbandits.models.checks import Context, FloatArray, IntArray
 from latentbandits.models.protocol import Generative, KnownModel, Model
-from latentbandits.models.support import REALS, Counts, Interval, OneOf, Support
+from latentbandits.models.support import Counts, Interval, OneOf, Support
 from latentbandits.models.trees import map_leaves
 
 TOLERANCE = 1e-3  # of an integral over rewards
@@ -34,12 +34,6 @@ _MOST_COUNTS = 100_000
 
 LogDensity = Callable[[FloatArray], FloatArray]
 """log_density(rewards): the log density of each reward, `(n,)` for `rewards` (n,)."""
-
-
-def support_of(model: KnownModel, support: Support | None) -> Support:
-    """Return `support`, else that of the model, else all numbers."""
-    stated: Support = getattr(model, "support", REALS) if support is None else support
-    return stated
 
 
 def scale_of(model: KnownModel) -> float:

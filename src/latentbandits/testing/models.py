@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from latentbandits.models.checks import Context, FloatArray, IntArray
-from latentbandits.models.protocol import Generative, KnownModel, Model, is_order_free
+from latentbandits.models.protocol import (
+    Generative,
+    KnownModel,
+    Model,
+    inner_models,
+    is_order_free,
+    support_of,
+)
 from latentbandits.models.support import Support
 from latentbandits.testing import likelihoods
 from latentbandits.testing.trees import assert_same, rows, snapshot
@@ -61,7 +68,7 @@ def check_model(
         _rewards(model, x, action, reward, rng) for x, action in zip(contexts, actions, strict=True)
     ]
     history = list(zip(contexts, actions, rewards, strict=True))
-    stated = likelihoods.support_of(model, support)
+    stated = support_of(model) if support is None else support
     _check_known(model, n_actions, history)
     likelihoods.check_likelihood(model, contexts[0], stated)
     likelihoods.check_point(model, *history[0])
@@ -80,16 +87,10 @@ def check_model(
         likelihoods.check_evidence(uncertain, model, history, draws_rewards)
         if draws_rewards:
             likelihoods.check_users(uncertain, model, contexts[0], stated)
-    for inner in _inner_models(model):
-        same = likelihoods.support_of(inner, None) == stated  # a transform changes the rewards
+    different = {id(inner): inner for inner in inner_models(model)}
+    for inner in different.values():
+        same = support_of(inner) == stated  # a transform changes the rewards
         check_model(inner, n_actions, context, reward if same else None)
-
-
-def _inner_models(model: KnownModel) -> list[KnownModel]:
-    """Return the models that a composed model is made of, each once."""
-    several = getattr(model, "models", None) or [getattr(model, "model", None)]
-    different = {id(inner): inner for inner in several if hasattr(inner, "log_likelihood")}
-    return list(different.values())
 
 
 def _rewards(

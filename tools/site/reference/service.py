@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 
 from latentbandits.serving.http.messages import DifferenceView
-from latentbandits.serving.http.metrics import Metrics, Snapshot, Totals
+from latentbandits.serving.http.metrics import Metrics, Snapshot, TotalsCollector
 from latentbandits.serving.settings import PREFIX, Settings
 from tools.site.reference.docstrings import escaped
 
@@ -53,7 +53,7 @@ def families() -> list[Any]:
         [("main", 1, 1.0)],
         [view],
     )
-    return [*metrics.registry.collect(), *Totals(seen).collect()]
+    return [*metrics.registry.collect(), *TotalsCollector(seen).collect()]
 
 
 def metric_name(family: Any) -> str:

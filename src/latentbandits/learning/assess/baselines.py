@@ -82,7 +82,7 @@ class Comparison(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What the comparison says; empty if one state earns less."""
+        """The comparison in words; empty if one state earns less."""
         if not self.one_is_as_good:
             return ""
         rounds, lead = max(self.leads.items())

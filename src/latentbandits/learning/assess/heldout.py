@@ -23,7 +23,7 @@ from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.models.protocol import Model
+from latentbandits.models.protocol import Model, untransformed
 from latentbandits.models.trees import map_leaves
 
 MOST_ROUNDS = 200
@@ -90,7 +90,7 @@ def score(
     >>> score(GaussianArms([[0.9, 0.9], [0.1, 0.1]], noise=0.1), log).error.round(2)
     array([ 0.4, -0.1, -0.4])
     """
-    inner = model.model if isinstance(model, TransformedRewards) else model
+    inner = untransformed(model)
     if isinstance(inner, (GaussianArms, ConjugateArms)):
         return _score_arms(model, inner, log, cells, log_actions)
     if isinstance(model, LogisticLinear) and features is not None:
@@ -185,7 +185,7 @@ def _score_rounds(
     edges = None if cells is None else cells.edges(np.asarray(log.rewards))
     if edges is not None and isinstance(model, TransformedRewards):
         edges = _transformed_edges(model, edges)
-    inner = model.model if isinstance(model, TransformedRewards) else model
+    inner = untransformed(model)
     lengths = np.minimum(np.diff(log.starts), MOST_ROUNDS)
     order = np.argsort(-lengths, kind="stable")  # users with more rounds come first
     belief = joint.prior(model, log.n_users)

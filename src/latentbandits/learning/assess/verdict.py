@@ -575,11 +575,18 @@ def judge_saved(
 
 
 def saved_and_loaded(learned: Learned, catalogue: Catalogue) -> Learned:
-    """Return the model as it is after it was written to a folder and read again."""
-    model, again = load_files(model_files(learned.model, catalogue), "the model")
+    """Return the model as it is after it was written to a folder and read again.
+
+    `catalogue` is that of the model of all users. The features of the actions are those of
+    `learned`: others would tell it about users that it must not know.
+    """
+    features = None if catalogue.features is None else learned.features
+    own = Catalogue(catalogue.ids, catalogue.names, features)
+    model, again = load_files(model_files(learned.model, own), "the model")
     assert again is not None
-    features = learned.features if again.features is None else again.features
-    return replace(learned, model=model, features=features)
+    return replace(
+        learned, model=model, features=learned.features if features is None else again.features
+    )
 
 
 def _simulate(

@@ -16,9 +16,8 @@ from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.transformed import TransformedRewards
-from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.models.linear.sums import UserSums, condition_on_sums
 from latentbandits.models.trees import map_leaves
 
 _BLOCK = 2**22  # numbers of the users' second moments that are held at once

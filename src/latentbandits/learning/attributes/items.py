@@ -26,8 +26,8 @@ from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.items import Items, add_predicted
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.growing import add_average
+from latentbandits.models.protocol import untransformed
 from latentbandits.policies.latent.bayes_ucb import mmGreedy
 from latentbandits.report.report import Estimate
 
@@ -118,7 +118,7 @@ def targets(learned: Learned) -> tuple[FloatArray, FloatArray]:
     A squared distance in this metric is a squared difference of expected rewards.
     """
     model = learned.model
-    inner: Any = model.model if isinstance(model, TransformedRewards) else model
+    inner: Any = untransformed(model)
     prior = np.exp(inner.log_state_prior[0])
     if learned.features is None:
         return inner.expected_rewards(None)[0].T, np.diag(prior)

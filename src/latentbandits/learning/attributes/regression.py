@@ -9,8 +9,8 @@ evidence of users:
     M: w_s = mean of m, C_s = mean of V + (m - w_s)(m - w_s)', both weighted by r;
        noise^2 = mean over rows of (r - x'm)^2 + x'V x, weighted by r
 
-Gaussian rewards have the exact marginal likelihood (`models/linear/sums.py`). For clicks, posterior
-and evidence come from `linear/clicks.py` (Laplace, round by round). C_s has a prior worth one user
+Gaussian rewards have the exact marginal likelihood (`condition_on_sums`). For clicks, posterior and
+evidence come from `linear/clicks.py` (Laplace, round by round). C_s has a prior worth one user
 of variance `floor`, and pi a Dirichlet prior worth one user in all. The penalised evidence of
 Gaussian rewards never falls.
 """
@@ -38,9 +38,8 @@ from latentbandits.learning.user_hash import Keys, bootstrap_weights
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.models.linear.sums import UserSums, condition_on_sums
 from latentbandits.models.trees import map_leaves
 from latentbandits.report.report import Progress
 

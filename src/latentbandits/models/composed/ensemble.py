@@ -26,8 +26,9 @@ from latentbandits.models.protocol import (
     Selectable,
     is_order_free,
     reward_laws,
+    support_of,
 )
-from latentbandits.models.support import REALS, Summary, Support
+from latentbandits.models.support import Summary, Support
 
 
 class EnsemblePosterior(NamedTuple):
@@ -124,8 +125,11 @@ class Ensemble(StationaryModel):
     @property
     def support(self) -> Support:
         """The rewards that the first member allows; `check_reward` checks all members."""
-        support: Support = getattr(self.models[0], "support", REALS)
-        return support
+        return support_of(self.models[0])
+
+    @property
+    def inner_models(self) -> tuple[KnownModel, ...]:
+        return self.models
 
     @property
     def is_certain(self) -> bool:

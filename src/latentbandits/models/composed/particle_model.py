@@ -27,8 +27,7 @@ from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.history import Keys
 from latentbandits.models.numerics.laws import Component, Points
-from latentbandits.models.numerics.log_weights import normalise
-from latentbandits.models.numerics.resampling import systematic
+from latentbandits.models.numerics.log_weights import normalise, systematic
 from latentbandits.models.protocol import Context
 
 _PRIOR_SEED = 0x5EED

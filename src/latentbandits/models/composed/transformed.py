@@ -129,6 +129,11 @@ class TransformedRewards(Wrapping, ABC):
         return self.model.is_certain
 
     @property
+    def untransformed(self) -> Model:
+        """The model of f(r)."""
+        return self.model
+
+    @property
     def order_free(self) -> bool:
         return is_order_free(self.model)
 

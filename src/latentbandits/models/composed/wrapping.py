@@ -5,8 +5,8 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.protocol import Context, Extendable, KnownModel, Model
-from latentbandits.models.support import REALS, Support
+from latentbandits.models.protocol import Context, Extendable, KnownModel, Model, support_of
+from latentbandits.models.support import Support
 
 
 class Wrapping:
@@ -33,8 +33,11 @@ class Wrapping:
     @property
     def support(self) -> Support:
         """The rewards that the wrapped model allows."""
-        support: Support = getattr(self.model, "support", REALS)
-        return support
+        return support_of(self.model)
+
+    @property
+    def inner_models(self) -> tuple[KnownModel, ...]:
+        return (self.model,)
 
     @property
     def noise(self) -> float:
@@ -43,7 +46,7 @@ class Wrapping:
     @property
     def reward_bounds(self) -> tuple[float, float] | None:
         """The smallest and the largest possible reward; None where the family has no bounds."""
-        return getattr(self.model, "reward_bounds", None)
+        return self.support.bounds
 
     @property
     def log_state_prior(self) -> FloatArray:

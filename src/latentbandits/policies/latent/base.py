@@ -86,7 +86,11 @@ class PosteriorPolicy(LatentPolicy[WeightedBeliefT], ABC):
 
     def state_probabilities(self, belief: WeightedBeliefT) -> FloatArray:
         """Return P(s) given the session's rewards, `(n_sessions, n_states)`."""
-        return states.probabilities(belief.log_weights)
+        return states.probabilities(self._log_weights(belief))
+
+    def _log_weights(self, belief: WeightedBeliefT) -> FloatArray:
+        """Return log P(s) given the session's rewards, to a constant: `(n_sessions, n_states)`."""
+        return belief.log_weights
 
     def shift_state_prior(self, belief: WeightedBeliefT, shift: FloatArray) -> WeightedBeliefT:
         """Add `shift` to the log weights; a catch-all state comes last and keeps its prior."""

@@ -45,7 +45,7 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
         """Draw the mean rewards given `state` (n_sessions,): `(n_sessions, n_actions)`."""
 
     def _choose(self, belief: WeightedBeliefT, asked: Asked, propensity: bool) -> Choice:
-        state = states.sample(belief.log_weights, asked.rng)
+        state = states.sample(self._log_weights(belief), asked.rng)
         rewards = self._draw_rewards(belief, asked.context, state, asked.rng)
         action = choice.pick_best(rewards, asked.eligible, asked.rng)
         if not propensity:
@@ -62,7 +62,7 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
         """Return sum_s P(s) 1{a is best in s}, ties split: exact if the parameters are known."""
         mask = None if asked.eligible is None else asked.eligible[:, None, :]
         best = choice.best(choice.restrict(self.model.expected_rewards(asked.context), mask))
-        weights = states.probabilities(belief.log_weights)
+        weights = self.state_probabilities(belief)
         return ActionProbabilities((weights[:, None, :] @ choice.shares(best))[:, 0], "exact")
 
 

@@ -12,15 +12,41 @@ import numpy as np
 from latentbandits.beliefs import gaps
 from latentbandits.beliefs.gaps import GapBelief
 from latentbandits.models.checks import BoolArray, FloatArray, session_count
-from latentbandits.models.protocol import Context, KnownModel, Model
+from latentbandits.models.protocol import KnownModel, Model
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Asked, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities, check_state
-from latentbandits.policies.latent.base import LatentPolicy
+from latentbandits.policies.latent.base import LatentBeliefT, LatentPolicy
 from latentbandits.policies.protocol import LearnsFrom
 
 
-class _ConsistentUCB(LatentPolicy[GapBelief], ABC):
+class BestPair(LatentPolicy[LatentBeliefT], ABC):
+    """Play the action of one of the best (state, action) pairs, ties at random."""
+
+    @abstractmethod
+    def _best_pairs(self, belief: LatentBeliefT, asked: Asked) -> BoolArray:
+        """Mark the best pairs of a state and an eligible action: `(n, S, K)`."""
+
+    def _choose(self, belief: LatentBeliefT, asked: Asked, propensity: bool) -> Choice:
+        pairs = self._best_pairs(belief, asked)
+        flat = choice.pick(pairs.reshape(len(pairs), -1), asked.rng)
+        state, action = np.divmod(flat, pairs.shape[2])
+        if not propensity:
+            return Choice(action, state, None, "none")
+        return Choice(action, state, choice.at(_action_shares(pairs), action), "exact")
+
+    def _probabilities(self, belief: LatentBeliefT, asked: Asked) -> ActionProbabilities:
+        return ActionProbabilities(_action_shares(self._best_pairs(belief, asked)), "exact")
+
+
+def _action_shares(pairs: BoolArray) -> FloatArray:
+    """Return P(action) if one of the marked (state, action) pairs is picked uniformly."""
+    counts = pairs.sum(axis=1)
+    shares: FloatArray = counts / counts.sum(axis=1, keepdims=True)
+    return shares
+
+
+class _ConsistentUCB(BestPair[GapBelief], ABC):
     """Play (B, A) = argmax over consistent s and all a of mu_hat(a, x, s)."""
 
     learns_from: ClassVar[LearnsFrom] = "own"
@@ -38,38 +64,17 @@ class _ConsistentUCB(LatentPolicy[GapBelief], ABC):
         """Return equal shares of the consistent states: this policy keeps a set, no posterior."""
         return choice.shares(gaps.consistent(belief, self.model.noise, self.horizon))
 
-    def _optimal_pairs(
-        self, belief: GapBelief, context: Context, eligible: BoolArray | None
-    ) -> BoolArray:
+    def _best_pairs(self, belief: GapBelief, asked: Asked) -> BoolArray:
         """Mark the largest mu_hat over consistent states and eligible actions: `(n, S, K)`."""
         consistent = gaps.consistent(belief, self.model.noise, self.horizon)[:, :, None]
-        allowed = consistent if eligible is None else consistent & eligible[:, None, :]
-        scores = np.where(allowed, self.model.expected_rewards(context), -np.inf)
+        allowed = consistent if asked.eligible is None else consistent & asked.eligible[:, None, :]
+        scores = np.where(allowed, self.model.expected_rewards(asked.context), -np.inf)
         return choice.best(scores.reshape(len(scores), -1)).reshape(scores.shape)
-
-    def _choose(self, belief: GapBelief, asked: Asked, propensity: bool) -> Choice:
-        pairs = self._optimal_pairs(belief, asked.context, asked.eligible)
-        flat = choice.pick(pairs.reshape(len(pairs), -1), asked.rng)
-        state, action = np.divmod(flat, pairs.shape[2])
-        if not propensity:
-            return Choice(action, state, None, "none")
-        return Choice(action, state, choice.at(_action_shares(pairs), action), "exact")
 
     def _learn(self, belief: GapBelief, outcome: Outcome) -> GapBelief:
         state = check_state(outcome.decision, self.model.n_states)
         expected = choice.at(self.model.expected_rewards(outcome.context, state), outcome.action)
         return gaps.add(belief, state, expected - self._allowance - outcome.reward)
-
-    def _probabilities(self, belief: GapBelief, asked: Asked) -> ActionProbabilities:
-        pairs = self._optimal_pairs(belief, asked.context, asked.eligible)
-        return ActionProbabilities(_action_shares(pairs), "exact")
-
-
-def _action_shares(pairs: BoolArray) -> FloatArray:
-    """Return P(action) if one of the marked (state, action) pairs is picked uniformly."""
-    counts = pairs.sum(axis=1)
-    shares: FloatArray = counts / counts.sum(axis=1, keepdims=True)
-    return shares
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,13 +40,14 @@ class HierBelief(NamedTuple):
     information: FloatArray  # (B, d): h
 
 
-class Normal(NamedTuple):
+class NormalVector(NamedTuple):
     """N(mean, covariance) for each of B populations."""
 
     mean: FloatArray  # (B, d)
     covariance: FloatArray  # (B, d, d)
 
 
+@dataclass(frozen=True, eq=False)
 class _Hierarchical(PopulationPolicy[HierBelief], ABC):
     """The exact belief over the common mean, and over a user's parameters given it."""
 
@@ -54,9 +55,9 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
 
     n_users: int
     n_features: int
-    noise: float
-    prior_spread: float
-    hyper_spread: float
+    noise: float = 1.0
+    prior_spread: float = 1.0
+    hyper_spread: float = 1.0
 
     def __post_init__(self) -> None:
         checks.positive_count("n_users", self.n_users)
@@ -78,24 +79,26 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
     def _prior_precision(self) -> FloatArray:
         return np.eye(self.n_features) / self.prior_spread**2
 
-    def mean_posterior(self, belief: HierBelief) -> Normal:
+    def mean_posterior(self, belief: HierBelief) -> NormalVector:
         """Return the posterior of the common mean m."""
         covariance = invert(belief.precision)
-        return Normal((covariance @ belief.information[:, :, None])[:, :, 0], covariance)
+        return NormalVector((covariance @ belief.information[:, :, None])[:, :, 0], covariance)
 
-    def user_posterior(self, belief: HierBelief, user: IntArray) -> Normal:
+    def user_posterior(self, belief: HierBelief, user: IntArray) -> NormalVector:
         """Return the posterior of theta_i of one user in each population, m integrated out."""
         conditional, common = self._given_mean(belief, user), self.mean_posterior(belief)
         gain = conditional.covariance / self.prior_spread**2
         mean = conditional.mean + (gain @ common.mean[:, :, None])[:, :, 0]
-        return Normal(mean, conditional.covariance + gain @ common.covariance @ gain.swapaxes(1, 2))
+        return NormalVector(
+            mean, conditional.covariance + gain @ common.covariance @ gain.swapaxes(1, 2)
+        )
 
-    def _given_mean(self, belief: HierBelief, user: IntArray) -> Normal:
+    def _given_mean(self, belief: HierBelief, user: IntArray) -> NormalVector:
         """Return theta_i | m ~ N(mean + covariance P0 m, covariance): the part without m."""
         sums = chunks.take(belief.users, user)
         covariance = invert(self._prior_precision + sums.gram / self.noise**2)
         mean = (covariance @ sums.products[:, :, None])[:, :, 0] / self.noise**2
-        return Normal(mean, covariance)
+        return NormalVector(mean, covariance)
 
     def _message(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
         """Return the message of the user's rewards about m: precision A and information c."""
@@ -106,7 +109,6 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
         return gram - taken[:, :, :-1], products - taken[:, :, -1]
 
     def _learn(self, belief: HierBelief, outcome: Outcome) -> HierBelief:
-        assert outcome.context.features is not None
         x = outcome.context.features[np.arange(len(outcome.action)), outcome.action]
         before = chunks.take(belief.users, outcome.context.user)
         after = add_to_sums(before, x, outcome.reward)
@@ -145,11 +147,6 @@ class HierTS(SampledPopulation[HierBelief], _Hierarchical):
     array([[0.   , 0.242]])
     """
 
-    n_users: int
-    n_features: int
-    noise: float = 1.0
-    prior_spread: float = 1.0
-    hyper_spread: float = 1.0
     propensity_draws: int = 0
 
     def _draw(
@@ -186,15 +183,9 @@ class HierUCB(ScoredPopulation[HierBelief], _Hierarchical):
     array([1])
     """
 
-    n_users: int
-    n_features: int
-    noise: float = 1.0
-    prior_spread: float = 1.0
-    hyper_spread: float = 1.0
     width: float = 1.0
 
     def _scores(self, belief: HierBelief, asked: Asked) -> FloatArray:
-        assert asked.context.features is not None
         posterior = self.user_posterior(belief, asked.context.user)
         mean = (asked.context.features @ posterior.mean[:, :, None])[:, :, 0]
         variance = ((asked.context.features @ posterior.covariance) * asked.context.features).sum(

@@ -15,8 +15,7 @@ import numpy as np
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.models.linear.sums import UserSums, condition_on_sums
+from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
 from latentbandits.policies.classic.ucb import LinUCB
 from latentbandits.policies.decision import ActionProbabilities
@@ -24,7 +23,7 @@ from latentbandits.policies.latent.base import JointPolicy
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import PopulationPolicy
 
-Learner: TypeAlias = Callable[[UserSums], LinearGaussian]
+SumsLearner: TypeAlias = Callable[[UserSums], LinearGaussian]
 """A function from the sums of one population's users to a model; it has its own seed."""
 
 Deploy: TypeAlias = Callable[[LinearGaussian], CheckedPolicy[Any]]
@@ -73,7 +72,7 @@ class Phased(PopulationPolicy[PhasedBelief]):
     order_free: ClassVar[bool] = False
 
     start: CheckedPolicy[Any]
-    learner: Learner
+    learner: SumsLearner
     deploy: Deploy
     n_users: int
     n_features: int

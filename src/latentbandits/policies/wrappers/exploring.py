@@ -10,23 +10,22 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.protocol import KnownModel
 from latentbandits.models.trees import map_leaves
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
+from latentbandits.policies.checked import Asked, Choice, Outcome, Wrapper
 from latentbandits.policies.decision import (
     ActionProbabilities,
     Decision,
     PropensityKind,
     check_eligible,
 )
-from latentbandits.policies.protocol import AnyPolicy, LearnsFrom, ThreeMethods, adopt
+from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
 
 _CERTAIN: tuple[PropensityKind, ...] = ("exact", "quadrature")
 
 
 @dataclass(frozen=True, eq=False)
-class Exploring(CheckedPolicy[Any]):
+class Exploring(Wrapper[Any]):
     """Play a uniformly random eligible action with probability `e`, else the action of `policy`.
 
     The propensity of an action a is (1 - e) p(a) + e / |eligible|. Where the policy has no closed
@@ -71,28 +70,8 @@ class Exploring(CheckedPolicy[Any]):
         """The attribute of the inner policy."""
         return self._inner.order_free
 
-    @property
-    def learns_from(self) -> LearnsFrom:  # type: ignore[override]
-        """The attribute of the inner policy."""
-        return self._inner.learns_from
-
-    @property
-    def n_states(self) -> int:
-        return self._inner.n_states
-
-    @property
-    def model_or_none(self) -> KnownModel | None:
-        return self._inner.model_or_none
-
-    @property
-    def population_size(self) -> int | None:
-        return self._inner.population_size
-
     def init(self, n_sessions: int = 1) -> Any:
         return self._inner.init(n_sessions)
-
-    def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
-        return self._inner.checked_context(context, n_sessions)
 
     def shift_state_prior(self, belief: Any, shift: FloatArray) -> Any:
         return self._inner.shift_state_prior(belief, shift)

@@ -16,14 +16,20 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.models.protocol import Context
 from latentbandits.models.trees import map_leaves
 from latentbandits.policies import choice
-from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, LargestScore, Outcome
+from latentbandits.policies.checked import (
+    Asked,
+    CheckedPolicy,
+    Choice,
+    LargestScore,
+    Outcome,
+    Wrapper,
+)
 from latentbandits.policies.classic.ucb import UCB1, LinUCB
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.ucb import mmUCB, mUCB
-from latentbandits.policies.protocol import LearnsFrom
 
 # LinUCB whose belief is sums over rounds, so that rounds can be forgotten.
 
@@ -57,7 +63,6 @@ class RidgeUCB(LargestScore[FeatureSums]):
         return features, features.shape[1]
 
     def _scores(self, belief: FeatureSums, asked: Asked) -> FloatArray:
-        assert asked.context is not None
         precision = belief.squares + self.ridge * np.eye(self.n_features)
         columns = np.concatenate(
             [belief.products[:, :, None], asked.context.swapaxes(1, 2)], axis=2
@@ -69,7 +74,6 @@ class RidgeUCB(LargestScore[FeatureSums]):
         return index
 
     def _learn(self, belief: FeatureSums, outcome: Outcome) -> FeatureSums:
-        assert outcome.context is not None
         x = outcome.context[np.arange(len(outcome.action)), outcome.action]
         return FeatureSums(
             belief.squares + x[:, :, None] * x[:, None, :],
@@ -106,7 +110,7 @@ class Cells(NamedTuple):
 ForgettingT = TypeVar("ForgettingT", Faded, Windowed)
 
 
-class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
+class _Forgetting(Wrapper[ForgettingT], ABC, Generic[ForgettingT]):
     """Base class: decide as the inner policy does on the sums that are left."""
 
     order_free: ClassVar[bool] = False
@@ -124,19 +128,6 @@ class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
         return f"{type(self).__name__}({self.policy.name})"
 
     @property
-    def learns_from(self) -> LearnsFrom:  # type: ignore[override]
-        """The attribute of the inner policy."""
-        return self.policy.learns_from
-
-    @property
-    def n_states(self) -> int:
-        return self.policy.n_states
-
-    @property
-    def model_or_none(self) -> KnownModel | None:
-        return self.policy.model_or_none
-
-    @property
     def _inner(self) -> CheckedPolicy[Any]:
         """The policy on sums: LinUCB's own belief is their solution."""
         policy = self.policy
@@ -147,9 +138,6 @@ class _Forgetting(CheckedPolicy[ForgettingT], ABC, Generic[ForgettingT]):
     def state_probabilities(self, belief: ForgettingT) -> FloatArray:
         """Return the state probabilities of the inner policy."""
         return self._inner.state_probabilities(belief.sums)
-
-    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
-        return self._inner.checked_context(context, n_sessions)
 
     def _check_reward(self, reward: FloatArray) -> None:
         self._inner._check_reward(reward)

@@ -13,9 +13,8 @@ import numpy as np
 
 from latentbandits.models.trees import concatenate, separate
 from latentbandits.policies import Decision
-from latentbandits.policies.begin import begin, gate_of
 from latentbandits.policies.decision import ANYONE
-from latentbandits.policies.protocol import AnyPolicy
+from latentbandits.policies.protocol import AnyPolicy, begin, gate_of
 from latentbandits.serving.engine.actions import LARGE, ActionSpace, Recalled, decode_names, visit
 from latentbandits.serving.engine.models import GroupPolicy, ServedModel
 from latentbandits.serving.engine.values import Rewarded, RewardReport

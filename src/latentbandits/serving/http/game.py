@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.support import REALS, Support
+from latentbandits.models.protocol import support_of
 from latentbandits.serving.engine.actions import visit
 from latentbandits.serving.engine.models import ServedModel
 from latentbandits.serving.engine.open_session import state_probabilities
@@ -79,7 +79,7 @@ def pick_rewards(model: Any, expected: FloatArray, pick: int) -> list[float]:
     """
     missed = expected.max(axis=1) - expected[:, pick]
     worth = expected[missed == missed.min()].mean(axis=0)
-    support: Support = getattr(model, "support", REALS)
+    support = support_of(model)
     allowed = [support.around(value) for value in worth.tolist()]
     return [above if place == pick else below for place, (below, above) in enumerate(allowed)]
 

@@ -95,7 +95,7 @@ class Metrics:
         text: bytes = generate_latest(self.registry)
         if totals is not None:
             registry = CollectorRegistry()
-            registry.register(Totals(totals))
+            registry.register(TotalsCollector(totals))
             text += generate_latest(registry)
         return text
 
@@ -135,7 +135,7 @@ class _Requests(Collector):
         yield seconds
 
 
-class Totals(Collector):
+class TotalsCollector(Collector):
     """The totals of the store as metrics."""
 
     def __init__(self, totals: Snapshot) -> None:

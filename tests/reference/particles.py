@@ -1,10 +1,10 @@
-"""Any prior that can be drawn from and any likelihood that can be computed, by particles."""
+"""A particle model of any prior and likelihood: it checks `ParticleModel` beside exact answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,6 @@ from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.protocol import Context
-from latentbandits.models.support import Summary
 
 PriorSampler = Callable[[np.random.Generator, int], ArrayLike]
 """prior_sampler(rng, n): n draws of theta for every state, `(n_states, n, n_parameters)`."""
@@ -65,13 +64,6 @@ class Particles(ParticleModel):
     >>> model.n_states
     2
     """
-
-    summary: ClassVar[Summary] = Summary(
-        "any, by a likelihood of yours",
-        "Particles(prior_sampler, log_likelihood, n_particles, mean=...)",
-        "any that you can draw from",
-        "functions on arrays",
-    )
 
     prior_sampler: PriorSampler
     log_likelihood_function: LogLikelihood
