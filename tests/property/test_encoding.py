@@ -1,7 +1,7 @@
 """A belief survives its encoding to the last bit, and nothing else is taken for it."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -25,6 +25,7 @@ from latentbandits import (
     mTS,
 )
 from latentbandits.beliefs.encoding import BeliefError, can_encode, decode, encode
+from latentbandits.policies.protocol import Policy
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.testing.trees import leaves
 
@@ -160,8 +161,16 @@ class Counts(NamedTuple):
     note: None
 
 
+class Bare(Policy[Any]):
+    """A policy of which only the beliefs matter here."""
+
+    def decide(self, *_: Any, **__: Any) -> Any: ...
+
+    def update(self, *_: Any, **__: Any) -> Any: ...
+
+
 @dataclass(frozen=True)
-class Own:
+class Own(Bare):
     """A policy of one's own, whose belief is a tree of plain Python containers."""
 
     grows: bool = False
@@ -195,11 +204,11 @@ def test_a_belief_of_another_structure_is_refused(belief):
 
 
 def test_a_policy_without_a_tree_of_arrays_is_reported():
-    class Talks:
+    class Talks(Bare):
         def init(self, n_sessions=1):
             return "nothing yet"
 
-    class Draws:
+    class Draws(Bare):
         def __init__(self):
             self.rng = np.random.default_rng(0)
 

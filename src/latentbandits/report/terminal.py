@@ -23,9 +23,11 @@ def show(report: Report, folder: Path | None = None) -> None:
         tables.append(claims_table(report.claims))
     console = show_tables(tables)
     held = sum(claim.holds is True for claim in report.claims)
+    undecided = sum(claim.holds is None for claim in report.claims)
     parts = [f"{report.seconds:.0f} s"]
     if report.claims:
-        parts.insert(0, f"{held} of {len(report.claims)} claims hold")
+        rest = f", {undecided} undecided" if undecided else ""
+        parts.insert(0, f"{held} of {len(report.claims)} claims hold{rest}")
     if folder is not None:
         parts.append(f"results in {folder}")
     console.print("; ".join(parts))

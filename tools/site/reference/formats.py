@@ -23,6 +23,7 @@ from tools.site.reference.docstrings import escaped
 COLUMNS = {
     "decision_id": "unique; a later export replaces the row of the same id",
     "session": "the caller's id of a user or visit",
+    "user": "who asked: the session, or the user whom the request named of a population",
     "round": "counts the decisions of a session, from 1",
     "time": "when the decision was committed",
     "model": "first digits of the model's SHA-256",
