@@ -14,6 +14,8 @@ from latentbandits import (
     FunctionModel,
     GaussianArms,
     GaussianArmsUnknownNoise,
+    HurdleGammaArms,
+    HurdleLogNormalArms,
     LinearGaussian,
     LinearGaussianUnknownNoise,
     LinUCB,
@@ -91,6 +93,15 @@ MODELS = {
     "BernoulliArms": (BernoulliArms(5 * MEANS, 5 * (1 - MEANS)), None, binary, True),
     "PoissonArms": (PoissonArms(4 * MEANS, 2.0), None, counts, True),
     "ExponentialArms": (ExponentialArms(8.0, 7 * MEANS), None, amounts, True),
+    "HurdleGammaArms": (
+        HurdleGammaArms(5 * MEANS, 5 * (1 - MEANS), 8.0, 7 * MEANS, power=2.0), None, amounts, True,
+    ),
+    "HurdleLogNormalArms": (
+        HurdleLogNormalArms(5 * MEANS, 5 * (1 - MEANS), MEANS, 0.3, log_noise=0.5),
+        None,
+        amounts,
+        True,
+    ),
     "CategoricalArms": (
         CategoricalArms(1 + np.arange(18.0).reshape(2, 3, 3) % 5, [1, 3, 5]),
         None,
