@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from latentbandits.serving import embed
+from tests.conftest import ONLY_TEST_ALL
 from tests.unit.engine_driver import ARMS
 
 with warnings.catch_warnings():  # about which httpx it would rather have
@@ -97,3 +98,17 @@ def test_seven_changes_are_described_with_at_most_three_files():
         assert steps in (["1", "2"], ["1", "2", "3"]), change
         (test,) = re.findall(r"Test: `(tests/[\w/]+\.py)`", section[1])
         assert (ROOT / test).is_file()
+
+
+def test_slow_tests_are_named():
+    """CONTRIBUTING.md names every file of tests that `make test` leaves out, wholly or in part."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    tests = ROOT / "tests"
+    marked = [
+        path
+        for path in tests.rglob("test_*.py")
+        if path != Path(__file__) and "mark.slow" in path.read_text()
+    ]
+    for path in (*marked, *(tests / name for name in ONLY_TEST_ALL)):
+        names = (path.stem, f"tests/{path.relative_to(tests).parts[0]}")
+        assert any(f"`{name}`" in text for name in names), path
