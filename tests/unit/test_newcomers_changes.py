@@ -1,24 +1,38 @@
-"""What CONTRIBUTING.md says a new experiment and a new learner take, made for a toy of each."""
+"""A new experiment, learner and endpoint as CONTRIBUTING.md describes them, for a toy of each."""
 
 import argparse
 import json
+import warnings
+from html import unescape
+from typing import Literal
 
 import evidence.__main__ as evidence_command
+import msgspec
 import numpy as np
+import polars as pl
 import pytest
 
 from latentbandits import GaussianArms, load
+from latentbandits.cli import main
 from latentbandits.experiments import Experiment
 from latentbandits.experiments.experiment import Work
-from latentbandits.learning import fit
+from latentbandits.learning import fit_options, fitting
 from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.learners import Learned, Replicate
-from latentbandits.learning.save import save_fit
 from latentbandits.learning.selection import Candidate, Selection, judge
 from latentbandits.options import Option, positive
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
+from latentbandits.serving import embed
+from latentbandits.serving.http import app as app_module
+from latentbandits.serving.http import endpoints, pages
+from latentbandits.serving.http.endpoints import Call, Endpoint
+from tests.unit.engine_driver import ARMS
+
+with warnings.catch_warnings():  # about which httpx it would rather have
+    warnings.simplefilter("ignore")
+    from starlette.testclient import TestClient
 
 
 def toss(seed):
@@ -116,15 +130,71 @@ class OneStateLearner:
         return {"rewards": "gaussian"}
 
 
-def test_a_new_learner_is_one_module_and_its_choice(monkeypatch, tmp_path):
+def test_a_new_learner_is_one_module_a_name_and_its_choice(monkeypatch, tmp_path, capsys):
     """`fit` selects, learns, bootstraps, assesses, saves and reports with it."""
-    monkeypatch.setattr(
-        "latentbandits.learning.fitting._learner", lambda *given: (OneStateLearner(), None)
-    )
+    monkeypatch.setattr(fit_options, "Kind", Literal["auto", "linear", "arms", "one-state"])
+    chosen = fitting._learner
+
+    def choose(users, form, options, bar):
+        if form == "one-state":
+            return OneStateLearner(), None
+        return chosen(users, form, options, bar)
+
+    monkeypatch.setattr(fitting, "_learner", choose)
     log = generate_arms(n_users=60, n_rounds=10, n_states=2, n_actions=3, seed=1).log
-    actual = fit(log, kind="arms", bootstrap=2)
+    rows = {"user": log.users, "action": log.actions, "reward": log.rewards}
+    pl.DataFrame(rows).write_csv(tmp_path / "log.csv")
+    command = ["fit", str(tmp_path / "log.csv"), "--kind", "one-state", "--bootstrap", "2"]
+    assert main([*command, "--out", str(tmp_path / "model")]) == 0
     means = [log.rewards[log.actions == action].mean() for action in range(3)]
-    np.testing.assert_allclose(actual.model.means[0], means)
-    assert actual.report["judgement"]["verdict"]
-    save_fit(actual, tmp_path / "model")
-    np.testing.assert_array_equal(load(tmp_path / "model").means, actual.model.means)
+    np.testing.assert_allclose(load(tmp_path / "model").means[0], means)
+    report = json.loads((tmp_path / "model" / "report.json").read_text())
+    assert report["settings"]["kind"] == "one-state"
+    assert report["judgement"]["verdict"]
+    with pytest.raises(SystemExit):
+        main([*command[:3], "two-states", "--out", str(tmp_path / "model")])
+    assert "'auto', 'linear', 'arms', 'one-state'" in capsys.readouterr().err
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """The messages of a new endpoint: the body of a request."""
+
+    session: str
+
+
+class Greeted(msgspec.Struct, frozen=True):
+    """The answer to it."""
+
+    text: str
+    rounds: int
+
+
+async def greet(call: Call) -> Greeted:
+    """The handler of a new endpoint: it calls the engine, and returns the answer."""
+    session = call.body.session
+    live, _ = await call.service.writer.run(lambda engine: engine.latest(session))
+    return Greeted(f"hello {session}", live.row.rounds)
+
+
+@pytest.fixture
+def greeting(monkeypatch):
+    """The one line of `ENDPOINTS`, and the example."""
+    new = Endpoint("POST", "/v1/greet", "read", "Greet a session.", Greeted, greet, Greeting,
+                   errors=(404,))  # fmt: skip
+    monkeypatch.setattr(app_module, "ENDPOINTS", (*endpoints.ENDPOINTS, new))
+    monkeypatch.setattr(pages, "ENDPOINTS", (*endpoints.ENDPOINTS, new))
+    monkeypatch.setitem(pages.EXAMPLES, "greet", {"session": "ann"})
+
+
+def test_a_new_endpoint_is_its_messages_its_handler_and_its_example(greeting):
+    """It is routed, checks its body, refuses and documents itself."""
+    with TestClient(embed(ARMS)) as http:
+        http.post("/v1/decide", json={"session": "ann"})
+        answer = http.post("/v1/greet", json={"session": "ann"})
+        assert (answer.status_code, answer.json()) == (200, {"text": "hello ann", "rounds": 1})
+        assert http.post("/v1/greet", json={"session": "bob"}).status_code == 404
+        assert http.post("/v1/greet", json={"session": 7}).status_code == 422
+        assert http.get("/v1/greet").status_code == 405
+        document = http.get("/openapi.json").json()
+        assert document["paths"]["/v1/greet"]["post"]["operationId"] == "greet"
+        assert '-d \'{"session": "ann"}\'' in unescape(http.get("/docs").text)

@@ -1,4 +1,10 @@
-"""`python -m tools.site`: build the documentation site strictly, without a network."""
+"""`python -m tools.site`: build the documentation site strictly, without a network.
+
+Zensical builds it: the maintained successor of Material for MkDocs, whose support ends in 2027. It
+reads the same settings and refuses links to pages and headings that do not exist. A browser starts
+no web workers from a file, so `assets/iframe-worker.js` runs the search in a frame there. Pages lie
+in the repository so that their links work there too; only the reference exists on the site alone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,8 @@ from tools.site.stage import stage
 
 def main() -> int:
     """Stage the pages, check that nothing is left out, build, and check the result."""
-    parser = argparse.ArgumentParser(prog="python -m tools.site", description=__doc__)
+    summary = __doc__.partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m tools.site", description=summary)
     parser.add_argument("--out", default="out/site", help="the folder to write (default out/site)")
     out = Path(parser.parse_args().out)
     start = time.perf_counter()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, get_args
 
 from latentbandits.cli import log_options
 from latentbandits.options import above_zero, positive, seed
@@ -15,13 +15,26 @@ WARNED = 3
 DUPLICATES = ("keep", "mean", "last", "drop")
 
 
-class _Families:
-    """The names of the reward families; all models are imported when they are first read."""
+class _Choices:
+    """The values of an option; `read` imports what lists them when they are first read."""
+
+    def __init__(self, read: Callable[[], Iterable[str]]) -> None:
+        self._read = read
 
     def __iter__(self) -> Iterator[str]:
-        from latentbandits.models.registry import reward_families
+        return iter(self._read())
 
-        return iter(("auto", *reward_families()))
+
+def _kinds() -> Iterable[str]:
+    from latentbandits.learning import fit_options
+
+    return get_args(fit_options.Kind)
+
+
+def _families() -> Iterable[str]:
+    from latentbandits.models.registry import reward_families
+
+    return ("auto", *reward_families())
 
 
 _SAME_NAMES = (
@@ -45,10 +58,12 @@ def add_parser(subparsers: Any) -> None:
     add("--time", metavar="COL", help="orders a user's rows (default: as they are)")
     log_options.add_text_format(parser)
     add("--out", required=True, metavar="MODEL", help="the folder to write, replaced as a whole")
-    kinds = "linear: complete and cluster; arms: a mixture (default: by held-out users)"
-    add("--kind", choices=("auto", "linear", "arms"), default="auto", help=kinds)
+    kinds = (
+        "%(choices)s; linear: complete and cluster; arms: a mixture (default: by held-out users)"
+    )
+    add("--kind", choices=_Choices(_kinds), default="auto", metavar="KIND", help=kinds)
     families = "family of the rewards of arms: %(choices)s (default auto: by held-out evidence)"
-    add("--rewards", choices=_Families(), default="auto", metavar="FAMILY", help=families)
+    add("--rewards", choices=_Choices(_families), default="auto", metavar="FAMILY", help=families)
     tails = "of heavy-tailed rewards, stored in the model; decisions stay in original units"
     add("--transform", choices=("log1p", "sqrt"), help=tails)
     add("--states", type=_auto(positive), default="auto", help="how many, or auto (default)")

@@ -11,7 +11,11 @@ from latentbandits.models.protocol import Context, KnownModel
 
 
 class Round(NamedTuple):
-    """One round of every run: its context, and the reward of every action."""
+    """One round of every run: its context, and the reward of every action.
+
+    All policies read their rewards from the same draw (common random numbers), so the standard
+    error of a difference between policies is several times smaller than that of each policy.
+    """
 
     context: Context  # None, or (n_runs, n_actions, n_features)
     means: FloatArray  # (n_runs, n_actions): true mean rewards

@@ -38,7 +38,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What an experiment works with: its options, other processes, and the shown progress."""
+    """The means of an experiment: its options, its processes, and the progress that it shows."""
 
     options: argparse.Namespace
     executor: Executor | None

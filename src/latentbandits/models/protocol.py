@@ -59,7 +59,10 @@ class KnownModel(Protocol):
 
     @property
     def is_certain(self) -> bool:
-        """Whether the parameters are known, so that a session can only learn its state."""
+        """Whether the parameters are known, so that a session can only learn its state.
+
+        A spread of zero does not say so: weights can be certain while the noise is not.
+        """
 
     @property
     def noise(self) -> float:

@@ -8,6 +8,8 @@ The classic policies know no latent states, but they need a scale of rewards:
   over states (by their prior) and actions (equally).
 - EXP4: `reward_range` is the declared one; otherwise the bounds of the model's rewards if the
   family has bounds; otherwise the range of the model's mean rewards and two noises on either side.
+  The log's extreme rewards are not used: a service that is given a model does not know them, and
+  `simulate` must play the policy that `serve` runs.
 - mmUCB: where the catalogue's items are known and the model is linear, `slack` is the largest
   prior standard deviation, over states, of the reward of the average item; that is the error that
   the sum of gaps accumulates. Otherwise it is the model's `spread_bound`.

@@ -77,19 +77,7 @@ def choose_engine(log: Any, requested: EngineName | Literal["auto"], partitions:
 
 @dataclass(frozen=True)
 class Opening:
-    """Where a log is read, and which of its columns.
-
-    Attributes:
-        engine: its name; "auto" chooses by the size of the log's files.
-        user, action, reward: columns; None: they are found by name.
-        order: the column by which a user's rows are sorted.
-        unrewarded: the reward of decisions without one; None: they are dropped.
-        more: further columns to keep.
-        text_format: of text files.
-        scratch: the folder of scratch files; None: the system's.
-        partitions: a folder to keep partitions in.
-        master: the address of Spark.
-    """
+    """The options for reading a log; `FitOptions` documents them."""
 
     engine: EngineName | Literal["auto"] = "auto"
     user: str | None = None

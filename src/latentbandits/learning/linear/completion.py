@@ -48,7 +48,8 @@ def balance(
     actions'R actions, with R the ridges. With users'R users = C C', this holds if the vectors
     actions C are scaled along each principal axis to the square root of their length there. T is
     determined up to a rotation; the symmetric T is returned, which does not depend on the signs of
-    the axes. Alternating least squares converge to the same point, but need many sweeps.
+    the axes. Alternating least squares converge to the same point, but spend more than half of
+    their sweeps on it.
 
     >>> balance(np.array([[8.0]]), np.array([[2.0]]), np.ones(1), np.ones(1))
     array([[4.]])

@@ -12,6 +12,8 @@ attributes c are known and d are not,
 over users i of the log. k_i is 0 unless the categories among c are theirs, and falls with the
 distance of numbers (a normal kernel). One further user's worth of weight is spread over everybody,
 so that a user like nobody in the log has the average over all d_i.
+
+The gate changes the prior of the state alone: a session's belief is shifted once, when it begins.
 """
 
 from __future__ import annotations

@@ -194,7 +194,8 @@ class PathFilter:
     the path of states. Given a path it is the model's own conjugate posterior. Every path is
     followed while there are few: then the filter is exact. Later the weighted paths are thinned
     without bias to `n_paths` for every current state. This is a Rao-Blackwellised particle filter:
-    paths are sampled, parameters are not.
+    paths are sampled, parameters are not. The model of each state is selected once, here: nothing
+    is cached between calls, so that threads can share the filter.
     """
 
     def __init__(

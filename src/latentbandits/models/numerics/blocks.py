@@ -1,4 +1,7 @@
-"""Work on many sessions in blocks whose arrays stay in the processor's cache."""
+"""Work on many sessions in blocks whose arrays stay in the processor's cache.
+
+New arrays of megabytes cost page faults as well.
+"""
 
 from __future__ import annotations
 

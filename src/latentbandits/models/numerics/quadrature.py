@@ -1,4 +1,9 @@
-"""The probability that each of several independent normal variables is the largest."""
+"""The probability that each of several independent normal variables is the largest.
+
+It is the propensity of Thompson sampling for independent actions. Rewards that share a parameter
+vector have no such integral; their draws are counted, the decision included, so that a chosen
+action never has propensity zero.
+"""
 
 from __future__ import annotations
 

@@ -392,7 +392,9 @@ class Library:
 
         These are the models that were activated before the order `before`. A new action has the
         mean of the average action and a wide variance (`models.growing`). The model itself is
-        returned where it lacks none, or where its family cannot take new actions.
+        returned where it lacks none, or where its family cannot take new actions. A session uses
+        the grown model only if a request names a new action or the session learned from one. That
+        follows from the log, so that a decision can be made again.
         """
         base = self.served(model_id)
         new = self._lacking(base, before)

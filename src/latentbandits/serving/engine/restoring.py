@@ -1,4 +1,11 @@
-"""Restoring beliefs: from a snapshot, or by a replay of the session's log."""
+"""Restoring beliefs: from a snapshot, or by a replay of the session's log.
+
+Snapshots shorten a replay and can be thrown away at any time: each names its model, its policy and
+the revision of its session. A session is replayed reward by reward, never from sums: sums would
+give floats that differ from those that were served. A long replay never holds up the writer. Its
+operation raises `Rebuilding` and is rolled back, other requests go on, and the session is replayed
+in slices, one reward at a time while a request waits.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """The web pages of the service, the OpenAPI document, and a reference made of it.
 
-The pages are static files, which need nothing but this service and run nothing inline. The
-document is made from the types that check requests; the reference at /docs is made from it.
+The pages are static files, which need nothing but this service and run nothing inline. Their
+addresses are relative, so that the app can be mounted below a path. They poll once a second: that
+survives restarts and proxies without any state. The document is made from the types that check
+requests; the reference at /docs is made from it.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ ENTRY_POINTS = "latentbandits.stores"
 
 
 class Writing(NamedTuple):
-    """How a store is written; a store of another package need not care.
+    """Settings for writing a store; a store of another package may ignore them.
 
-    `synchronous` and `checkpoint_pages` are of SQLite files. Without `row_checksums` rows that were
-    altered by others are not noticed.
+    `synchronous` and `checkpoint_pages` are for SQLite files. Without `row_checksums`, rows that
+    another program altered are not noticed.
     """
 
     synchronous: str = "FULL"

@@ -1,4 +1,9 @@
-"""The tables of the SQL stores, version by version, and how older ones are brought up to date."""
+"""The tables of the SQL stores, version by version, and how older ones are brought up to date.
+
+Rows of decisions and rewards are never changed. A correction is another row of rewards with the
+place of the first one in the replay, so that a checksum is computed once and the log can be
+followed from any position.
+"""
 
 from __future__ import annotations
 

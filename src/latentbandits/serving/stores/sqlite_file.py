@@ -1,4 +1,9 @@
-"""A SQLite file and what lies beside it: checksums of its pages, its lock, its last position."""
+"""A SQLite file and what lies beside it: checksums of its pages, its lock, its last position.
+
+Checksums of pages guard indexes and free space too; a CRC-32 guards each row, in any store
+(`sql.checksum`). The last position is in a small file of its own, so that a lost write-ahead log is
+noticed.
+"""
 
 from __future__ import annotations
 
