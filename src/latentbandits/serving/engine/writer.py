@@ -42,7 +42,7 @@ _SWITCH_SECONDS = 0.0002  # switch interval of the interpreter during such a rep
 _ENDS = "the service ends: nothing was done"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Declared:
     """An operation that says beforehand of which sessions it is.
 

@@ -74,7 +74,8 @@ class App:
 
     Give `lifespan` to the outer app, so that the store is closed when that ends. An outer app that
     does not is served too: then the first request starts the service. `authenticated` says that
-    the outer app lets administrators in: a key is not asked for then, unless there are keys.
+    the outer app lets administrators in: a key is not asked for then, unless there are keys. Not
+    `timed`: the server ends the connections of slow clients, and the app need not.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class App:
         beside: Background | None = None,
         *,
         authenticated: bool = False,
+        timed: bool = True,
     ) -> None:
         self.service = service
         self._beside = beside
@@ -99,7 +101,7 @@ class App:
             allowed = {("OPTIONS", e.path): _Preflight(service) for e in endpoints if e.by_token}
             self._plain |= allowed
         self._routed = _routed(service, handlers, self.lifespan)
-        self._limited = Limits(self._dispatch, service.settings)
+        self._limited = Limits(self._dispatch, service.settings, timed=timed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -111,11 +113,11 @@ class App:
             await self.service.start()
         await self._limited(scope, receive, send)
 
-    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer by the handler of an address without parameters; the others are routed."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         handler: ASGIApp = self._plain.get((scope["method"], path), self._routed)
-        await handler(scope, receive, send)
+        return handler(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:

@@ -64,12 +64,14 @@ class Limits:
 
     A request needs one Host header, and no transfer coding but chunked: whoever reads it behind
     another server must find the same request. Its head and body are bounded in bytes, the bodies
-    of all requests together too, and the client has a time to send and a time to read.
+    of all requests together too, and the client has a time to send and a time to read. Not
+    `timed`: the server itself ends the connections of clients that are too slow.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, *, timed: bool = True) -> None:
         self._app = app
         self.settings = settings
+        self.timed = timed
         self.body_bytes = 0  # bytes of the bodies of all requests under way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,14 +152,7 @@ class _Request:
         """Return the next part of the body, if it comes in time."""
         if self.is_whole:  # the next message tells that the client has gone
             return await self._receive()
-        if self._read_by is None:
-            timeout = self._limits.settings.body_timeout
-            self._read_by = asyncio.get_running_loop().time() + timeout
-        try:
-            async with asyncio.timeout_at(self._read_by):
-                message = await self._receive()
-        except TimeoutError:
-            raise NotAdmitted(408, "timeout", NOT_IN_TIME) from None
+        message = await (self._received_in_time() if self._limits.timed else self._receive())
         if message["type"] == "http.request":
             self.is_whole = not message.get("more_body", False)
             part = len(message.get("body", b""))
@@ -165,9 +160,22 @@ class _Request:
             self._limits.take(self.size, part)
         return message
 
+    async def _received_in_time(self) -> Message:
+        if self._read_by is None:
+            timeout = self._limits.settings.body_timeout
+            self._read_by = asyncio.get_running_loop().time() + timeout
+        try:
+            async with asyncio.timeout_at(self._read_by):
+                return await self._receive()
+        except TimeoutError:
+            raise NotAdmitted(408, "timeout", NOT_IN_TIME) from None
+
     async def send(self, message: Message) -> None:
         """Send a part of the answer, if the client reads it in time."""
         self.answering = True
+        if not self._limits.timed:
+            await self._send(message)
+            return
         try:
             async with asyncio.timeout(self._limits.settings.send_timeout + _LATER):
                 await self._send(message)
