@@ -24,14 +24,14 @@ SECONDS = 1000
 class Shop:
     """A service with keys, whose server side decides and whose pages report rewards."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, origins: str = SHOP) -> None:
         save(arms(0), folder / "model")
         keys = folder / "keys.toml"
         self.key = make_key(keys, "shop", "--scopes", "decide,read")
         store = f"sqlite:{folder / 'sessions.sqlite'}"
         self.service = RunningService(
             *(folder / "model", "--keys", keys, "--store", store),
-            *("--reward-origins", SHOP, "--reward-token-seconds", str(SECONDS)),
+            *("--reward-origins", origins, "--reward-token-seconds", str(SECONDS)),
             folder=folder,
         )
 
@@ -44,6 +44,10 @@ class Shop:
     def rewards(self, session: str) -> int:
         with Client(self.service.url, key=self.key, timeout=10) as client:
             return client.session(session).rewards
+
+    def last_action(self, session: str) -> str:
+        with Client(self.service.url, key=self.key, timeout=10) as client:
+            return client.session(session).history[-1].action
 
     def send(self, body: Any, headers: dict[str, str] = PLAIN, **more: Any) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()

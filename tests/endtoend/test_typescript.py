@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 
 from latentbandits import save
 from latentbandits.serving.http.endpoints import ENDPOINTS, PLAY
 from latentbandits.serving.http.pages import document
+from tests.endtoend.test_reward_tokens import Shop
 from tests.faults.load import arms
-from tests.processes.service import RunningService, run_command
+from tests.processes.service import RunningService, free_port, run_command
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "clients" / "typescript"
@@ -66,17 +70,46 @@ def test_every_endpoint_has_its_call() -> None:
             assert endpoint.path.partition("{")[0] in text, endpoint.path
 
 
-def test_the_packed_client_in_node(package: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def project(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that has installed the packed client."""
     [packed] = run("npm", "pack", "--silent", folder=package).split()
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "package.json").write_text('{"type": "module"}')
+    run("npm", "install", "--no-audit", "--no-fund", package / packed, folder=folder)
+    assert [path.name for path in (folder / "node_modules").glob("[!.]*")] == ["latentbandits"]
+    return folder
+
+
+def test_the_client_is_small(package: Path, project: Path) -> None:
     run("npm", "run", "size", folder=package)
     small = (package / "out" / "latentbandits.min.js").read_bytes()
     assert len(gzip.compress(small)) <= MOST_BYTES
 
-    project = tmp_path / "shop"
-    project.mkdir()
-    (project / "package.json").write_text('{"type": "module"}')
-    run("npm", "install", "--no-audit", "--no-fund", package / packed, folder=project)
-    assert [path.name for path in (project / "node_modules").glob("[!.]*")] == ["latentbandits"]
+
+def test_the_server_of_the_page_on_web_apps(project: Path, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "how-to" / "from-a-web-app.md").read_text()
+    [server] = re.findall(r"```js\n(.*?)```", text, re.DOTALL)
+    (project / "server.mjs").write_text(server)
+    shop = Shop(tmp_path)
+    port = free_port()
+    environment = {"BANDITS_URL": shop.service.url, "BANDITS_KEY": shop.key, "PORT": str(port)}
+    with shop.service:
+        node = subprocess.Popen(["node", "server.mjs"], cwd=project, env=os.environ | environment)
+        try:
+            transport = httpx.HTTPTransport(retries=20)
+            with httpx.Client(transport=transport, timeout=10) as http:
+                page = http.get(f"http://127.0.0.1:{port}/?visitor=ann").text
+        finally:
+            node.kill()
+            node.wait()
+        [told] = re.findall(r"const reward = (\{.*?\});", page)
+        reward = json.loads(told)
+        assert f">{shop.last_action('ann')}</button>" in page
+        assert shop.send(reward).json()["status"] == "applied"
+
+
+def test_the_packed_client_in_node(project: Path, tmp_path: Path) -> None:
     shutil.copy(SOURCE / "test" / "client.test.mjs", project)
     save(arms(0), tmp_path / "model")
     keys = tmp_path / "keys.toml"

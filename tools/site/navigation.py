@@ -32,6 +32,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/swap-a-model-safely.md",
         "how-to/my-model-harms.md",
         "how-to/deploy.md",
+        "how-to/from-a-web-app.md",
         "how-to/kubernetes.md",
         "how-to/write-a-policy.md",
         "how-to/write-an-environment.md",
