@@ -68,27 +68,17 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import Progress
     from latentbandits.client import Client
     from latentbandits.learning.logs.tables import files_of_path
+    from latentbandits.loop.kept_log import ServiceSource, StoreSource
     from latentbandits.loop.records import locked
-    from latentbandits.loop.relearn import Relearner, Settings
-    from latentbandits.loop.sources import ServiceSource, StoreSource
+    from latentbandits.loop.relearn import ASKED, Relearner, Settings
 
+    arguments.with_logs = tuple(arguments.with_logs)
     settings = Settings(
         work=Path(arguments.work),
         models=Path(arguments.models),
-        policy=arguments.policy,
-        with_logs=tuple(arguments.with_logs),
         columns={name: getattr(arguments, name) for name in ("user", "action", "reward")},
-        margin=arguments.margin,
-        compared=arguments.compared,
-        level=arguments.level,
-        tightest_at=arguments.tightest_at,
-        held_out=arguments.held_out,
-        unrewarded=arguments.unrewarded,
-        since=arguments.since,
-        half_life=arguments.half_life,
         keep=arguments.keep,
-        dry_run=arguments.dry_run,
-        seed=arguments.seed,
+        **{name: getattr(arguments, name) for name in ASKED},
     )
     if not settings.models.is_dir():
         raise ValueError(f"--models {settings.models} is not a folder: see serve --models")
