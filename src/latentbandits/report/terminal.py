@@ -23,7 +23,7 @@ def show(report: Report, folder: Path | None = None) -> None:
         tables.append(claims_table(report.claims))
     console = show_tables(tables)
     held = sum(claim.holds is True for claim in report.claims)
-    parts = [f"{report.seconds:.0f} s"]
+    parts = [report.summary or f"{report.seconds:.0f} s"]
     if report.claims:
         parts.insert(0, f"{held} of {len(report.claims)} claims hold")
     if folder is not None:
