@@ -19,10 +19,10 @@ from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.experiments.movielens_data import find_folder, given_folder, load
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.save import save_fit
+from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.promotion import Side, judge
 from latentbandits.loop.records import Run
 from latentbandits.loop.relearn import Relearner, Settings
-from latentbandits.loop.sources import ServiceSource
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, positive

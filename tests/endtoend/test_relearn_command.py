@@ -16,8 +16,8 @@ from evidence.loop_visits import served
 from latentbandits import GaussianArms, save
 from latentbandits.client import Client
 from latentbandits.learning import fit
+from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.relearn import Relearner, Settings
-from latentbandits.loop.sources import ServiceSource
 from tests.processes.service import command, run_command
 
 MEANS = np.array([[0.9, 0.1, 0.3], [0.6, 0.2, 0.1]])

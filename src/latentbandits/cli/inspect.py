@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits inspect` and its options."""
-    parser = subparsers.add_parser("inspect", help=__doc__.split(": ", 1)[1], description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `latentbandits inspect`."""
     parser.add_argument("model", metavar="MODEL", help="a folder that fit or save wrote")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,9 +9,9 @@ import numpy as np
 
 from latentbandits.beliefs import joint
 from latentbandits.environments.from_model import UsersOfModel
-from latentbandits.evaluation.follow import SessionBeliefs, UnevenBeliefsError, learn_before
-from latentbandits.evaluation.log import DecisionLog
-from latentbandits.models.checks import FloatArray
+from latentbandits.evaluation.follow import walk
+from latentbandits.evaluation.log import DecisionLog, LoggedRound
+from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.policies.choice import at
 from latentbandits.policies.decision import Decision
@@ -25,25 +25,14 @@ def predict(model: Any, log: DecisionLog) -> FloatArray:
     The history's posterior under `model` gives it in closed form: sum_s P(s) E[mu(a, s, theta)].
     Entries past a session's end are 0.
     """
-    learner_policy = mmGreedy(model if hasattr(model, "posterior_rewards") else Known(model))
-    try:
-        return _predict(learner_policy, log)
-    except UnevenBeliefsError:
-        rows = [_predict(learner_policy, log.take(np.array([i]))) for i in range(log.n_sessions)]
-        return np.concatenate(rows)
+    policy = mmGreedy(model if hasattr(model, "posterior_rewards") else Known(model))
+    q = np.zeros((*log.action.shape, log.n_actions))
 
+    def step(t: int, rows: IntArray, round_: LoggedRound, belief: Any) -> Decision:
+        q[rows, t] = joint.mean_rewards(policy.model, belief, round_.context)
+        return Decision.logged(round_.action)
 
-def _predict(policy: mmGreedy, log: DecisionLog) -> FloatArray:
-    n, n_rounds = log.action.shape
-    q = np.zeros((n, n_rounds, log.n_actions))
-    learner = SessionBeliefs(policy.init(n))
-    decisions: list[Decision] = []
-    for t in range(n_rounds):
-        learn_before(t, policy, learner, log, decisions)
-        rows = np.flatnonzero(log.lengths > t)
-        context = log.round(t, rows).context
-        q[rows, t] = joint.mean_rewards(policy.model, learner.take(rows, n), context)
-        decisions.append(Decision.logged(np.maximum(log.action[:, t], 0)))
+    walk(policy, log, step)
     return q
 
 

@@ -123,11 +123,22 @@ def divide(
     )
 
 
+def generation() -> pl.Expr:
+    """Number the sessions of one name from 1: rounds begin anew where a session ended.
+
+    >>> log = pl.DataFrame({"session": ["ann"] * 4, "round": [1, 2, 1, 2]})
+    >>> log.select(generation()).to_series().to_list()
+    [1, 1, 2, 2]
+    """
+    again = pl.col("round") <= pl.col("round").shift(1)
+    return 1 + again.fill_null(False).cast(pl.Int64).cum_sum().over("session")
+
+
 def numbered_sessions(decisions: pl.DataFrame) -> pl.DataFrame:
     """Name each generation of a session: a session that ended and began anew is another one."""
-    began = (pl.col("round") == pl.col("round").min()).cum_sum().over("session")
+    number = generation().cast(pl.String)
     return decisions.with_columns(
-        pl.concat_str(pl.col("session"), pl.lit("#"), began.cast(pl.String)).alias("session")
+        pl.concat_str(pl.col("session"), pl.lit("#"), number).alias("session")
     )
 
 

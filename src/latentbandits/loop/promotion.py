@@ -116,7 +116,6 @@ def compare(
     *,
     unrewarded: float | None = None,
     users: IntArray | None = None,
-    draws: int = 100,
     seed: int = 0,
 ) -> Comparison:
     """Weigh both policies on the same sessions (arguments as in `judge`)."""
@@ -133,7 +132,6 @@ def compare(
             model=side.model,
             estimators=[ESTIMATOR],
             unrewarded=unrewarded,
-            draws=draws,
             seed=seed,
         )
         return evaluation.weighted["policy"]
@@ -200,7 +198,6 @@ def judge(
     tightest_at: int = TIGHTEST_AT,
     unrewarded: float | None = None,
     users: IntArray | None = None,
-    draws: int = 100,
     seed: int = 0,
 ) -> Verdict:
     """Compare two policies on logged sessions, paired by session, and say whether to activate.
@@ -224,12 +221,9 @@ def judge(
             at every look.
         unrewarded: the reward of decisions that got none; None has those that came stand for them.
         users: the user of each session: sessions of one user are not independent.
-        draws: posterior draws that Thompson sampling counts.
         seed: of the draws.
     """
-    comparison = compare(
-        current, candidate, unrewarded=unrewarded, users=users, draws=draws, seed=seed
-    )
+    comparison = compare(current, candidate, unrewarded=unrewarded, users=users, seed=seed)
     typical = int(np.ceil(np.median(current.log.lengths)))
     least = max(1, math.ceil(compared * typical))
     longest = comparison.longest

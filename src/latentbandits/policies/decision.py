@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -66,6 +66,20 @@ class Decision:
         states = np.full(actions.shape, -1) if state is None else _whole("state", state)
         chances = None if propensity is None else np.asarray(propensity, np.float64)
         return cls(actions, states, chances, "none" if chances is None else "exact", ANYONE)
+
+    def take(self, sessions: IntArray) -> Decision:
+        """Return the decision of some of the sessions.
+
+        >>> Decision.logged([2, 0, 1]).take(np.array([2, 0])).action
+        array([1, 2])
+        """
+        return replace(
+            self,
+            action=self.action[sessions],
+            state=self.state[sessions],
+            propensity=None if self.propensity is None else self.propensity[sessions],
+            eligible=None if self.eligible is None else self.eligible[sessions],
+        )
 
 
 def _whole(name: str, value: ArrayLike) -> IntArray:

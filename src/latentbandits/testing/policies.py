@@ -136,7 +136,7 @@ def _sessions_are_independent(case: _Case) -> None:
         alone = case.policy.init(len(order))
         for context, decision, reward in history:
             some = None if context is None else context[order]
-            alone = case.policy.update(alone, some, _decision_rows(decision, order), reward[order])
+            alone = case.policy.update(alone, some, decision.take(order), reward[order])
         assert_same(alone, rows(belief, order), f"sessions {order} learn otherwise alone", 1e-9)
 
 
@@ -261,20 +261,6 @@ def _belief_is_data(case: _Case) -> None:
         restored = decode(case.policy, data)
         assert_same(restored, belief, "a restored belief differs")
         assert encode(case.policy, restored) == data, "a restored belief is encoded otherwise"
-
-
-def _decision_rows(decision: Decision, order: NDArray[np.int64]) -> Decision:
-    def take(field: Any) -> Any:
-        return None if field is None else field[order]
-
-    return Decision(
-        decision.action[order],
-        decision.state[order],
-        take(decision.propensity),
-        decision.propensity_kind,
-        decision.policy,
-        take(decision.eligible),
-    )
 
 
 CHECKS: tuple[Callable[[_Case], None], ...] = (
