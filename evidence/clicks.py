@@ -58,11 +58,11 @@ class ClickProblem:
         return BernoulliArms(self.rates * _SURE, (1 - self.rates) * _SURE)
 
 
-def reference_problem() -> ClickProblem:
+def reference_problem(seed: int = 0, n_new: int = NEW) -> ClickProblem:
     """Return the problem of the reference figures: 3 states, 20 actions, 2.2% clicks."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(3 + seed)
     rates = np.clip(rng.gamma(1, 0.02, (3, 20)), 0.002, 0.25)
-    state = rng.integers(0, 3, LOGGED + NEW)
+    state = rng.integers(0, 3, LOGGED + n_new)
     users = np.repeat(np.arange(LOGGED), IMPRESSIONS)
     actions = rng.integers(0, 20, len(users))
     clicks = (rng.random(len(users)) < rates[state[users], actions]).astype(np.float64)

@@ -57,10 +57,10 @@ def rewards(
 def _distinct(
     state: IntArray, parameters: Parameters, context: Context
 ) -> tuple[IntArray, IntArray]:
-    """Return the indices of distinct sessions, and for each session the place of its equal in them.
+    """Return the indices of distinct sessions, and for each session the place of its equal there.
 
-    Sessions that draw every state as often and have the same parameters have the same scenarios:
-    draws are sorted by state.
+    Two sessions have the same scenarios if they draw every state equally often and have the same
+    parameters, because draws are sorted by state.
     """
     n = len(state)
     times = np.stack([(state == s).sum(axis=1) for s in range(int(state.max()) + 1)], axis=1)

@@ -292,7 +292,7 @@ class FromPrior:
 
 @dataclass(frozen=True, eq=False)
 class PriorInstances:
-    """Runs with the parameters of their own state."""
+    """Runs whose users have the parameters of their state."""
 
     model: Any
     theta: Any  # parameters of every run

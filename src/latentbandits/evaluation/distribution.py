@@ -1,8 +1,8 @@
 """A policy given as a fixed distribution over actions, or as the log that it made.
 
-It chooses by fixed chances, whatever has happened before. Where actions stand at positions, such as
-the places of a page, the chances are those given the position: "action @ position" is then one
-action, and a decision chooses among those of its position.
+The policy chooses with fixed probabilities, whatever has happened before. Where actions have
+positions, such as the places of a page, the probabilities are conditional on the position:
+"action @ position" is then one action, and a decision chooses among the actions at its position.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def _out_of_reach(name: str, shares: Shares, seen: set[str]) -> list[str]:
 
 
 def against_own_rewards(evaluation: Evaluation, target: DecisionLog) -> list[dict[str, Any]]:
-    """Return each estimate of the target's policy beside what its own log earned.
+    """Return each estimate of the target's policy beside the mean reward of the target's log.
 
     The two logs are independent samples of one population, so that errors add in squares.
     """

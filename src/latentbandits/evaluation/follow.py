@@ -1,4 +1,4 @@
-"""Follow a policy along logged sessions: what it would have done at each decision."""
+"""Follow a policy along logged sessions: its action probabilities at each logged decision."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def probabilities(
 ) -> FloatArray:
     """Return pi(a) of every action, `(n, n_actions)`: exact, or an unbiased estimate.
 
-    `draws` posterior draws are counted where the policy has no cheap closed form; None asks the
-    policy for its own. Averages of importance weights stay unbiased with either, because draws
-    of different rounds are independent.
+    `draws` posterior draws are counted where the policy has no cheap closed form; with None the
+    policy computes its probabilities by itself. Averages of importance weights stay unbiased with
+    either, because draws of different rounds are independent.
     """
     context, eligible = round_.context, round_.eligible
     if draws is not None:
@@ -95,10 +95,11 @@ def own_decision(
     chance: FloatArray,
     rng: np.random.Generator,
 ) -> Decision:
-    """Return the logged action as a decision of `policy`: its own propensity and believed state.
+    """Return the logged action as a decision of `policy`, with the policy's propensity and state.
 
-    Policies that learn from the state that they believed (mUCB) are asked for a decision that
-    agrees with the log; where they never would have made it, its weight is zero from here on.
+    Policies that learn from the believed state of a decision (mUCB) are asked for a decision that
+    agrees with the log. Where the policy never makes that decision, the session's weight is zero
+    from here on.
     """
     n = len(round_.action)
     state = np.zeros(n, np.int64)

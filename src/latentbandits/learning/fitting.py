@@ -353,7 +353,7 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Cho
 
 
 def _with_row(selection: Selection, other: Selection) -> Selection:
-    """Return the choice `other`, with its candidate in its place among those of `selection`."""
+    """Return the choice `other`, with its candidate inserted among the rows of `selection`."""
     same = [
         row.n_states == other.chosen.n_states and row.rank == other.chosen.rank
         for row in selection.rows

@@ -36,8 +36,10 @@ def uniforms(sessions: Iterable[str], salt: bytes, purpose: bytes) -> FloatArray
 
 
 def held_out(sessions: Iterable[str], salt: bytes, share: float) -> BoolArray:
-    """Return which sessions no fit may see: the same in every run, so that neither the current
-    model nor a candidate was fitted on them. Who does not know the salt cannot choose ids of them.
+    """Return which sessions no fit may see.
+
+    They are the same in every run, so that neither the current model nor a candidate was fitted on
+    them. Callers who do not know the salt cannot choose ids of held-out sessions.
     """
     return np.asarray(uniforms(sessions, salt, _HOLDOUT) < share)
 
@@ -47,8 +49,8 @@ def young_enough(
 ) -> BoolArray:
     """Keep a session of some age with probability 2^(-age / half_life).
 
-    Its number is another one than the one that holds it out: with the same number, sessions to
-    learn from would be thinned too much, because theirs are large.
+    The random number of a session for this differs from its number in `held_out`. With the same
+    number too few sessions would be kept: sessions to learn from have large numbers there.
     """
     number = uniforms(sessions, salt, _AGE)
     return np.asarray(number < 0.5 ** (np.maximum(age, 0.0) / half_life))

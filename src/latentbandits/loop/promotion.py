@@ -152,7 +152,7 @@ class Verdict:
         current, candidate: the two estimates.
         horizon: rounds that were compared.
         typical: rounds of a typical session, the median.
-        n_sessions: held-out sessions; those of one user count once.
+        n_sessions: held-out sessions; several sessions of one user count once.
         ess: the least effective sample size within the horizon, of both policies.
         sessions_needed: held-out sessions after which a difference as large as the measured one
             would be decided; None where it is decided, or the estimate is zero.
@@ -215,11 +215,11 @@ def judge(
         margin: the gain that a candidate must show.
         compared: the share of a typical session's rounds (the median) without which there is no
             decision.
-        level: of all candidates against the current model together.
-        number: which of them this is, counted from 1: the k-th has alpha / (k (k + 1)).
+        level: confidence level for all candidates against the current model together.
+        number: number of this candidate, counted from 1; the k-th has alpha / (k (k + 1)).
         tightest_at: sessions n* near which the confidence sequence is tightest. It must be the same
             at every look.
-        unrewarded: the reward of decisions that got none; None has those that came stand for them.
+        unrewarded: the reward of decisions without one; None: rewards that came are weighted up.
         users: the user of each session: sessions of one user are not independent.
         seed: of the draws.
     """

@@ -125,8 +125,10 @@ class Model:
         return brings_features(self.model, self.catalogue)
 
     def with_actions_of(self, other: Model) -> Model:
-        """Return the model with the other's actions added that it lacks, as the service does when
-        it activates it; the model itself where its kind cannot take new actions.
+        """Return this model with the missing actions of `other` added.
+
+        The service does the same when it activates a model. A model whose kind cannot take new
+        actions is returned unchanged.
         """
         new = [name for name in other.ids if name not in self.ids]
         if not new or other.brings_features:

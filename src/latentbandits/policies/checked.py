@@ -124,7 +124,7 @@ class CheckedPolicy(Policy[BeliefT], ABC):
 
 
 class Wrapper(CheckedPolicy[BeliefT], ABC):
-    """The frame of a policy around another one, `_inner`: it says of itself what that one says."""
+    """The frame of a policy around another one, `_inner`, whose properties it passes on."""
 
     @property
     @abstractmethod

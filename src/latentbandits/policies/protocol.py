@@ -213,8 +213,8 @@ _OPTIONAL = (
 class Adopted(Policy[Any], StandsFor):
     """A class of somebody else with three methods, with the defaults of `Policy` for all others.
 
-    What the class says by a name of `Policy` is taken from it; its field `model` is the model that
-    it acts on, and `n_actions` the number of its actions.
+    A member of `Policy` that the class defines is used as the class defines it. The field `model`
+    of the class is the model of the policy, and `n_actions` the number of actions.
     """
 
     def __init__(self, policy: ThreeMethods[Any]) -> None:

@@ -114,9 +114,8 @@ class Entry:
         name: an identifier; people type it.
         build: a policy class or a function that returns a policy, or "module:name" of one, which
             is imported when it is used. It is called with keyword arguments only: the inputs
-            that its parameters name, `inputs` (all of them) if it has that parameter, and the
-            options.
-        scope: "session" if each session has a belief of its own, "population" if all share one.
+            named like its parameters, all `Inputs` for a parameter named `inputs`, and the options.
+        scope: "session" if each session has a separate belief, "population" if all share one.
         source: citation.
         summary: one line for tables and help.
         on_request: whether `simulate` plays it only if it is named, because it is slow or of

@@ -29,7 +29,7 @@ def write(report: Report, folder: Path) -> None:
 def envelope(
     command: str, settings: Mapping[str, Any], seconds: float, warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the keys that results.json has for every command; a command adds its own.
+    """Return the keys of results.json that all commands share; each command adds further keys.
 
     >>> envelope("simulate", {"seed": 0}, 1.234)
     {'command': 'simulate', 'settings': {'seed': 0}, 'seconds': 1.23, 'warnings': []}

@@ -33,7 +33,7 @@ _log = logging.getLogger("latentbandits")
 def lacks_policy(engine: Engine, row: ModelRow) -> bool:
     """Return whether a group's policy is `auto` and this model has no policy for it.
 
-    Call it inside a transaction. A model that was active before keeps the policy that it had.
+    Call it inside a transaction. A model that was active before keeps its policy.
     """
     if AUTO not in engine.settings.policies().values() or notes(row).get("recommended_policy"):
         return False

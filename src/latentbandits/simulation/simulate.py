@@ -71,13 +71,14 @@ def simulate(
         environment: draws the problems and their rounds.
         n_runs: number of independent problems.
         horizon: rounds of a run.
-        seed: of all randomness; results depend on it and on `n_runs`, not on the executor.
+        seed: random seed; results depend on it and on `n_runs`, not on the executor.
         first_rounds: rounds of the window at the start, at most half the horizon.
         last_rounds: rounds of the window at the end, at most half the horizon.
         by_pull: where an action's rewards are independent draws of one distribution
             (`Instances.repeats`), the k-th time that a policy plays an action it receives the
-            action's reward of round k. Policies that play an action equally often then have seen
-            the same rewards of it: their difference varies less, its mean is the same.
+            action's reward of round k. Two policies that play an action equally often then see
+            the same rewards of the action. The difference between policies varies less, and its
+            mean stays the same.
         executor: runs chunks of 500 runs in parallel: any `concurrent.futures.Executor`, such as a
             ProcessPoolExecutor or a `SparkExecutor` (`simulation/spark_executor.py`); None runs
             them here. Results are the same to the last bit.

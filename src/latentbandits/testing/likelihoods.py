@@ -153,8 +153,8 @@ def check_likelihood(model: KnownModel, context: Context, support: Support) -> N
 def check_predictive(model: Model, parameters: Any, context: Context, support: Support) -> None:
     """Check the predictive density of the first session in every state and action.
 
-    It integrates to one, its mean is that of `posterior_rewards`, and if the model is certain it
-    is the likelihood.
+    The density integrates to one, and its mean is the mean of `posterior_rewards`. If the model is
+    certain, the density equals the likelihood.
     """
     means = np.broadcast_to(*_first_mean(model, parameters, context))
     scale = scale_of(model)

@@ -262,7 +262,7 @@ def _rollback(store: Store) -> None:
 
 
 def _changed_models(store: Store) -> None:
-    """Keep models that are based on another one, and forget those that no session can have."""
+    """Keep models as differences from another one, and forget models that no session can have."""
     catalogues = [Catalogue([f"action {i}" for i in range(500 + n)]) for n in range(3)]
     files = [model_files(GaussianArms(np.ones((2, len(c))), 1.0), c) for c in catalogues]
     rows = [

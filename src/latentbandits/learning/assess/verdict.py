@@ -130,7 +130,7 @@ NOT_SIMULATED = Simulated({}, {}, {})
 
 
 class Lead(NamedTuple):
-    """The reward of a policy less that of popularity, and what it says about the model."""
+    """The reward of a policy minus the reward of popularity, and the resulting verdict."""
 
     estimate: Estimate
     low: float  # ends of the 95% interval
@@ -211,9 +211,10 @@ class Judgement:
         """The policy with the least regret under simulation among those that replay admits.
 
         Policies whose first rounds are clearly below popularity, in replay or under simulation,
-        are left out if others remain. Of those whose regret is within `ALIKE` of the least, those
-        with the smallest loss in their first rounds are left, rounded to a percent of popularity's
-        reward; of these, `tune`'s rule takes the best, or one that explores less.
+        are left out if others remain. Then only policies with a regret within `ALIKE` of the least
+        remain, then only policies with the smallest loss in their first rounds, rounded to a
+        percent of popularity's reward. Among these `tune`'s rule chooses the best policy, or one
+        that explores less.
         """
         if not self.admitted:
             return POPULARITY
@@ -575,10 +576,10 @@ def judge_saved(
 
 
 def saved_and_loaded(learned: Learned, catalogue: Catalogue) -> Learned:
-    """Return the model as it is after it was written to a folder and read again.
+    """Return the model after it was written to a folder and read again.
 
-    `catalogue` is that of the model of all users. The features of the actions are those of
-    `learned`: others would tell it about users that it must not know.
+    `catalogue` belongs to the model of all users, but the actions get the features of `learned`:
+    features learned from all users would give away the held-out ones.
     """
     features = None if catalogue.features is None else learned.features
     own = Catalogue(catalogue.ids, catalogue.names, features)

@@ -46,7 +46,7 @@ def state_evidence(learned: Learned, log: Log) -> FloatArray:
 
 
 def row_features(learned: Learned, log: Log) -> FloatArray:
-    """Return the features of every event, `(n_events, n_features)`: its own, or its action's."""
+    """Return the features of every event, `(n_events, n_features)`: of its row or its action."""
     if log.features is not None:
         return log.features
     assert learned.features is not None

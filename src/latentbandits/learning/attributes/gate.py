@@ -181,8 +181,9 @@ def choose_ridge(learned: Learned, kept: AnyLog, held_out: Log) -> tuple[float, 
     """Return the ridge of the largest cross-fitted evidence.
 
     Every user is scored by a gate that is learned from the users of the other folds. The model was
-    learned without attributes, so that its own users can be scored too: attributes that say nothing
-    gain nothing on them. The users are the held-out ones and a sample of `CROSS_FITTED` others.
+    learned without attributes, so the users that it was learned from can be scored too: attributes
+    without information gain nothing on them. The users are the held-out ones and a sample of
+    `CROSS_FITTED` others.
 
     The ridge is infinity, which ignores the attributes, unless the total gain is above its standard
     error and `LEAST_NATS`.

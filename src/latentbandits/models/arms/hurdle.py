@@ -203,7 +203,7 @@ class HurdleArms(ConjugateArms):
         """Return the prior fields at p and x whose mean reward has this variance.
 
         Both priors are worth the same rewards, whose number is found by bisection. A variance above
-        that of one positive reward is replaced by that.
+        the variance of one positive reward is replaced by the latter.
         """
         low, high = -np.log(chance), np.full_like(chance, np.log(1e15))
         for _ in range(_BISECTIONS):

@@ -47,8 +47,9 @@ class Gate:
     Args:
         encoder: of the users' attributes.
         weights: `(n_states, 1 + len(encoder))`, the intercepts first.
-        sample: attributes of some users of the log. Those that a user lacks are averaged over
-            the ones that agree with what is known, and simulated users are drawn from them.
+        sample: attributes of some users of the log. The unknown attributes of a user are averaged
+            over users of the sample who agree in the known ones; simulated users are drawn from
+            the sample.
 
     >>> from latentbandits.models.attributes.columns import Category
     >>> encoder = Encoder((Category("country", ("AT", "DE"), (0.5, 0.5)),))

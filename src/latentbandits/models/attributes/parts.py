@@ -1,7 +1,7 @@
 """The side information of a model: attributes of users, rows and items.
 
-They are attributes of the model object that are not fields of its class, so every family has them.
-They are saved with the model. A model class of a user needs no code for them.
+Side information is kept in attributes of the model object, not in fields of the model's class, and
+is saved with the model. So every family has it, and a model class of a user needs no code for it.
 """
 
 from __future__ import annotations

@@ -309,7 +309,7 @@ class Ensemble(StationaryModel):
 
 
 def _as_model(member: KnownModel) -> Model:
-    """Return `member`; a certain one without the posterior that it need not keep."""
+    """Return `member`; if it is certain, without a posterior over parameters."""
     return Known(member) if member.is_certain else cast(Model, member)
 
 

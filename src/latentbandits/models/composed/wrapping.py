@@ -72,7 +72,7 @@ def with_catch_all(model: Model) -> Model:
     """Return `model` with one more state, whose prior is as wide as all its states and actions.
 
     A session that no state explains is then learned from scratch. The prior probability P1(s) of
-    the new state is 1 / (n_states + 1): that of one state among equals.
+    the new state is 1 / (n_states + 1), as for one of n_states + 1 equal states.
 
     >>> from latentbandits import GaussianArms
     >>> model = with_catch_all(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1))

@@ -35,9 +35,9 @@ class LinearPosterior(NamedTuple):
 
     @property
     def draws_depend_on_order(self) -> bool:
-        """Tell that they do: rewards in another order rotate the square root.
+        """Return True: rewards in another order rotate the square root of the covariance.
 
-        The same normals then give another draw, of the same distribution.
+        The same normal numbers then give another draw from the same distribution.
         """
         return True
 

@@ -37,7 +37,7 @@ class LinearNoisePosterior(NamedTuple):
 
     @property
     def draws_depend_on_order(self) -> bool:
-        """Tell that they do, as those of a `LinearPosterior`."""
+        """Return True, for the reason given in `LinearPosterior`."""
         return self.linear.draws_depend_on_order
 
 
@@ -295,7 +295,7 @@ class LinearGaussianUnknownNoise(StationaryModel):
 
     @cached_property
     def _unit(self) -> LinearGaussian:
-        """The same model in units of its noise."""
+        """This model with rewards divided by the noise."""
         return LinearGaussian(self.weights, 1.0, self.covariances, self.state_prior)
 
     @cached_property

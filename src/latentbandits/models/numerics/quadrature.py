@@ -105,9 +105,9 @@ def _pieces(
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return the pieces of the integral: their problem, left end and width.
 
-    They go from the floor, below which no maximum lies, to the end of every variable's reach. The
-    narrowest variable determines their width up to the end of its reach, then the next narrowest
-    up to its own, and so on.
+    The pieces cover the range from the floor, below which no maximum lies, to the end of the
+    widest variable's reach. The width of a piece follows the narrowest variable whose reach has not
+    ended there.
     """
     order = scale.argsort(axis=1)
     reach = np.take_along_axis(centre + _REACH * scale, order, axis=1)

@@ -34,10 +34,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Batch:
-    """Decisions and rewards of different sessions that wait, until `settle` makes and learns them.
+    """Pending decisions and rewards of different sessions; `settle` makes and learns them.
 
-    A session, request id or event id of something that waits is claimed: whoever needs it next has
-    the batch settled first.
+    The batch claims the sessions, request ids and event ids of all that is pending. An operation
+    that needs one of them settles the batch first.
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -108,8 +108,8 @@ class Batch:
     def _fitted(self, live: Live, request: DecisionRequest) -> tuple[Live, PolicyInputs | None]:
         """Return the session on the model that answers a request, and the inputs of its policy.
 
-        That is the session's own model, unless the request names an action that it lacks, or the
-        session has learned from one: then it is that model grown by such actions.
+        It is the session's model, grown by missing actions if the request names such an action or
+        the session has learned from one.
         """
         model, served = live.row.model, live.served
         if live.played_new:
@@ -254,7 +254,7 @@ class Batch:
         order: int,
         current: RewardRow | None,
     ) -> RewardRow:
-        """Return a reward as the log keeps it; `current` is the one that it replaces."""
+        """Return a reward as a row of the log; `current` is the row that the reward replaces."""
         return RewardRow(
             order=order,
             decision=row.order,

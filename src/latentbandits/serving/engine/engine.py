@@ -455,9 +455,9 @@ class Engine:
     # time
 
     def sweep(self, limit: int = 500) -> int:
-        """End sessions unseen for `session_ttl`, forget those unseen for `retention`, and give
-        decisions without a reward the default one; returns how many there were of these, at most
-        `limit` of each.
+        """End sessions unseen for `session_ttl`, forget sessions unseen for `retention`, and give
+        decisions without a reward the default one; return the number of all these changes, of which
+        there are at most `limit` of each kind.
 
         Once an hour, former catalogues that no session can have used are forgotten too.
         """

@@ -33,9 +33,9 @@ encode_user = msgspec.json.Encoder(order="sorted").encode
 
 
 class Live(NamedTuple):
-    """A session with its belief, which holds the first `learned` of its rewards.
+    """A session with its belief, which has learned the first `learned` rewards.
 
-    `served` is the session's model, or that model grown by actions that it lacks.
+    `served` is the session's model, or the model grown by missing actions.
     """
 
     row: SessionRow
@@ -115,7 +115,7 @@ def decode_user(data: bytes | None) -> dict[str, Any] | None:
 
 
 def check_same_user(row: SessionRow, user: Mapping[str, Any]) -> None:
-    """Refuse other attributes of the user than those that the session began with."""
+    """Refuse attributes of the user that differ from the attributes at the session's start."""
     if row.user_features != encode_user(user):
         began = row.user_features.decode() if row.user_features else "none"
         raise Conflict(
@@ -164,8 +164,8 @@ def visitor_row(store: Store, session: SessionRow, user: str | None, n_users: in
 def teaches(group: GroupPolicy, model_id: str, row: DecisionRow) -> bool:
     """Return whether a group's policy, on the model of that id, can learn from this decision.
 
-    Policies that learn from their own decisions only must have made it, with the same options;
-    version 0.1.0 logged their names without options.
+    A policy that learns only from its own decisions must have made the decision, with the same
+    options. Version 0.1.0 logged the names of policies without options.
     """
     if row.policy == FALLBACK:
         return False

@@ -205,10 +205,10 @@ class Restoring:
         return True
 
     def snapshot(self, live: Live) -> None:
-        """Keep this belief in the store, so that it need not be replayed.
+        """Keep the session's belief in the store, so that its log need not be replayed.
 
-        The belief of a grown model is kept only where the session needs that model: a snapshot
-        that is read under it then says that it does.
+        The belief on a grown model is kept only if the session needs the grown model. A snapshot
+        with a belief on the grown model therefore shows that the session needs that model.
         """
         canonical = live.played_new or not live.served.is_grown
         if canonical and live.group.can_snapshot and live.learned == live.row.rewards:

@@ -27,9 +27,9 @@ class Cache:
     """Sessions by key and by name; a transaction that is rolled back can be undone.
 
     Args:
-        capacity: sessions that are kept at most.
-        capacity_bytes: bytes that they and their models may take, about.
-        models: knows the bytes of their models, besides the active one.
+        capacity: largest number of sessions.
+        capacity_bytes: bytes that sessions and their models may take, about.
+        models: counts the bytes of the sessions' models, without the active model.
     """
 
     def __init__(self, capacity: int, capacity_bytes: int, models: Memory) -> None:
@@ -130,7 +130,7 @@ def _size(live: Live) -> int:
 class Sessions:
     """The open sessions: they are found by name or key, end with time, are merged and saved.
 
-    The beliefs of those last used are kept in memory; `restoring` finds those of others.
+    The beliefs of sessions that were used last are kept in memory; `restoring` finds the others.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One writer thread for all requests: those that wait together are committed together."""
+"""One writer thread for all requests: requests that wait together are committed together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ENDS = "the service ends: nothing was done"
 
 @dataclass(slots=True)
 class Declared:
-    """An operation that says beforehand of which sessions it is.
+    """An operation that declares the sessions it uses.
 
     Where processes share a store, all sessions of a batch are locked before any is used.
     """
@@ -76,9 +76,9 @@ class Writer:
 
     While one batch is being committed the next one gathers, so that under load one fsync serves
     many requests and a lone request waits for no other. At most `capacity` units of work wait:
-    decisions and rewards, those of a batch counted one by one. Whatever waits longer than
-    `patience` seconds is refused: with Busy if it was not begun, else with OutcomeUnknown.
-    A store that keeps nothing has nothing to wait for: then there is no thread, and no queue.
+    decisions and rewards, also inside a batch, count one each. An operation that waits longer than
+    `patience` seconds is refused: with Busy if it has not begun, else with OutcomeUnknown.
+    A store that keeps nothing needs no waiting: then there is no thread and no queue.
     """
 
     def __init__(self, engine: Engine, capacity: int, patience: float = 10.0) -> None:
@@ -202,9 +202,9 @@ class Writer:
                 )
 
     def refuse_unbegun(self) -> None:
-        """Refuse what was not begun, and what is yet to come; what was begun is answered.
+        """Refuse operations that have not begun, and all later ones; begun operations are answered.
 
-        A request that waits for a replay was not begun: what it had done was rolled back.
+        An operation that waits for a replay has not begun: its changes were rolled back.
         """
         self._closed = True
         for job in list(self._unanswered.values()):

@@ -432,7 +432,7 @@ async def read_log(call: Call) -> Log:
 
 
 async def find_forgotten(call: Call) -> ForgottenDecisions:
-    """Return which decisions the store no longer has; for a limited key those of others too."""
+    """Return which decisions the store no longer has, or a limited key may not see."""
     decisions = call.body.decisions
     if not call.caller.sessions:
         return ForgottenDecisions(await call.service.forgotten(decisions))

@@ -197,7 +197,7 @@ class Connection(HttpToolsProtocol):
         self.cycle.keep_alive = False
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Refuse what has come last; requests before it get their own answers, and no other."""
+        """Refuse the last request of the connection; earlier requests still get their answers."""
         if self._deaf or self.transport.is_closing():
             return
         if self._is_answering() and (self.pipeline or not self._arriving):

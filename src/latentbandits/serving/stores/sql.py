@@ -507,7 +507,7 @@ class SqlQueries(ABC):
 
 
 class SqlStore(SqlQueries):
-    """A store of its own: with transactions, and sequences that can be continued."""
+    """A store that can be written: with transactions, and sequences that can be continued."""
 
     @abstractmethod
     def begin(self) -> None:
