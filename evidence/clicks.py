@@ -173,9 +173,7 @@ class ClicksExperiment(Experiment):
 
 def _draw(curves: Mapping[str, FloatArray], recommended: str) -> Figure:
     """Draw each policy's true click rate, averaged over five rounds."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.5, 4.6), layout="constrained")
+    figure = drawing.new_figure(4.6)
     axes = figure.subplots()
     for (name, curve), colour in zip(curves.items(), _COLOURS * 2, strict=False):
         rounds = np.arange(1, len(curve) + 1).reshape(-1, 5).mean(axis=1)
@@ -184,9 +182,7 @@ def _draw(curves: Mapping[str, FloatArray], recommended: str) -> Figure:
         width = 2.2 if name == recommended else 1.2
         smooth = curve.reshape(-1, 5).mean(axis=1)
         axes.plot(rounds, smooth, "--" if flat else "-", color=colour, lw=width, label=label)
-    drawing.plain(axes)
-    axes.set_xlabel("round")
-    axes.set_ylabel("true click rate")
+    drawing.plain(axes, x="round", y="true click rate")
     axes.set_ylim(bottom=0)
     figure.legend(loc="outside right center", frameon=False, fontsize=9)
     return figure
