@@ -114,7 +114,7 @@ def evaluate(
         estimators: names of `NAMES`; by default all that the log allows.
         horizon: sums are over rounds 1..horizon; by default the largest with an effective sample
             size of at least 100 in every round, for every policy.
-        unrewarded: the reward of decisions that got none; None has those that came stand for them.
+        unrewarded: the reward of decisions without one; None: rewards that came are weighted up.
         draws: posterior draws that Thompson sampling counts for pi_t(a); None asks the policy for
             its own probabilities, by quadrature where it has them (slower).
         level: of the intervals.

@@ -132,7 +132,7 @@ class ServedModel:
 
     @cached_property
     def bytes(self) -> int:
-        """About the bytes that it takes."""
+        """The approximate size of the model in bytes."""
         return sum(self.parts().values())
 
     @cached_property
