@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import OutputFolder, Progress
     from latentbandits.evaluation import evaluate
     from latentbandits.evaluation.distribution import against_own_rewards
-    from latentbandits.evaluation.model_based import simulator
+    from latentbandits.evaluation.follow import simulator
     from latentbandits.evaluation.tables import figure, tables, target_table
     from latentbandits.report.report import Report
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.evaluation.estimators import ESTIMATORS
 from latentbandits.evaluation.evaluate import Evaluation, as_logged
-from latentbandits.evaluation.intervals import normal_interval
+from latentbandits.evaluation.intervals import normal, normal_interval
 from latentbandits.evaluation.log import Columns, DecisionLog, EvaluationError
 from latentbandits.evaluation.reading import load_decisions
 from latentbandits.learning.logs.tables import TableSource, column_names, read_table
@@ -29,8 +29,6 @@ from latentbandits.policies.protocol import Policy
 
 TARGET = "target log"
 """The name of the policy that made the target log."""
-
-_NORMAL = 1.959963984540054  # standard errors of a 95% interval
 
 Shares = Mapping[str, float]
 """The chance of every action; of "action @ position", given the position."""
@@ -238,7 +236,7 @@ def against_own_rewards(evaluation: Evaluation, target: DecisionLog) -> list[dic
         if row["policy"] != TARGET or row["estimator"] not in ESTIMATORS:
             continue
         error = math.hypot(row["stderr"], own.stderr)
-        difference, width = row["value"] - own.value, _NORMAL * error
+        difference = normal(row["value"] - own.value, error)
         rows.append(
             {
                 "estimator": row["estimator"],
@@ -246,9 +244,9 @@ def against_own_rewards(evaluation: Evaluation, target: DecisionLog) -> list[dic
                 "stderr": row["stderr"],
                 "own": own.value,
                 "own_stderr": own.stderr,
-                "difference": difference,
-                "low": difference - width,
-                "high": difference + width,
+                "difference": difference.value,
+                "low": difference.low,
+                "high": difference.high,
             }
         )
     return rows

@@ -21,7 +21,7 @@ from latentbandits.evaluation.estimators import (
     mean_by_round,
     reached,
 )
-from latentbandits.evaluation.follow import follow
+from latentbandits.evaluation.follow import follow, predict
 from latentbandits.evaluation.intervals import (
     SAME,
     Interval,
@@ -30,7 +30,6 @@ from latentbandits.evaluation.intervals import (
     verdict,
 )
 from latentbandits.evaluation.log import DecisionLog, EvaluationError
-from latentbandits.evaluation.model_based import predict
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies.protocol import AnyPolicy, adopt
 

@@ -18,7 +18,7 @@ from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
 from latentbandits.policies.protocol import AnyPolicy, adopt, begin, is_policy
 from latentbandits.policies.registry import Entry, Inputs, PolicySpec, find, parse
-from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Recorder
+from latentbandits.simulation.accumulate import ChunkResult, Recorder, Totals
 from latentbandits.simulation.results import Results, Windows
 
 PolicyMaker: TypeAlias = Callable[[Any], AnyPolicy]
@@ -113,12 +113,13 @@ def simulate(
         )
         for chunk, start in enumerate(range(0, n_runs, CHUNK))
     ]
-    accumulator = Accumulator(list(policies), n_runs, horizon, windows)
+    totals = {name: Totals(n_runs, horizon, windows) for name in policies}
     for chunk in _run(jobs, executor):
-        accumulator.add(chunk)
+        for name, part in chunk.policies.items():
+            totals[name].add(part)
         if progress is not None:
             progress(chunk.n_runs)
-    return accumulator.finish()
+    return Results({name: total.finish(name) for name, total in totals.items()})
 
 
 def _run(jobs: list[_Job], executor: Executor | None) -> Iterator[ChunkResult]:

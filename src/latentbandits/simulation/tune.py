@@ -22,7 +22,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,10 +32,9 @@ from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.environments.protocol import Environment, Instances, Round
 from latentbandits.models.checks import FloatArray, positive_count
 from latentbandits.models.protocol import KnownModel
-from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.report.report import Estimate, Progress
-from latentbandits.simulation.simulate import simulate
+from latentbandits.simulation.simulate import makers, simulate
 
 QUANTILES = (0.6, 0.7, 0.8, 0.9, 0.95, 0.97)
 ESTIMATES = 0.5
@@ -228,10 +226,9 @@ def tune_in(
         n_users = first * _GROWTH[min(stage, len(_GROWTH) - 1)]
         if progress is not None:
             progress.start(f"tune, {len(alive)} policies", n_users)
-        makers = {text: partial(_make, text, horizon) for text in alive}
         try:
             results = simulate(
-                makers,
+                makers({text: text for text in alive}, horizon=horizon),
                 environment,
                 n_runs=n_users,
                 horizon=horizon,
@@ -316,10 +313,6 @@ class _InstancesUntil:
         if time.process_time() > self.end:
             raise TimeoutError("tune: no processor time is left")
         return self.instances.round(t, rng)
-
-
-def _make(text: str, horizon: int, model: Any) -> AnyPolicy:
-    return build(text, Inputs(model=model, horizon=horizon))
 
 
 def _stage_seed(seed: int, stage: int) -> int:

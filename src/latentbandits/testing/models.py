@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from latentbandits.models.protocol import (
 )
 from latentbandits.models.support import Support
 from latentbandits.testing import likelihoods
-from latentbandits.testing.trees import assert_same, rows, snapshot
+from latentbandits.testing.trees import assert_same, rows
 
 N_SESSIONS = 4
 N_ROUNDS = 5
@@ -134,7 +135,7 @@ def _check_known(model: KnownModel, n_actions: int, history: list[Any]) -> None:
 
 def _check_posterior(model: Model, n_actions: int, history: list[Any], order_free: bool) -> None:
     parameters = model.parameters(N_SESSIONS)
-    before = snapshot(parameters)
+    before = deepcopy(parameters)
     mean, variance = model.posterior_rewards(parameters, history[0][0])
     shape = (N_SESSIONS, model.n_states, n_actions)
     assert np.broadcast_shapes(mean.shape, shape) == shape, f"posterior mean: {mean.shape}"

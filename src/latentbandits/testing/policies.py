@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from latentbandits.models.trees import leaves
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
-from latentbandits.testing.trees import assert_same, rows, snapshot
+from latentbandits.testing.trees import assert_same, rows
 
 N_SESSIONS = 5
 N_ROUNDS = 6
@@ -120,7 +121,7 @@ def _pure(case: _Case) -> None:
     belief, _ = case.play(N_SESSIONS, N_ROUNDS)
     rng = case.rng(1)
     context, reward = case.context(N_SESSIONS, rng), case.reward(N_SESSIONS, rng)
-    before = snapshot((belief, _arrays(context), reward))
+    before = deepcopy((belief, _arrays(context), reward))
     decision = case.policy.decide(belief, context, rng)
     action = decision.action.copy()
     case.policy.update(belief, context, decision, reward)
@@ -219,7 +220,7 @@ def _bad_input(case: _Case) -> None:
     """Impossible input is refused with a ValueError, and the belief stays as it was."""
     belief, history = case.play(N_SESSIONS, N_ROUNDS)
     context, decision, reward = history[-1]
-    before = snapshot(belief)
+    before = deepcopy(belief)
     spoiled = np.array(reward, np.float64)
     spoiled[1] = np.nan
     attempts: dict[str, tuple[Any, Decision, Any]] = {
