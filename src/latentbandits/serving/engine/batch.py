@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Sequence
 
 import msgspec
@@ -10,7 +11,6 @@ import numpy as np
 
 from latentbandits.serving.engine.actions import PolicyInputs, UnknownAction
 from latentbandits.serving.engine.choosing import Chooser, PendingDecision, answer_of, decision_row
-from latentbandits.serving.engine.ids import new_token
 from latentbandits.serving.engine.models import ServedModel
 from latentbandits.serving.engine.open_session import (
     Learned,
@@ -97,7 +97,7 @@ class Batch:
         inputs = self._of_user(live, request, inputs)
         order = self._orders.next(live.row.last_order)
         waiting = PendingDecision(
-            live, request, inputs, order, new_token(), self._clock(), fingerprint
+            live, request, inputs, order, _new_token(), self._clock(), fingerprint
         )
         self._decisions.append(waiting)
         self._claimed.update((request.session, live.row.key))
@@ -341,6 +341,11 @@ class Batch:
         self._store.put_session(changed)
         self._store.drop_snapshot(session.key)
         self._sessions.drop(session)
+
+
+def _new_token() -> int:
+    """Return 63 random bits: they keep a decision's id and its draws from being guessed."""
+    return secrets.randbits(63)
 
 
 def _ask(served: ServedModel, request: DecisionRequest) -> PolicyInputs:

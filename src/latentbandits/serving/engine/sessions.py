@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
@@ -10,7 +11,6 @@ from typing import Any
 import msgspec
 
 from latentbandits.models.attributes.parts import part
-from latentbandits.serving.engine.ids import OrderSequence
 from latentbandits.serving.engine.models import Library, Memory, ServedModel
 from latentbandits.serving.engine.open_session import Live, check_same_user, encode_user, never
 from latentbandits.serving.engine.restoring import Restoring
@@ -21,6 +21,37 @@ from latentbandits.serving.settings import EngineSettings, RewardRange, group_of
 from latentbandits.serving.stores.protocol import Store
 
 _OVERHEAD = 600  # bytes per session in the cache, without its belief
+
+
+def milliseconds() -> int:
+    """Return the time of the clock in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class OrderSequence:
+    """Hands out the store's orders: strictly increasing within a session, never given twice.
+
+    Orders come in blocks that the store reserves, so that they depend on no clock. A block that
+    was reserved after a session was locked lies above everything that happened to it before.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._next = 0
+        self._end = 0
+
+    def next(self, floor: int = 0) -> int:
+        """Return a number that nobody else has, above `floor`."""
+        order = self._next
+        if not floor < order < self._end:
+            block = self._store.reserve(floor)
+            order, self._end = block.start, block.stop
+        self._next = order + 1
+        return order
+
+    def forget(self) -> None:
+        """Give up the block: its reservation may have been rolled back."""
+        self._next = self._end = 0
 
 
 class Cache:

@@ -162,7 +162,8 @@ class _Handler:
                 captured = _parameters(endpoint, scope)
             if body is None:
                 body = await self._body(headers, receive)
-            caller.spend(work_of(body))
+            if service.keys is not None:
+                caller.spend(work_of(body))
             answer = await endpoint.handle(Call(service, body, captured, caller))
         except (Refused, NotAdmitted) as refusal:
             answer = refusal
