@@ -95,10 +95,9 @@ class Batch:
             _check_default(request)
         live, inputs = self._fitted(live, request)
         inputs = self._of_user(live, request, inputs)
+        token = _new_token()
         order = self._orders.next(live.row.last_order)
-        waiting = PendingDecision(
-            live, request, inputs, order, _new_token(), self._clock(), fingerprint
-        )
+        waiting = PendingDecision(live, request, inputs, order, token, self._clock(), fingerprint)
         self._decisions.append(waiting)
         self._claimed.update((request.session, live.row.key))
         if request.request_id is not None:
@@ -121,7 +120,9 @@ class Batch:
         except UnknownAction:
             served = self._library.grown(model)
             inputs = _ask_or_default(served, request)
-        return self._sessions.on(live, served), inputs
+        if live.served is not served:
+            live = self._sessions.restoring.on(live, served)
+        return live, inputs
 
     def _of_user(
         self, live: Live, request: DecisionRequest, inputs: PolicyInputs | None

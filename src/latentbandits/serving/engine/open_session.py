@@ -169,8 +169,9 @@ def teaches(group: GroupPolicy, model_id: str, row: DecisionRow) -> bool:
     """
     if row.policy == FALLBACK:
         return False
-    names = (group.text, group.policy.name)
-    return group.policy.learns_from == "any" or (row.policy in names and row.model == model_id)
+    if group.policy.learns_from == "any":
+        return True
+    return row.policy in (group.text, group.policy.name) and row.model == model_id
 
 
 def recall(

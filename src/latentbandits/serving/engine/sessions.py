@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from latentbandits.models.attributes.parts import part
-from latentbandits.serving.engine.models import Library, Memory, ServedModel
+from latentbandits.serving.engine.models import Library, Memory
 from latentbandits.serving.engine.open_session import Live, check_same_user, encode_user, never
 from latentbandits.serving.engine.restoring import Restoring
 from latentbandits.serving.engine.statistics import Changes, Statistics
@@ -285,21 +285,22 @@ class Sessions:
     def _restored(self, row: SessionRow) -> Live:
         """Return the session of `row` with its belief, and keep it."""
         cached = self._cache.get(row.key)
-        if cached is not None and cached.learned == row.rewards and cached.fits(row):
-            live = cached if cached.row is row else cached.with_row(row)
-            self._cache.put(live)
-            return live
+        if cached is not None and cached.learned == row.rewards:
+            if cached.row is row:
+                self._cache.put(cached)
+                return cached
+            if cached.fits(row):
+                live = cached.with_row(row)
+                self._cache.put(live)
+                return live
         return self.restoring.restore(row, cached)
-
-    def on(self, live: Live, served: ServedModel) -> Live:
-        """Return a session whose belief is one of `served`: its model, grown or not."""
-        return live if live.served is served else self.restoring.on(live, served)
 
     def able(self, live: Live, row: DecisionRow) -> Live:
         """Return the session on a model that can learn from the decision of `row`, if any can."""
         if not live.served.lacks(row):
             return live
-        return self.on(live, self.library.grown(live.row.model))
+        grown = self.library.grown(live.row.model)
+        return live if live.served is grown else self.restoring.on(live, grown)
 
     def _row(self, key: int) -> SessionRow | None:
         return self.store.session(key)
