@@ -323,10 +323,10 @@ class Batch:
     ) -> None:
         """Learn another reward in place of `current`: the session is replayed with it."""
         session = live.row
-        served, prior = live.served, live.group.policy.init(1)
+        prior = live.group.policy.init(1)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                learn(live.group, served.id, served.space, prior, row, value)
+                learn(live.group, live.served, prior, row, value)
         except ValueError as error:  # the reward is invalid for the model
             raise Invalid(f"value {value}: {error}") from None
         at = self._orders.next(max(session.last_order, row.order))

@@ -345,7 +345,7 @@ class Engine:
             served = self.library.grown(row.model, before=order)
             group = served.of_group(row.group)
         start = first_belief(group.policy, session)
-        belief = replay(group, served.id, served.space, known, start)
+        belief = replay(group, served, known, start)
         then = msgspec.structs.replace(
             session, rounds=row.round - 1, model=row.model, group=row.group
         )
