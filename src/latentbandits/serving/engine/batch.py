@@ -239,9 +239,10 @@ class Batch:
             self._changes.count("late")
             return Rewarded(report.decision_id, "late")
         live = self._sessions.able(live, row)
+        pending = PendingReward(live, row, report, value, kind, who)
         if current is None or current.status == "late":
-            return PendingReward(live, row, report, value, kind, who)
-        self._replace(live, row, report, value, kind, who, current)
+            return pending
+        self._replace(pending, current)
         return Rewarded(report.decision_id, "applied")
 
     def _row(
@@ -311,19 +312,10 @@ class Batch:
             if every and live.row.rewards % every == 0:
                 self._sessions.restoring.snapshot(live)
 
-    def _replace(
-        self,
-        live: Live,
-        row: DecisionRow,
-        report: RewardReport,
-        value: float,
-        kind: RewardKind,
-        who: str,
-        current: RewardRow,
-    ) -> None:
+    def _replace(self, pending: PendingReward, current: RewardRow) -> None:
         """Learn another reward in place of `current`: the session is replayed with it."""
-        session = live.row
-        prior = live.group.policy.init(1)
+        live, row, value = pending.live, pending.row, pending.value
+        session, prior = live.row, live.group.policy.init(1)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 learn(live.group, live.served, prior, row, value)
@@ -336,7 +328,9 @@ class Batch:
             reward_sum=session.reward_sum + value - current.value + 0.0,
             revision=session.revision + 1,
         )
-        logged = self._row(row, report, value, kind, who, "applied", at, current)
+        logged = self._row(
+            row, pending.report, value, pending.kind, pending.who, "applied", at, current
+        )
         self._store.add_rewards([logged])
         self._changes.rewarded(session, row, value, current.value)
         self._store.put_session(changed)
