@@ -136,9 +136,7 @@ def test_a_snapshot_that_is_none_of_its_log_is_found(tmp_path: Path) -> None:
     row, reward = driver.store.applied(key)[0].decision, 1.0
     served = driver.engine.library.grown(snapshot.model)
     group = served.of_group("policy")
-    belief = learn(
-        group, served.id, served.space, decode(group.policy, snapshot.belief), row, reward
-    )
+    belief = learn(group, served, decode(group.policy, snapshot.belief), row, reward)
     driver.store.begin()
     driver.store.put_snapshot(replace(snapshot, belief=encode(group.policy, belief)))
     driver.store.commit()

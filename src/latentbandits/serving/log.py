@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 
 from latentbandits.serving.engine.actions import decode_names
-from latentbandits.serving.engine.ids import decision_id, parse_decision_id
 from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.engine.open_session import decode_user
 from latentbandits.serving.errors import Invalid, NotFound, UnknownCursor
@@ -22,7 +21,9 @@ from latentbandits.serving.records import (
     LoggedEvent,
     RewardEntry,
     RewardRow,
+    decision_id,
     floats,
+    parse_decision_id,
 )
 from latentbandits.serving.stores.protocol import SHARED, STORE_ID, LogReader, decode_shared
 

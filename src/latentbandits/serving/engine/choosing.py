@@ -18,10 +18,9 @@ from latentbandits.models.trees import concatenate
 from latentbandits.policies import Decision
 from latentbandits.policies.choice import StreamPerSession
 from latentbandits.serving.engine.actions import LARGE, Named, PolicyInputs, encode_names, visit
-from latentbandits.serving.engine.ids import decision_id
 from latentbandits.serving.engine.open_session import Live, joined
 from latentbandits.serving.engine.values import Decided, DecisionRequest
-from latentbandits.serving.records import FALLBACK, DecisionRow, as_bytes, floats
+from latentbandits.serving.records import FALLBACK, DecisionRow, as_bytes, decision_id, floats
 from latentbandits.serving.settings import PropensityMode
 
 

@@ -138,8 +138,7 @@ class Restoring:
         self, start: Live, rows: Sequence[RewardedDecision], stop: Callable[[], bool] = never
     ) -> Live:
         """Return the session after these rewards, or those before the replay was stopped."""
-        served = start.served
-        belief, n = replay_until(stop, start.group, served.id, served.space, rows, start.belief)
+        belief, n = replay_until(stop, start.group, start.served, rows, start.belief)
         rows = rows[:n]
         last = rows[-1].reward if rows else None
         learned_to = start.learned_to if last is None else last.applies_at
@@ -242,7 +241,7 @@ class Restoring:
         later = all(row.reward and row.reward.applies_at > large.learned_to for row in rows)
         if not later and large.group.draws_depend_on_order:
             return None
-        belief = replay(large.group, large.served.id, large.served.space, rows, large.belief)
+        belief = replay(large.group, large.served, rows, large.belief)
         return large.with_belief(
             row,
             belief,

@@ -24,12 +24,8 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from latentbandits.serving.http.app import App, Background
-from latentbandits.serving.http.limits import (
-    MAX_HEADER_BYTES,
-    NOT_IN_TIME,
-    TOO_MANY_HEADERS,
-    NotAdmitted,
-)
+from latentbandits.serving.http.messages import NotAdmitted
+from latentbandits.serving.http.requests import MAX_HEADER_BYTES, NOT_IN_TIME, TOO_MANY_HEADERS
 from latentbandits.serving.http.service import Service
 from latentbandits.serving.settings import Settings
 
