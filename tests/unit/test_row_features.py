@@ -17,7 +17,7 @@ from latentbandits.learning.attributes.regression import (
     fit_bootstraps,
     regressions,
 )
-from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.backends.backend import MemoryEngine
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
 from latentbandits.learning.save import save_fit

@@ -23,10 +23,10 @@ from latentbandits.learning.attributes.gate import (
     GateParameters,
     PrepareGated,
 )
-from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
 from latentbandits.learning.save import save_fit
+from latentbandits.learning.selection import Learned
 from latentbandits.models.arms.gaussian import Gaussian
 from latentbandits.models.attributes.columns import Category, Encoder, Number
 from latentbandits.models.attributes.gate import Gate, log_softmax

@@ -9,8 +9,8 @@ import numpy as np
 
 from latentbandits.evaluation.log import DecisionLog, EvaluationError, LoggedRound
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
-from latentbandits.models.trees import map_leaves
 from latentbandits.policies.decision import ANYONE, Decision
 from latentbandits.policies.protocol import AnyPolicy
 

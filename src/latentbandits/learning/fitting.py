@@ -22,15 +22,17 @@ from latentbandits.learning.arms.learner import LARGE, ArmsLearner
 from latentbandits.learning.arms.outliers import without_outliers
 from latentbandits.learning.arms.starts import earlier_means
 from latentbandits.learning.assess import report
-from latentbandits.learning.assess.baselines import (
+from latentbandits.learning.assess.comparisons import (
     FACTORISATION,
     ONE_STATE,
     Comparison,
+    KindChoice,
+    choose_kind,
     compare_with_one_state,
     factorise,
     learn_one_state,
 )
-from latentbandits.learning.assess.cautions import cautions
+from latentbandits.learning.assess.report import cautions
 from latentbandits.learning.assess.verdict import judge_policies, saved_and_loaded, unjudged
 from latentbandits.learning.attributes import encoding as side
 from latentbandits.learning.attributes.attribute_gain import learn_gate, worth
@@ -38,10 +40,8 @@ from latentbandits.learning.attributes.encoding import UserAttributes
 from latentbandits.learning.attributes.gate import choose_states
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
-from latentbandits.learning.backends.backend import Engine, Merged
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import Engine, Merged, engine_of
 from latentbandits.learning.backends.opening import opened
-from latentbandits.learning.choose_kind import KindChoice, choose_kind
 from latentbandits.learning.confounding import has_propensities, learn_choices
 from latentbandits.learning.fit_options import (
     FitOptions,
@@ -52,13 +52,20 @@ from latentbandits.learning.fit_options import (
     first_row,
     kinds_of,
 )
-from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
 from latentbandits.learning.logs.summary import RewardSummary
 from latentbandits.learning.logs.tables import TableSource
-from latentbandits.learning.selection import Candidate, Selection, Step, judge, try_step
+from latentbandits.learning.selection import (
+    Candidate,
+    Learned,
+    Learner,
+    Selection,
+    Step,
+    judge,
+    try_step,
+)
 from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
 from latentbandits.learning.uncertainty import Disagreement, bootstrap, excess_spread, widened
 from latentbandits.models.artefacts.catalogue import Catalogue

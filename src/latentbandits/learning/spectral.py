@@ -22,8 +22,7 @@ from latentbandits.learning.arms.coordinate_ascent import Problem, start_at
 from latentbandits.learning.arms.families import Rewards
 from latentbandits.learning.arms.learner import check_size
 from latentbandits.learning.arms.mixture import Mixture
-from latentbandits.learning.backends.backend import AnyLog
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import AnyLog, engine_of
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.mixture import MixtureFit, fit_from, mixture_problem

@@ -18,8 +18,7 @@ from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
 from latentbandits.policies.protocol import AnyPolicy, adopt, begin, is_policy
 from latentbandits.policies.registry import Entry, Inputs, PolicySpec, find, parse
-from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Recorder
-from latentbandits.simulation.results import Results, Windows
+from latentbandits.simulation.results import Accumulator, ChunkResult, Recorder, Results, Windows
 
 PolicyMaker: TypeAlias = Callable[[Any], AnyPolicy]
 """A callable that builds a policy for the model of a chunk of runs: often the policy's class."""

@@ -22,14 +22,14 @@ from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.arms.starts import Earlier, joined
 from latentbandits.learning.assess.heldout import HeldOut, score
-from latentbandits.learning.backends.backend import AnyLog, Engine
-from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.learners import Learned, Replicate
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.selection import (
     LEAST_NATS,
     Candidate,
+    Learned,
+    Replicate,
     Selection,
     clearly_below,
     vetoed,

@@ -21,7 +21,7 @@ from latentbandits.learning.backends.backend import Engine
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.selection import clearly_below
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.numerics.blocks import log_normal_density
+from latentbandits.models.numerics.arrays import log_normal_density
 
 FREEDOM = 4.0
 """Degrees of freedom nu, the choice of Lange, Little & Taylor."""

@@ -41,10 +41,9 @@ from latentbandits.learning.assess.replay import (
     ScorePlayer,
     playable_rounds,
 )
-from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.backends.backend import AnyLog, summary_of
-from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.selection import Learned, rows_as_actions
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import load_files, model_files, notes_of, read_files
 from latentbandits.models.attributes.gate import log_softmax

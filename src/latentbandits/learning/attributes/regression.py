@@ -25,14 +25,19 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from latentbandits.learning.attributes.evidence import rounds, user_blocks, user_sums
-from latentbandits.learning.backends.backend import AnyLog, Engine, summary_of
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
 from latentbandits.learning.kmeans import lloyd
-from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.population_mixture import far_apart
-from latentbandits.learning.selection import Candidate, Selection, fewest_states, judge
+from latentbandits.learning.selection import (
+    Candidate,
+    Learned,
+    Replicate,
+    Selection,
+    fewest_states,
+    judge,
+)
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.learning.user_hash import Keys, bootstrap_weights
 from latentbandits.models.attributes.columns import Encoder
@@ -40,7 +45,7 @@ from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.models.trees import map_leaves
+from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.report.report import Progress
 
 _TOLERANCE = 1e-4  # nats per user: EM ends when a pass gains less

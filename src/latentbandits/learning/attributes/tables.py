@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from latentbandits.learning.learners import Learned
-from latentbandits.learning.logs.rows import Log
 from latentbandits.report.report import Estimate, Table
 
 
@@ -103,18 +98,3 @@ def _worth(worth: Mapping[str, Any]) -> Table:
 
 def _estimate(mean: float | None, stderr: float | None) -> str:
     return "" if mean is None or stderr is None else f"{Estimate(mean, stderr):+}"
-
-
-# Convert logs with features of rows to logs with features of actions.
-
-
-def rows_as_actions(learned: Learned, log: Log) -> tuple[Learned, Log]:
-    """Return model and log with every row as a separate action that has the row's features."""
-    assert log.features is not None
-    rows_log = replace(
-        log,
-        actions=np.arange(log.n_events),
-        action_ids=tuple(str(row) for row in range(log.n_events)),
-    )
-    counts = np.ones(log.n_events, np.int64)
-    return replace(learned, features=log.features, counts=counts), rows_log

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from latentbandits.models.attributes.columns import Category, Encoder, Row, json_bytes
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.numerics.log_weights import log_sum
+from latentbandits.models.numerics.arrays import log_sum
 
 _LEAST_SCALE = 1e-9  # of a number that is the same for all users
 
