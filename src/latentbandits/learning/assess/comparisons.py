@@ -77,7 +77,7 @@ def learn_one_state(
     return Selection(selection.learner, (chosen,), chosen, learned, scores)
 
 
-class Comparison(NamedTuple):
+class StateComparison(NamedTuple):
     """One state compared with several on held-out users."""
 
     n_states: int
@@ -131,10 +131,10 @@ class Comparison(NamedTuple):
 
 def compare_with_one_state(
     one: Selection, several: Selection, held_out: Log, seed: int
-) -> Comparison:
+) -> StateComparison:
     """Compare evidence, and rewards of the greedy policy in replay."""
     before, after = one.judged.by_user(), several.judged.by_user()
-    return Comparison(
+    return StateComparison(
         several.learned.model.n_states,
         Estimate.from_values(after - before),
         clearly_below(before, after, CLEAR),

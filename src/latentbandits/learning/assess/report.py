@@ -13,7 +13,6 @@ import numpy as np
 
 from latentbandits.learning.arms.fitted import FittedArms
 from latentbandits.learning.assess.heldout import HeldOut
-from latentbandits.learning.attributes.tables import side_notes
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.logs.interactions import Interactions
 from latentbandits.learning.logs.rows import DUPLICATES, Duplicates, Log
@@ -278,7 +277,7 @@ def cautions(log: AnyLog, learned: Learned, report: Mapping[str, Any]) -> list[s
         *_about_choice(report["selection"], report["settings"], min(log.n_users, log.n_actions)),
         *(() if report["settings"].get("features") else _about_states(learned)),
         *_about_verdict(report.get("judgement")),
-        *side_notes(report),
+        *attribute_notes(report),
     ]
 
 
@@ -376,3 +375,26 @@ def _about_verdict(judgement: Mapping[str, Any] | None) -> list[str]:
         f"rounds 1-{row['rounds']}"
         for row in early
     ]
+
+
+def attribute_notes(report: Mapping[str, Any]) -> list[str]:
+    """Return warnings about attributes of users and items, one sentence each."""
+    notes = []
+    users = report.get("user_features")
+    if users and users["users_whose_attributes_change"]:
+        notes.append(
+            "attributes change between the rows of a user (number of such users: "
+            f"{users['users_whose_attributes_change']:,}): the first value by time is taken"
+        )
+    if users and not users["used"]:
+        notes.append(
+            f"attributes of users ({', '.join(users['columns'])}) predicted nothing about users "
+            "outside the fit: they are accepted, and change nothing"
+        )
+    items = report.get("item_features")
+    if items and items["ridge"] is None:
+        notes.append(
+            f"attributes of items ({', '.join(items['columns'])}) predicted nothing about items "
+            "left out: they are accepted, and a new item is the average one"
+        )
+    return notes

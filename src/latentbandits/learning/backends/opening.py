@@ -26,7 +26,6 @@ from latentbandits.learning.backends.out_of_core import (
     OutOfCoreEngine,
     Partitions,
     open_partitions,
-    row_count,
     write_partitions,
 )
 from latentbandits.learning.logs.formats import DETECTED, LogError, TextFormat
@@ -38,7 +37,7 @@ from latentbandits.learning.logs.interactions import (
     read_interactions,
 )
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.logs.tables import files_of
+from latentbandits.learning.logs.tables import files_of, row_count
 from latentbandits.owned_tempdir import own_folder, remove_left_overs
 from latentbandits.report.report import Progress
 
