@@ -7,8 +7,7 @@ import pytest
 from latentbandits import GaussianArms
 from latentbandits.learning.logs.interactions import read_interactions
 from latentbandits.models.attributes.columns import Category, Encoder, Number
-from latentbandits.models.attributes.gate import Gate
-from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.attributes.parts import Gate, with_parts
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.export import export

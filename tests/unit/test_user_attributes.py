@@ -29,8 +29,7 @@ from latentbandits.learning.save import save_fit
 from latentbandits.learning.selection import Learned
 from latentbandits.models.arms.gaussian import Gaussian
 from latentbandits.models.attributes.columns import Category, Encoder, Number
-from latentbandits.models.attributes.gate import Gate, log_softmax
-from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.attributes.parts import Gate, log_softmax, with_parts
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import begin

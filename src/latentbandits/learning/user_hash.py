@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from latentbandits.models import history
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.numerics import arrays
 
-Keys = history.Keys
+Keys = arrays.Keys
 
 MOST_BUCKETS = 256
 USERS_OF_A_BUCKET = 2048  # fewer make sums by action dear, more leave threads idle
@@ -86,5 +86,5 @@ def mix(keys: Keys, seed: int, purpose: int) -> Keys:
     """Hash keys together with a seed and a purpose (the finaliser of SplitMix64, twice)."""
     salt = np.array([seed % 2**63, purpose], np.uint64)
     with np.errstate(over="ignore"):
-        state = history.mix(salt[:1] * np.uint64(0x9E3779B97F4A7C15) + salt[1:])
-        return history.mix(keys ^ state)
+        state = arrays.mix(salt[:1] * np.uint64(0x9E3779B97F4A7C15) + salt[1:])
+        return arrays.mix(keys ^ state)

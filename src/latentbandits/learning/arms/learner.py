@@ -201,7 +201,7 @@ class ArmsLearner:
             n_starts = 0 if start is not None else n_starts
             tolerance = LARGE_TOLERANCE * log.n_users
         if self.method == "spectral":
-            from latentbandits.learning.spectral import spectral_start
+            from latentbandits.learning.mixture import spectral_start
 
             start, n_starts = spectral_start(problem, log, n_states, seed), 0
         starts = [] if start is None else [start]

@@ -46,8 +46,7 @@ from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.selection import Learned, rows_as_actions
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import load_files, model_files, notes_of, read_files
-from latentbandits.models.attributes.gate import log_softmax
-from latentbandits.models.attributes.parts import part
+from latentbandits.models.attributes.parts import log_softmax, part
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.latent.bayes_ucb import mmGreedy

@@ -32,7 +32,7 @@ from latentbandits.learning.attributes.evidence import state_evidence
 from latentbandits.learning.backends.backend import AnyLog, engine_of
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.selection import LEAST_NATS, Learned, Learner, Selection, clearly_below
-from latentbandits.models.attributes.gate import log_softmax
+from latentbandits.models.attributes.parts import log_softmax
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.numerics.arrays import log_sum

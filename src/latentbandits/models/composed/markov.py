@@ -14,8 +14,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.models.composed.wrapping import Wrapping
-from latentbandits.models.history import Keys
-from latentbandits.models.numerics.arrays import log_sum, map_leaves, normalise, sample, thin
+from latentbandits.models.numerics.arrays import Keys, log_sum, map_leaves, normalise, sample, thin
 from latentbandits.models.numerics.laws import Component, Summary, join_states
 from latentbandits.models.protocol import (
     Context,

@@ -24,8 +24,7 @@ import latentbandits.models.checks as checks
 import latentbandits.models.history as history
 from latentbandits.lazy import cached_property
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.history import Keys
-from latentbandits.models.numerics.arrays import normalise, systematic
+from latentbandits.models.numerics.arrays import Keys, normalise, systematic
 from latentbandits.models.numerics.laws import Component, Points
 from latentbandits.models.protocol import Context, StationaryModel
 

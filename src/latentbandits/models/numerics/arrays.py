@@ -216,3 +216,15 @@ def separate(tree: Any, n: int) -> list[Any]:
         return [None if tree is None else tree[i : i + 1].copy() for i in range(n)]
     branches = zip(*[separate(branch, n) for branch in tree], strict=True)
     return [type(tree)(*parts) if hasattr(tree, "_fields") else parts for parts in branches]
+
+
+# Keys: random numbers that are a function of data.
+
+Keys = NDArray[np.uint64]
+
+
+def mix(values: Keys) -> Keys:
+    """Apply the finaliser of splitmix64 (Steele, Lea & Flood 2014): all bits depend on all."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
