@@ -113,12 +113,12 @@ def generate(folder: Path, n: int) -> None:
 
 def measure(folder: str, n: int) -> Measured:
     """Partition the log, climb a mixture of arms and sweep a completion, out of core."""
+    from latentbandits.learning.backends.opening import size_of
     from latentbandits.learning.backends.out_of_core import (
         LogColumns,
         OutOfCoreEngine,
         write_partitions,
     )
-    from latentbandits.learning.backends.scratch import size_of
     from latentbandits.learning.logs.formats import DETECTED
     from latentbandits.report.report import Silent
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks._commands import measure_command
 from benchmarks.report import Report, Table, Target
-from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.backends.backend import MemoryEngine
 from latentbandits.learning.generate import generate_family, generate_ratings
 from latentbandits.learning.linear.folded import Settings, complete_fold
 from latentbandits.learning.logs.rows import Log

@@ -45,8 +45,7 @@ class Outcome(NamedTuple):
 
 def measure(job: Job) -> Outcome:
     from latentbandits.learning.generate import generate_arms
-    from latentbandits.learning.mixture import fit_mixture
-    from latentbandits.learning.spectral import decompose, fit_spectral, moments
+    from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
 
     truth = generate_arms(n_users=job.n_users, seed=job.seed)
     n_states = len(truth.shares)

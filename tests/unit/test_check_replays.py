@@ -13,8 +13,7 @@ from latentbandits import GaussianArms
 from latentbandits.beliefs.encoding import decode, encode
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder
-from latentbandits.models.attributes.gate import Gate
-from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.attributes.parts import Gate, with_parts
 from latentbandits.serving.check import CheckResult, check
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.open_session import learn

@@ -7,7 +7,7 @@ import pytest
 from latentbandits.learning.arms.coordinate_ascent import Problem, best_of
 from latentbandits.learning.arms.fitted import finish
 from latentbandits.learning.arms.predict import predict
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.confounding import WARNING, WithActions, depends_on_users
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.logs.rows import read_log

@@ -10,8 +10,8 @@ import pytest
 
 from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import learner as arms_learner
-from latentbandits.learning.backends import opening, out_of_core, scratch
-from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.backends import opening, out_of_core
+from latentbandits.learning.backends.backend import MemoryEngine
 from latentbandits.learning.generate import generate_arms, generate_ratings
 from latentbandits.learning.linear.completion import complete
 from latentbandits.learning.linear.folded import (
@@ -234,7 +234,7 @@ def test_no_space_is_found_before_the_work(tmp_path, monkeypatch):
     source = folder_of(table_of(arms_log("bernoulli", n_users=300)), tmp_path / "log")
     monkeypatch.setattr(out_of_core, "CHUNK", None)  # reading rows would fail
     full = type("Usage", (), {"free": 10})
-    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: full)
+    monkeypatch.setattr(opening.shutil, "disk_usage", lambda folder: full)
     with pytest.raises(LogError, match=r"need about .* and .* has 0.0 MB free"):
         fit(source, **NAMED, engine="out_of_core", scratch=tmp_path)
     assert not list(tmp_path.glob("latentbandits-scratch-*"))

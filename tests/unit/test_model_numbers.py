@@ -21,10 +21,9 @@ from latentbandits import (
 )
 from latentbandits.beliefs import gaps, states
 from latentbandits.models import checks, history, registry
-from latentbandits.models.numerics import dirichlet, gamma, log_weights
-from latentbandits.models.numerics.blocks import rows
-from latentbandits.models.numerics.log_weights import systematic, thin
-from latentbandits.models.support import BINARY, REALS, Counts, Interval, OneOf
+from latentbandits.models.numerics import arrays, dirichlet, gamma
+from latentbandits.models.numerics.arrays import rows, systematic, thin
+from latentbandits.models.numerics.laws import BINARY, REALS, Counts, Interval, OneOf
 from tests.reference.particles import Particles
 
 MEANS = [[0.9, 0.1], [0.2, 0.8]]
@@ -247,9 +246,9 @@ def test_small_rounding_of_probabilities_is_forgiven():
 
 def test_log_weights():
     log = np.log([[0.5, 0.25], [0.2, 0.2]])
-    np.testing.assert_allclose(log_weights.log_sum(log), np.log([0.75, 0.4]))
+    np.testing.assert_allclose(arrays.log_sum(log), np.log([0.75, 0.4]))
     mixed = np.array([[-np.inf, -np.inf], [0.0, -np.inf]])
-    total, normal = log_weights.normalise(mixed, np.log([0.3, 0.7]))
+    total, normal = arrays.normalise(mixed, np.log([0.3, 0.7]))
     np.testing.assert_array_equal(total, [-np.inf, 0.0])
     np.testing.assert_allclose(np.exp(normal), [[0.3, 0.7], [1.0, 0.0]])
 

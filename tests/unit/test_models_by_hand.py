@@ -30,8 +30,8 @@ from latentbandits.models.attributes.columns import Category, Encoder, Number, V
 from latentbandits.models.attributes.items import Items, add_items
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.growing import _offset_variance, add_average, plain_features, retire
+from latentbandits.models.numerics.arrays import normalise
 from latentbandits.models.numerics.laws import Component, Normal, join_states
-from latentbandits.models.numerics.log_weights import normalise
 from latentbandits.models.numerics.quadrature import probability_largest
 from latentbandits.models.protocol import is_order_free
 from tests.reference.particles import Particles

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from latentbandits import BernoulliArms, GaussianArms, LinearGaussian
-from latentbandits.models.trees import leaves
+from latentbandits.models.numerics.arrays import leaves
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.serving.engine import open_session
 from latentbandits.serving.engine.actions import Recalled

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.linear import variational
 from latentbandits.learning.linear.folded import PrepareRatings, Settings

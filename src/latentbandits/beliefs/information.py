@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.arrays import blocks
 
 _ROUNDING = 1e-12  # a regret below this share of the best rewards is rounding error
 _LEAST_INFORMATION = 1e-300

@@ -14,8 +14,8 @@ import numpy as np
 from latentbandits.beliefs import states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import FloatArray, IntArray, frozen
+from latentbandits.models.numerics.arrays import leaves, map_leaves
 from latentbandits.models.protocol import Context, FromNormals, Model, Parameters
-from latentbandits.models.trees import leaves, map_leaves
 
 _KEPT_NUMBERS = 2**21  # nodes of up to 16 MB are cached for the next call
 _FEW_NUMBERS = 200  # per session: duplicates among beliefs this small are searched for

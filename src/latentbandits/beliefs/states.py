@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.numerics import log_weights as weights
+from latentbandits.models.numerics import arrays as weights
 
 
 def probabilities(log_weights: FloatArray) -> FloatArray:

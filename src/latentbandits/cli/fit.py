@@ -97,9 +97,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits fit`; returns the exit code."""
     from latentbandits.cli.console import Progress, print_warnings
-    from latentbandits.cli.model_tables import tables
-    from latentbandits.learning.attributes.tables import one_state_sentence
-    from latentbandits.learning.backends.scratch import in_units, stopped_by_exception
+    from latentbandits.learning.assess.tables import one_state_sentence, tables
+    from latentbandits.learning.backends.opening import in_units, stopped_by_exception
     from latentbandits.learning.fit_options import FitOptions
     from latentbandits.learning.fitting import fit
     from latentbandits.learning.save import PAGE_FILE, write_fit

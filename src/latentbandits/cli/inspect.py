@@ -13,7 +13,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits inspect`; returns the exit code."""
     from latentbandits.cli.console import print_warnings
-    from latentbandits.cli.model_tables import field_table, model_table, tables
+    from latentbandits.cli.model_tables import field_table, model_table
+    from latentbandits.learning.assess.tables import tables
     from latentbandits.learning.save import load_report
     from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue
     from latentbandits.models.artefacts.files import load_notes

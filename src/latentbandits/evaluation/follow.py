@@ -15,8 +15,8 @@ from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.evaluation.log import DecisionLog, EvaluationError, LoggedRound
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import Known
+from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
-from latentbandits.models.trees import map_leaves
 from latentbandits.policies.choice import at
 from latentbandits.policies.decision import ANYONE, Decision
 from latentbandits.policies.latent.bayes_ucb import mmGreedy

@@ -11,7 +11,7 @@ from latentbandits.beliefs import states
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray, session_count
 from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.models.numerics.blocks import log_normal_density
+from latentbandits.models.numerics.arrays import log_normal_density
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Asked, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities, check_state

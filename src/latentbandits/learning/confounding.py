@@ -203,7 +203,7 @@ class DependencePass:
 def depends_on_users(log: Engine) -> bool:
     """Return whether actions of a user are more alike than those of different users.
 
-    >>> from latentbandits.learning.backends.memory import engine_of
+    >>> from latentbandits.learning.backends.backend import engine_of
     >>> from latentbandits.learning.generate import generate_arms
     >>> depends_on_users(engine_of(generate_arms(300, 20, n_states=2, n_actions=3).log))
     False

@@ -12,11 +12,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from latentbandits.learning.backends.backend import AnyLog, Engine, summary_of
-from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.learners import Learned, Learner, Replicate
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import Candidate, Selection, judge
+from latentbandits.learning.selection import (
+    Candidate,
+    Learned,
+    Learner,
+    Replicate,
+    Selection,
+    judge,
+)
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.transformed import (

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.beliefs.encoding import StandsFor
 from latentbandits.models.attributes.columns import Row
-from latentbandits.models.attributes.gate import Gate
-from latentbandits.models.attributes.parts import part
+from latentbandits.models.attributes.parts import Gate, part
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import KnownModel
 from latentbandits.policies.decision import ActionProbabilities, Decision

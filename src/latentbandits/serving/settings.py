@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from latentbandits.models.numerics.laws import REALS
 from latentbandits.models.protocol import support_of
-from latentbandits.models.support import REALS
 from latentbandits.policies.registry import AUTO, parse
 from latentbandits.serving.records import SwapMode
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.backends.backend import Engine, FoldLearner, add, prepared
-from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.backends.backend import Engine, FoldLearner, MemoryEngine, add, prepared
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import IntArray
 

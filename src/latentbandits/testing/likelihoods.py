@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from latentbandits.models.checks import Context, FloatArray, IntArray
+from latentbandits.models.numerics.arrays import map_leaves
+from latentbandits.models.numerics.laws import Counts, Interval, OneOf, Support
 from latentbandits.models.protocol import Generative, KnownModel, Model
-from latentbandits.models.support import Counts, Interval, OneOf, Support
-from latentbandits.models.trees import map_leaves
 
 TOLERANCE = 1e-3  # of an integral over rewards
 N_DRAWS = 20_000

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.models.checks import Context, FloatArray, IntArray
+from latentbandits.models.numerics.laws import Support
 from latentbandits.models.protocol import (
     Generative,
     KnownModel,
@@ -17,7 +18,6 @@ from latentbandits.models.protocol import (
     is_order_free,
     support_of,
 )
-from latentbandits.models.support import Support
 from latentbandits.testing import likelihoods
 from latentbandits.testing.trees import assert_same, rows
 

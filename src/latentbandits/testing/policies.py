@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from latentbandits.beliefs.encoding import can_encode, decode, encode
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.numerics.arrays import leaves
 from latentbandits.models.protocol import is_order_free
-from latentbandits.models.trees import leaves
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt

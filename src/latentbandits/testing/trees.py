@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.models.trees import leaves, map_leaves
+from latentbandits.models.numerics.arrays import leaves, map_leaves
 
 
 def rows(tree: Any, index: NDArray[np.int64]) -> Any:

@@ -19,8 +19,7 @@ from latentbandits.learning.arms.families import Rewards, make_family
 from latentbandits.learning.arms.lattice import Cells, cells_of_values
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
-from latentbandits.learning.backends.backend import AnyLog, summary_of
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.summary import RewardSummary

@@ -11,8 +11,7 @@ from latentbandits.learning.arms import mixture as vb
 from latentbandits.learning.arms.cells import Prepare, Totals, TotalsPass
 from latentbandits.learning.arms.mixture import Mixture
 from latentbandits.learning.arms.starts import SAMPLE, grouped_starts, joined
-from latentbandits.learning.backends.backend import AnyLog, Engine
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.models.arms.learnable import Learnable
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray

@@ -41,14 +41,12 @@ from latentbandits.learning.assess.replay import (
     ScorePlayer,
     playable_rounds,
 )
-from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.backends.backend import AnyLog, summary_of
-from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.selection import Learned, rows_as_actions
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import load_files, model_files, notes_of, read_files
-from latentbandits.models.attributes.gate import log_softmax
-from latentbandits.models.attributes.parts import part
+from latentbandits.models.attributes.parts import log_softmax, part
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.latent.bayes_ucb import mmGreedy
@@ -56,25 +54,17 @@ from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Estimate, Progress, Silent
 from latentbandits.simulation.simulate import simulate
-from latentbandits.simulation.tune import Candidate, least_exploring, tune
+from latentbandits.simulation.tune import (
+    TunedPolicy,
+    least_exploring,
+    replayed_candidates,
+    tune,
+)
 
 Verdict = Literal["helps", "harms", "no difference", "cannot tell"]
 
 UNIFORM = "uniform"
 POPULARITY = "popularity"
-
-CANDIDATES = {
-    "arms": (
-        "mmGreedy", "mIDS", "mmBayesUCB(quantile=0.6)", "mmBayesUCB(quantile=0.7)",
-        "mmBayesUCB(quantile=0.9)", "mmTS", "mTS", "mUCB",
-    ),
-    "context": (
-        "mmGreedy", "mmBayesUCB(quantile=0.7)", "mmBayesUCB(quantile=0.9)", "mmTS", "mTS",
-    ),
-    "particles": ("mmGreedy", "mTS"),
-}  # fmt: skip
-"""Policies on the model that are played; one of them is recommended. mmIDS is left out: its
-decisions cost twenty times as much as those of mIDS, and mmBayesUCB earns as much."""
 
 UNJUDGED = "mmGreedy"
 """The policy that is recommended if nothing could be replayed or simulated."""
@@ -361,7 +351,7 @@ def unjudged(
     its actions are known; popularity if there are `doubts` about the model's predictions.
     """
     model, recommended = learned.model, UNJUDGED
-    policies = model_policies(Inputs(model, horizon=SIMULATED_ROUNDS, items=learned.features))
+    policies = replayed_candidates(Inputs(model, horizon=SIMULATED_ROUNDS, items=learned.features))
     known = learned.features is not None or not model.n_features
     if doubts:
         recommended = POPULARITY
@@ -491,7 +481,7 @@ class _Replaying:
         inputs = self.inputs(self.learned)
         if self.policies:
             return {name: build(name, inputs) for name in self.policies}
-        return model_policies(inputs)
+        return replayed_candidates(inputs)
 
     def play(self, log: Log) -> Replay:
         """Replay the model's policies and the baselines."""
@@ -632,13 +622,13 @@ def _lost_first(
     return {name: 1 - played[name].reward.mean / level for name in policies}
 
 
-def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:
+def paired_regrets(table: Sequence[TunedPolicy]) -> dict[str, Estimate]:
     """Return the winner's regret plus each candidate's paired difference from it.
 
     The standard error takes the two parts as independent.
 
-    >>> won = Candidate("mIDS", Estimate(1.8, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
-    >>> out = Candidate("mmTS", Estimate(1.7, 0.11), Estimate(0.3, 0.08), users=160, stages=1)
+    >>> won = TunedPolicy("mIDS", Estimate(1.8, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
+    >>> out = TunedPolicy("mmTS", Estimate(1.7, 0.11), Estimate(0.3, 0.08), users=160, stages=1)
     >>> {name: round(regret.mean, 3) for name, regret in paired_regrets([won, out]).items()}
     {'mIDS': 1.8, 'mmTS': 2.1}
     """
@@ -649,20 +639,6 @@ def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:
         )
         for row in table
     }
-
-
-def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
-    """Return the candidates that can be built on the model."""
-    policies: dict[str, AnyPolicy] = {}
-    kind = "arms" if inputs.n_actions is not None else "context"
-    if isinstance(inputs.model, ParticleModel):
-        kind = "particles"
-    for text in CANDIDATES[kind]:
-        try:
-            policies[text] = build(text, inputs)
-        except ValueError:
-            continue  # it needs a model of another kind
-    return policies
 
 
 def value_of_state(learned: Learned, log: Log, seed: int = 0) -> float:

@@ -29,15 +29,13 @@ from latentbandits.learning.arms.coordinate_ascent import Climbed, Problem
 from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.starts import SAMPLE, grouped_starts
 from latentbandits.learning.attributes.evidence import state_evidence
-from latentbandits.learning.backends.backend import AnyLog
-from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.learners import Learned, Learner
+from latentbandits.learning.backends.backend import AnyLog, engine_of
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import LEAST_NATS, Selection, clearly_below
-from latentbandits.models.attributes.gate import log_softmax
+from latentbandits.learning.selection import LEAST_NATS, Learned, Learner, Selection, clearly_below
+from latentbandits.models.attributes.parts import log_softmax
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.composed.transformed import TransformedRewards
-from latentbandits.models.numerics.log_weights import log_sum
+from latentbandits.models.numerics.arrays import log_sum
 from latentbandits.report.report import Progress
 
 RIDGES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)

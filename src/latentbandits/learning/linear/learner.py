@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from latentbandits.learning.assess.heldout import HeldOut
-from latentbandits.learning.backends.backend import AnyLog, Engine
-from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.learners import Learned, Replicate
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
 from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER
 from latentbandits.learning.linear.folded import Folded, Settings, complete_fold
 from latentbandits.learning.linear.folded_clusters import cluster_fold
@@ -19,6 +17,8 @@ from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.selection import (
     Candidate,
+    Learned,
+    Replicate,
     Selection,
     clearly_below,
     fewest_states,

@@ -24,9 +24,8 @@ from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet, gamma
-from latentbandits.models.numerics.blocks import log_normal_density
-from latentbandits.models.numerics.laws import Gamma
-from latentbandits.models.support import Interval, Summary, Support
+from latentbandits.models.numerics.arrays import log_normal_density
+from latentbandits.models.numerics.laws import Gamma, Interval, Summary, Support
 
 _SUPPORT = Interval(low=0.0, atoms=(0.0,))
 _LEAST_NOISE = 1e-4  # prior of sigma^2, worth one reward

@@ -5,8 +5,8 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.numerics.laws import Support
 from latentbandits.models.protocol import Context, Extendable, KnownModel, Model, support_of
-from latentbandits.models.support import Support
 
 
 class Wrapping:

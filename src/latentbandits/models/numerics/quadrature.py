@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.arrays import blocks
 
 _REACH = 6.0  # standard deviations; the probability beyond is 1e-9
 _STEP = 1.5  # step in standard deviations of the narrowest variable that can be the largest

@@ -22,7 +22,7 @@ from latentbandits.beliefs.known import KnownBelief
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.arrays import blocks
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Asked, Choice

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
+from latentbandits.models.numerics.arrays import leaves, map_leaves
 from latentbandits.models.protocol import KnownModel
-from latentbandits.models.trees import leaves, map_leaves
 from latentbandits.models.visit import Visit, check_users
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities

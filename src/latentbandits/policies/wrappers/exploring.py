@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.trees import map_leaves
+from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.policies import choice
 from latentbandits.policies.checked import Asked, Choice, Outcome, Wrapper
 from latentbandits.policies.decision import (

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
-from latentbandits.models.trees import map_leaves
 from latentbandits.policies import choice
 from latentbandits.policies.checked import (
     Asked,

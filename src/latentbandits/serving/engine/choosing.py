@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.trees import concatenate
+from latentbandits.models.numerics.arrays import concatenate
 from latentbandits.policies import Decision
 from latentbandits.policies.choice import StreamPerSession
 from latentbandits.serving.engine.actions import LARGE, Named, PolicyInputs, encode_names, visit

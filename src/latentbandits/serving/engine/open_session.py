@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from latentbandits.models.trees import concatenate, separate
+from latentbandits.models.numerics.arrays import concatenate, separate
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, begin, gate_of
