@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.arms.lattice import Cells
+from latentbandits.learning.arms.families import Cells
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.backends.memory import engine_of
 from latentbandits.learning.choose_kind import choose_kind

@@ -33,7 +33,7 @@ from latentbandits import (
     mTS,
     mUCB,
 )
-from latentbandits.models.composed.wrapping import with_catch_all
+from latentbandits.models.composed.known import with_catch_all
 from latentbandits.models.protocol import is_order_free
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.wrappers.forgetting import RidgeUCB

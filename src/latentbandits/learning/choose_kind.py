@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.arms.lattice import cells_of_values
+from latentbandits.learning.arms.families import cells_of_values
 from latentbandits.learning.assess import replay as replays
 from latentbandits.learning.backends.backend import summary_of
 from latentbandits.learning.fit_options import Form

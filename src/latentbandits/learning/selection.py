@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.arms.lattice import Cells
+from latentbandits.learning.arms.families import Cells
 from latentbandits.learning.assess.heldout import HeldOut, score
 from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.logs.rows import Log

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from latentbandits.models import families
 from latentbandits.models.arms.learnable import Learnable
-from latentbandits.models.base import StationaryModel
+from latentbandits.models.protocol import StationaryModel
 from latentbandits.names import one_of
 
 ModelClass = type[Any]

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.arms.families import Rewards, make_family
-from latentbandits.learning.arms.lattice import Cells, cells_of_values
+from latentbandits.learning.arms.families import Cells, Rewards, cells_of_values, make_family
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.backends.backend import AnyLog, summary_of

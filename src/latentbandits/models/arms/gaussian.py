@@ -11,12 +11,10 @@ from numpy.typing import ArrayLike
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.arms.learnable import Learnable, RewardFacts
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.blocks import blocks, log_normal_density, rows
-from latentbandits.models.numerics.laws import Component, Normal
-from latentbandits.models.numerics.quadrature import probability_largest
-from latentbandits.models.protocol import Context
+from latentbandits.models.numerics.laws import Component, Normal, probability_largest
+from latentbandits.models.protocol import Context, StationaryModel
 from latentbandits.models.support import REALS, Summary
 
 _LEAST_NOISE = 1e-4  # prior of the noise, worth one reward, as a fraction of the rewards' variance

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.models.numerics.blocks import rows
@@ -24,6 +23,7 @@ from latentbandits.models.protocol import (
     Model,
     Parameters,
     Selectable,
+    StationaryModel,
     is_order_free,
     reward_laws,
     support_of,

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import CertainModel, OneState
 from latentbandits.models.numerics.blocks import log_normal_density
-from latentbandits.models.protocol import Context
+from latentbandits.models.protocol import Context, StationaryModel
 from latentbandits.models.support import Summary
 
 Mean = Callable[[Any, IntArray], ArrayLike]

@@ -12,8 +12,7 @@ import latentbandits.models.history as history
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.composed.known import Known
-from latentbandits.models.composed.wrapping import Wrapping
+from latentbandits.models.composed.known import Known, Wrapping
 from latentbandits.models.history import Keys
 from latentbandits.models.numerics.laws import Component, join_states
 from latentbandits.models.numerics.log_weights import log_sum, normalise, sample, thin

@@ -11,12 +11,11 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
 from latentbandits.models.numerics.blocks import log_normal_density, rows
 from latentbandits.models.numerics.laws import Component, Student
-from latentbandits.models.protocol import Context
+from latentbandits.models.protocol import Context, StationaryModel
 from latentbandits.models.support import Summary
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from latentbandits.beliefs import states
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.protocol import Context, KnownModel
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import PosteriorPolicy
@@ -74,13 +74,13 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
     def _advice(self, context: Context, eligible: BoolArray | None) -> BoolArray:
         """Mark the actions that each expert recommends, several if they tie: `(1 or n, S, K)`."""
         mask = None if eligible is None else eligible[:, None, :]
-        return choice.best(choice.restrict(self.model.expected_rewards(context), mask))
+        return decision.best(decision.restrict(self.model.expected_rewards(context), mask))
 
     def _choose(self, belief: ExpertWeights, asked: Asked, propensity: bool) -> Choice:
         weights = states.probabilities(belief.log_weights)
         advice = self._advice(asked.context, asked.eligible)
-        expert = choice.draw(weights, asked.rng)
-        action = choice.pick(advice[_sessions(advice), expert], asked.rng)
+        expert = decision.draw(weights, asked.rng)
+        action = decision.pick(advice[_sessions(advice), expert], asked.rng)
         chance = (weights * _share(advice, action)).sum(axis=1)
         return Choice(action, expert, chance, "exact")
 
@@ -107,7 +107,7 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
 
     def _probabilities(self, belief: ExpertWeights, asked: Asked) -> ActionProbabilities:
         weights = states.probabilities(belief.log_weights)
-        advice = choice.shares(self._advice(asked.context, asked.eligible))
+        advice = decision.shares(self._advice(asked.context, asked.eligible))
         return ActionProbabilities((weights[:, None, :] @ advice)[:, 0], "exact")
 
 

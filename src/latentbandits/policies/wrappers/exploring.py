@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.trees import map_leaves
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice, Outcome, Wrapper
 from latentbandits.policies.decision import (
     ActionProbabilities,
@@ -119,12 +119,12 @@ class Exploring(Wrapper[Any]):
         n, n_actions = inner.chances.values.shape
         mask = np.ones((n, n_actions), np.bool_) if asked.eligible is None else asked.eligible
         explores = asked.rng.random(n) < self.e
-        explored = np.where(explores, choice.pick(mask, asked.rng), inner.action)
+        explored = np.where(explores, decision.pick(mask, asked.rng), inner.action)
         mixed = self._mixed(inner.chances, mask)
-        return Choice(explored, inner.state, choice.at(mixed.values, explored), mixed.kind)
+        return Choice(explored, inner.state, decision.at(mixed.values, explored), mixed.kind)
 
     def _mixed(self, inner: ActionProbabilities, mask: BoolArray) -> ActionProbabilities:
-        values = (1 - self.e) * inner.values + self.e * choice.shares(mask)
+        values = (1 - self.e) * inner.values + self.e * decision.shares(mask)
         return ActionProbabilities(values, inner.kind if inner.kind in _CERTAIN else "explored")
 
     def _decided(self, belief: Any, asked: Asked) -> _Decided:
@@ -137,7 +137,7 @@ class Exploring(Wrapper[Any]):
             made = policy.decide(belief, context, rng, eligible=eligible, propensity=False)
             return _Decided(made.action, made.state, known)
         state = self.state_probabilities(belief).argmax(axis=1)
-        return _Decided(choice.draw(known.values, rng), state, known)
+        return _Decided(decision.draw(known.values, rng), state, known)
 
     def _sampled(self, belief: Any, asked: Asked) -> _Decided:
         """Estimate p(a) by draws of the inner policy; the first draw is the decision."""

@@ -18,7 +18,7 @@ from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.protocol import Context
 from latentbandits.models.trees import map_leaves
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import (
     Asked,
     CheckedPolicy,
@@ -245,7 +245,7 @@ def _packed(contribution: Any) -> Any:
         return contribution
     counts, values = contribution
     cell = counts.argmax(axis=1)
-    return Cells(cell, choice.at(counts, cell), choice.at(values, cell))
+    return Cells(cell, decision.at(counts, cell), decision.at(values, cell))
 
 
 def _summed(contributions: Any, like: Any) -> Any:
