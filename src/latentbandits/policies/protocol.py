@@ -307,7 +307,7 @@ def begin(policy: AnyPolicy, users: Sequence[Row | None]) -> Any:
     >>> from latentbandits import GaussianArms, mTS
     >>> from latentbandits.models.attributes.columns import Category
     >>> from latentbandits.models.attributes.columns import Encoder
-    >>> from latentbandits.models.attributes.items import with_parts
+    >>> from latentbandits.models.attributes.parts import with_parts
     >>> encoder = Encoder((Category("country", ("AT", "DE"), (0.5, 0.5)),))
     >>> gate = Gate(encoder, np.array([[0.0, 2.0], [0.0, -2.0]]), ())
     >>> model = with_parts(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5), gate=gate)

@@ -1,7 +1,7 @@
 """A fitted mixture, and the model made from it with its prior for a new user's parameters.
 
 The prior variance of the model's mean rewards is the sum of two parts: the estimation error of a
-state's mean (`information`), and the variation of users within a state. The second part is given by
+state's mean (`observed`), and the variation of users within a state. The second part is given by
 a strength nu in rewards: users' parameters have the family's prior around the state's, worth nu
 rewards. An infinite nu means no variation.
 """
@@ -66,7 +66,7 @@ class FittedArms:
     family: Learnable
     mixture: Mixture
     elbo: float
-    log_evidence: float  # the ELBO corrected for overlapping states (`evidence`)
+    log_evidence: float  # the ELBO corrected for overlapping states
     estimation: FloatArray  # (S, A): variance of the estimate of each mean reward
     strength: float = inf  # nu: strength, in rewards, of the prior for the variation within a state
 

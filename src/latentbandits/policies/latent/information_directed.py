@@ -91,7 +91,8 @@ class mmIDS(InformationDirected, JointPolicy):
 
     The draws come from nodes that `seed` fixes, the same in every round and session
     (`beliefs/information.py`). So the action probabilities are a function of the belief:
-    propensities are exact, and an action has probability zero only if this policy never plays it there.
+    propensities are exact, and an action has probability zero only if this policy never plays it
+    there.
 
     Args:
         model: a model of latent states with uncertain parameters.
