@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from latentbandits.environments import Switching, Synthetic
 from latentbandits.experiments import experiment as frame
 from latentbandits.experiments.experiment import Order
-from latentbandits.models import GaussianArms, Markov
+from latentbandits.models import GaussianArms
+from latentbandits.models.composed.markov import Markov
 from latentbandits.options import choose, simulation_options
 from latentbandits.policies import mmTS, mTS
 from latentbandits.policies.registry import PolicySpec

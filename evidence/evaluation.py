@@ -17,7 +17,7 @@ from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, positive
 from latentbandits.policies import mTS
-from latentbandits.policies.choice import draw
+from latentbandits.policies.decision import draw
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.arms.lattice import Cells
+from latentbandits.learning.arms.families import Cells
 from latentbandits.learning.assess.comparisons import choose_kind
 from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.backends.backend import engine_of

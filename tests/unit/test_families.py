@@ -19,7 +19,7 @@ from latentbandits import (
     mmTS,
     mTS,
 )
-from latentbandits.models.composed.wrapping import with_catch_all
+from latentbandits.models.composed.known import with_catch_all
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.numerics.laws import Interval
 from latentbandits.testing.likelihoods import Density

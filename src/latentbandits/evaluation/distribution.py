@@ -23,7 +23,7 @@ from latentbandits.evaluation.log import Columns, DecisionLog, EvaluationError
 from latentbandits.evaluation.reading import load_decisions
 from latentbandits.learning.logs.tables import TableSource, column_names, read_table
 from latentbandits.models.checks import FloatArray
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.protocol import Policy
 
@@ -85,10 +85,10 @@ class FixedDistribution(Policy[FloatArray]):
     ) -> Decision:
         """Draw an action for every session."""
         chances = self.action_probabilities(belief, context, rng, eligible=eligible).values
-        action = choice.draw(chances, rng)
+        action = decision.draw(chances, rng)
         state = np.zeros(len(action), np.int64)
         mask = None if eligible is None else np.asarray(eligible, np.bool_)
-        return Decision(action, state, choice.at(chances, action), "exact", self.name, mask)
+        return Decision(action, state, decision.at(chances, action), "exact", self.name, mask)
 
     def update(self, belief: FloatArray, context: Any, decision: Any, reward: Any) -> FloatArray:
         """Return the belief as it is."""

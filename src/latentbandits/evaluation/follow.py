@@ -17,8 +17,7 @@ from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import Known
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
-from latentbandits.policies.choice import at
-from latentbandits.policies.decision import ANYONE, Decision
+from latentbandits.policies.decision import ANYONE, Decision, at
 from latentbandits.policies.latent.bayes_ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms.choose_family import FamilyChoice, choose_family
+from latentbandits.learning.arms.coordinate_ascent import earlier_means
 from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import LARGE, ArmsLearner
 from latentbandits.learning.arms.outliers import without_outliers
-from latentbandits.learning.arms.starts import earlier_means
 from latentbandits.learning.assess import report
 from latentbandits.learning.assess.comparisons import (
     FACTORISATION,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from latentbandits.learning.arms.lattice import Cells
+from latentbandits.learning.arms.families import Cells
 from latentbandits.learning.assess.heldout import HeldOut, score
 from latentbandits.learning.backends.backend import AnyLog
 from latentbandits.learning.logs.rows import Log

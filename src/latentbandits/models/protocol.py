@@ -18,6 +18,7 @@ from latentbandits.models.numerics.laws import REALS, Component, Normal, Support
 if TYPE_CHECKING:
     from latentbandits.models.arms.learnable import Learnable
 
+
 __all__ = [
     "AveragesRewards",
     "Context",
@@ -279,6 +280,9 @@ def is_order_free(model: KnownModel) -> bool:
     `order_free = False`; a model without this attribute is taken as exact.
     """
     return model.transition is None and bool(getattr(model, "order_free", True))
+
+
+# Properties that most models share.
 
 
 class StationaryModel:

@@ -13,14 +13,15 @@ import numpy as np
 from latentbandits.learning.arms.coordinate_ascent import (
     TOLERANCE,
     Climbed,
+    Earlier,
     Problem,
     best_of,
     climb,
+    joined,
     start_at,
 )
 from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.mixture import Mixture
-from latentbandits.learning.arms.starts import Earlier, joined
 from latentbandits.learning.assess.heldout import HeldOut, score
 from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
 from latentbandits.learning.logs.rows import Log

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from latentbandits.learning import user_hash
-from latentbandits.learning.arms.lattice import cells_of_values
+from latentbandits.learning.arms.families import cells_of_values
 from latentbandits.learning.assess import replay as replays
 from latentbandits.learning.assess.replay import PolicyPlayer, playable_rounds, replay
 from latentbandits.learning.backends.backend import AnyLog, summary_of

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
-from latentbandits.learning.arms.lattice import Cells
+from latentbandits.learning.arms.families import Cells
 from latentbandits.learning.arms.predict import Edges, Predicted, in_cells, predict
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs.rows import Log

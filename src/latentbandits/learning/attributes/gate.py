@@ -24,10 +24,9 @@ import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.cells import Partition, Prepare
-from latentbandits.learning.arms.coordinate_ascent import Climbed, Problem
+from latentbandits.learning.arms.coordinate_ascent import SAMPLE, Climbed, Problem, grouped_starts
 from latentbandits.learning.arms.fitted import FittedArms, finish
-from latentbandits.learning.arms.starts import SAMPLE, grouped_starts
+from latentbandits.learning.arms.mixture import Partition, Prepare
 from latentbandits.learning.attributes.evidence import state_evidence
 from latentbandits.learning.backends.backend import AnyLog, engine_of
 from latentbandits.learning.logs.rows import Log

@@ -13,8 +13,13 @@ from latentbandits.models import checks
 from latentbandits.models.arms.learnable import Learnable, RewardFacts
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics.arrays import blocks, log_normal_density, rows
-from latentbandits.models.numerics.laws import REALS, Component, Normal, Summary
-from latentbandits.models.numerics.quadrature import probability_largest
+from latentbandits.models.numerics.laws import (
+    REALS,
+    Component,
+    Normal,
+    Summary,
+    probability_largest,
+)
 from latentbandits.models.protocol import Context, StationaryModel
 
 _LEAST_NOISE = 1e-4  # prior of the noise, worth one reward, as a fraction of the rewards' variance

@@ -12,8 +12,7 @@ import latentbandits.models.history as history
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.composed.known import Known
-from latentbandits.models.composed.wrapping import Wrapping
+from latentbandits.models.composed.known import Known, Wrapping
 from latentbandits.models.numerics.arrays import Keys, log_sum, map_leaves, normalise, sample, thin
 from latentbandits.models.numerics.laws import Component, Summary, join_states
 from latentbandits.models.protocol import (

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.composed.wrapping import Wrapping
+from latentbandits.models.composed.known import Wrapping
 from latentbandits.models.numerics.laws import Interval, Summary
 from latentbandits.models.protocol import (
     Context,

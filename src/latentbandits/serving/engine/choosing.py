@@ -16,7 +16,7 @@ import numpy as np
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.numerics.arrays import concatenate
 from latentbandits.policies import Decision
-from latentbandits.policies.choice import StreamPerSession
+from latentbandits.policies.decision import StreamPerSession
 from latentbandits.serving.engine.actions import LARGE, Named, PolicyInputs, encode_names, visit
 from latentbandits.serving.engine.open_session import Live, joined
 from latentbandits.serving.engine.values import Decided, DecisionRequest
