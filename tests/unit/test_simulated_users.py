@@ -28,7 +28,7 @@ def test_users_of_a_log_pay_what_they_paid():
 
 
 def test_users_of_a_log_of_ratings():
-    log, made = ratings_log(n_users=200, n_actions=50, n_states=2, density=0.5, noise=0.1)
+    log, made = ratings_log(n_users=200, n_actions=50, n_states=2, density=0.5)
     model = LinearGaussian([[3.5, 0, 0, 0]], 0.1)
     catalogue = Catalogue(log.action_ids, features=made.action_vectors)
     users = log_users(model, catalogue, log, 10, {"rank": 3, "reg": 0.05}, seed=0)

@@ -1,4 +1,4 @@
-"""What a model knows about attributes of users, rows and items: its gate, encoder and items.
+"""The parts of a model that know attributes of users, rows and items: gate, encoder and items.
 
 These parts are kept in attributes of the model object, not in fields of the model's class, and are
 saved with the model. So every family has them, and a model class of a user needs no code for them.
