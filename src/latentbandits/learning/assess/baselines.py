@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.assess.replay import PolicyPlayer, playable_rounds, replay
+from latentbandits.learning.assess.replay import PolicyPlayer, passes_for, playable_rounds, replay
 from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.backends.backend import AnyLog
 from latentbandits.learning.learners import Learned, Learner
@@ -139,7 +139,7 @@ def _leads(one: Learned, several: Learned, log: Log, seed: int) -> dict[int, Est
         if log.features is not None:
             shown, rows = rows_as_actions(learned, log)
         players[name] = PolicyPlayer(mmGreedy(shown.model), rows.n_actions, shown.features)
-    played = replay(players, rows, seed=seed)
+    played = replay(players, rows, passes=passes_for(rows), seed=seed)
     last = played.horizons[-1]
     return {h: played.difference("one", "several", h) for h in (min(FIRST_ROUNDS, last), last)}
 
