@@ -20,7 +20,7 @@ import numpy as np
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms.families import cells_of_values
 from latentbandits.learning.assess import replay as replays
-from latentbandits.learning.assess.replay import PolicyPlayer, playable_rounds, replay
+from latentbandits.learning.assess.replay import PolicyPlayer, passes_for, playable_rounds, replay
 from latentbandits.learning.backends.backend import AnyLog, summary_of
 from latentbandits.learning.fit_options import Form
 from latentbandits.learning.linear.learner import LinearLearner
@@ -155,7 +155,7 @@ def _leads(one: Learned, several: Learned, log: Log, seed: int) -> dict[int, Est
         if log.features is not None:
             shown, rows = rows_as_actions(learned, log)
         players[name] = PolicyPlayer(mmGreedy(shown.model), rows.n_actions, shown.features)
-    played = replay(players, rows, seed=seed)
+    played = replay(players, rows, passes=passes_for(rows), seed=seed)
     last = played.horizons[-1]
     return {h: played.difference("one", "several", h) for h in (min(FIRST_ROUNDS, last), last)}
 

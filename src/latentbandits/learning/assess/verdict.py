@@ -172,6 +172,7 @@ class Judgement:
     reward_sd: float = 0.0  # of a reward of the log
     doubts: tuple[str, ...] = ()  # why predictions of the model are not to be acted on
     choosing: Replay | None = None  # of the users by whom the policy is chosen; None: `replay`
+    separate: bool = False  # whether a reward tells about its own action only: arms of one state
 
     @property
     def horizon(self) -> int:
@@ -191,9 +192,7 @@ class Judgement:
         """The candidates that replay does not veto: not clearly below the best."""
         best, replay = self.best, self._chooser
         return tuple(
-            name
-            for name in self.candidates
-            if not _clearly_below(replay.difference(name, best, replay.horizons[-1]))
+            name for name in self.candidates if not _clearly_below(replay.lead(name, best))
         )
 
     @property
@@ -205,9 +204,15 @@ class Judgement:
         remain, then only policies with the smallest loss in their first rounds, rounded to a
         percent of popularity's reward. Among these `tune`'s rule chooses the best policy, or one
         that explores less.
+
+        If rewards tell about their own action only, simulation is not relied on: such a model is
+        taken where users do not fall into kinds, or where there was too little to tell them. What
+        exploring would find out is then unknown, and it must be seen to pay in replay.
         """
         if not self.admitted:
             return POPULARITY
+        if self.separate and UNJUDGED in self.admitted:
+            return self._best_proven()
         steady = [name for name in self.admitted if not self._falls_short(name)] or self.admitted
         cheap = [name for name in steady if self.simulated.lost.get(name, 0.0) <= MOST_LOST]
         return self._best_of(cheap or steady)
@@ -226,6 +231,12 @@ class Judgement:
             return self.doubts[0]
         return ""
 
+    def _best_proven(self) -> str:
+        """The best policy in replay if it is clearly above `UNJUDGED`, which explores least."""
+        best = self._largest(self.admitted)
+        lead = self._chooser.lead(best, UNJUDGED)
+        return best if lead.mean > CLEAR * lead.stderr else UNJUDGED
+
     def _falls_short(self, name: str) -> bool:
         """Return whether the policy is clearly below popularity in replay at some horizon."""
         replay = self._chooser
@@ -233,7 +244,7 @@ class Judgement:
 
     def _largest(self, names: Sequence[str]) -> str:
         replay = self._chooser
-        return max(names, key=lambda name: replay.reward(name, replay.horizons[-1]).mean)
+        return max(names, key=lambda name: replay.lead(name, POPULARITY).mean)
 
     def _best_of(self, names: Sequence[str]) -> str:
         behind, lost = self.simulated.behind, self.simulated.lost
@@ -258,12 +269,12 @@ class Judgement:
         """The lead of the judged policy over popularity, with its 95% interval (Student's t)."""
         from scipy.special import stdtrit
 
-        n_users = self.replay.n_users(self.horizon)
-        estimate = self.replay.difference(self.judged, POPULARITY, self.horizon)
+        n_users = len(self.replay.rounds)
+        estimate = self.replay.lead(self.judged, POPULARITY)
         width = float(stdtrit(max(n_users - 1, 1), (1 + LEVEL) / 2)) * estimate.stderr
         tolerated = LEAST_TOLERATED * self.reward_sd
         if UNIFORM in self.replay.rewards:
-            level = self.replay.difference(POPULARITY, UNIFORM, self.horizon).mean
+            level = self.replay.lead(POPULARITY, UNIFORM).mean
             tolerated = max(tolerated, TOLERATED * level)
         return Lead(estimate, estimate.mean - width, estimate.mean + width, tolerated, n_users)
 
@@ -430,6 +441,7 @@ def judge_policies(
         summary.deviation,
         tuple(doubts),
         None if other is None else stage.play(other),
+        separate=learned.model.n_states == 1 and learned.features is None,
     )
     deciding, log = stage.shown(learned if written is None else written, judging)
     admitted = {name: build(name, stage.inputs(deciding)) for name in before.admitted}
@@ -507,7 +519,9 @@ class _Replaying:
             name: PolicyPlayer(policy, log.n_actions, learned.features, log_prior)
             for name, policy in self.on_model.items()
         }
-        return replays.replay(players, log, seed=self.seed, progress=self.bar)
+        return replays.replay(
+            players, log, passes=replays.passes_for(log), seed=self.seed, progress=self.bar
+        )
 
 
 def users_log_prior(model: Any, log: Log) -> FloatArray | None:
