@@ -34,6 +34,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/deploy.md",
         "how-to/from-a-web-app.md",
         "how-to/kubernetes.md",
+        "how-to/observability.md",
         "how-to/write-a-policy.md",
         "how-to/write-an-environment.md",
     ],

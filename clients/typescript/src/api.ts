@@ -723,7 +723,8 @@ export interface components {
          * @description The state of the service: totals since the store began, rates since the process did.
          *
          *         `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
-         *         `decisions`, and rewards `applied`, `duplicate`, `late`, `replaced`. `difference` is the mean
+         *         `unexplained` (sessions that no state explains), `decisions`, and rewards `applied`,
+         *         `duplicate`, `late`, `replaced`. `difference` is the mean
          *         reward of the policy minus that of the holdout. `play` says whether the page /play is served.
          */
         Overview: {
@@ -826,6 +827,8 @@ export interface components {
         /**
          * SeriesView
          * @description The totals of one policy on one model since the store began.
+         *
+         *         `calibration` is null before the first prediction, and for policies that predict no rewards.
          */
         SeriesView: {
             policy: string;
@@ -833,6 +836,20 @@ export interface components {
             decisions: number;
             rewards: number;
             mean_reward: number | null;
+            /** @default null */
+            calibration?: components["schemas"]["Calibration"] | null;
+        };
+        /**
+         * Calibration
+         * @description Means of rewards that were predicted before they were learned, a sample of all rewards.
+         *
+         *         `error` is the standard error of their difference if the model is right.
+         */
+        Calibration: {
+            rewards: number;
+            predicted: number;
+            received: number;
+            error: number;
         };
         /**
          * RecentSession

@@ -29,3 +29,10 @@ def condition(
     """Return the belief after one more reward of each session; `belief` is unchanged."""
     log_density = model.log_likelihood(context, action, reward)
     return KnownBelief(states.condition(belief.log_weights, log_density, reward, model.transition))
+
+
+def mean_rewards(model: KnownModel, belief: KnownBelief, context: Context) -> FloatArray:
+    """Return sum_s P(s) mu_hat(a, x, s), the posterior mean reward: `(n, n_actions)`."""
+    weights = states.probabilities(belief.log_weights)
+    total: FloatArray = (weights[:, None, :] @ model.expected_rewards(context))[:, 0]
+    return total

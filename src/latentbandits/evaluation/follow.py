@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import joint
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.evaluation.log import DecisionLog, EvaluationError, LoggedRound
 from latentbandits.models.checks import FloatArray, IntArray
@@ -213,7 +212,7 @@ def predict(model: Any, log: DecisionLog) -> FloatArray:
     q = np.zeros((*log.action.shape, log.n_actions))
 
     def step(t: int, rows: IntArray, round_: LoggedRound, belief: Any) -> Decision:
-        q[rows, t] = joint.mean_rewards(policy.model, belief, round_.context)
+        q[rows, t] = policy.mean_rewards(belief, round_.context)
         return Decision.logged(round_.action)
 
     walk(policy, log, step)

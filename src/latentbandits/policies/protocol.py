@@ -140,6 +140,13 @@ class Policy(ABC, Generic[BeliefT]):
         """Return P(s) given the session's rewards, `(n, n_states)`; None: it keeps none."""
         return None
 
+    def mean_rewards(self, belief: BeliefT, context: Any) -> FloatArray | None:
+        """Return the posterior mean reward of every action, `(n, n_actions)`; None: unknown.
+
+        `context` is taken as checked.
+        """
+        return None
+
     def action_probabilities(
         self,
         belief: BeliefT,
@@ -202,6 +209,7 @@ _OPTIONAL = (
     "propensity_draws",
     "shift_state_prior",
     "state_probabilities",
+    "mean_rewards",
     "action_probabilities",
     "decide_counting",
     "sample_actions",

@@ -324,6 +324,9 @@ class Exploring(Wrapper[Any]):
     def shift_state_prior(self, belief: Any, shift: FloatArray) -> Any:
         return self._inner.shift_state_prior(belief, shift)
 
+    def mean_rewards(self, belief: Any, context: Any) -> FloatArray | None:
+        return self._inner.mean_rewards(belief, context)
+
     def state_probabilities(self, belief: Any) -> FloatArray:
         """Return the state probabilities of the inner policy."""
         probabilities = self._inner.state_probabilities(belief)

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from latentbandits.serving.engine.statistics import Tally
 from latentbandits.serving.http.messages import DifferenceView
 from latentbandits.serving.http.metrics import Metrics, Snapshot, TotalsCollector
 from latentbandits.serving.settings import PREFIX, Settings
@@ -43,15 +44,17 @@ def families() -> list[Any]:
     metrics.observe("/v1/decide", 201, 0.001)
     counts = dict.fromkeys(
         ("applied", "duplicate", "late", "open", "started", "expired", "restarted", "merged",
-         "deleted"), 1
+         "deleted", "unexplained"), 1
     )  # fmt: skip
     view = DifferenceView(group="holdout", above="main", mean=0.0, low=-1.0, high=1.0)
     seen = Snapshot(
         counts,
-        [("mmTS", "model", 1, 1, 1.0)],
+        [("mmTS", "model", Tally())],
         [("main", "mmTS", 1, 1.0)],
         [("main", 1, 1.0)],
         [view],
+        "model",
+        0.0,
     )
     return [*metrics.registry.collect(), *TotalsCollector(seen).collect()]
 

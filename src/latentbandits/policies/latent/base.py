@@ -113,6 +113,9 @@ class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
     def init(self, n_sessions: int = 1) -> KnownBelief:
         return known.prior(self.model, n_sessions)
 
+    def mean_rewards(self, belief: KnownBelief, context: Context) -> FloatArray:
+        return known.mean_rewards(self.model, belief, context)
+
     def _learn(self, belief: KnownBelief, outcome: Outcome) -> KnownBelief:
         return known.condition(self.model, belief, outcome.context, outcome.action, outcome.reward)
 
@@ -127,6 +130,9 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
 
     def init(self, n_sessions: int = 1) -> JointBelief:
         return joint.prior(self.model, n_sessions)
+
+    def mean_rewards(self, belief: JointBelief, context: Context) -> FloatArray:
+        return joint.mean_rewards(self.model, belief, context)
 
     def _learn(self, belief: JointBelief, outcome: Outcome) -> JointBelief:
         return joint.condition(self.model, belief, outcome.context, outcome.action, outcome.reward)

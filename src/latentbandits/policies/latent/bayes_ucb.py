@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from latentbandits.beliefs import joint, states
+from latentbandits.beliefs import states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
@@ -126,7 +126,7 @@ class mmGreedy(LargestPosteriorScore[JointBelief], JointPolicy):
     model: Model
 
     def _scores(self, belief: JointBelief, asked: Asked) -> FloatArray:
-        return joint.mean_rewards(self.model, belief, asked.context)
+        return self.mean_rewards(belief, asked.context)
 
 
 # Quantiles of the mean reward of every action under a posterior over states and parameters.

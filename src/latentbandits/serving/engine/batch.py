@@ -13,6 +13,7 @@ from latentbandits.serving.engine.actions import PolicyInputs, UnknownAction
 from latentbandits.serving.engine.choosing import Chooser, PendingDecision, answer_of, decision_row
 from latentbandits.serving.engine.models import ServedModel
 from latentbandits.serving.engine.open_session import (
+    UNEXPLAINED,
     Learned,
     Live,
     PendingReward,
@@ -274,7 +275,7 @@ class Batch:
         """Log rewards that were learned, save their sessions, and answer them."""
         logged: list[RewardRow] = []
         lives: list[Live] = []
-        for pending, belief, probabilities in learned:
+        for pending, belief, probabilities, predicted in learned:
             live, row = pending.live, pending.row
             session = live.row
             at = self._orders.next(max(session.last_order, row.order))
@@ -286,9 +287,10 @@ class Batch:
                 rewards=session.rewards + 1,
                 reward_sum=session.reward_sum + pending.value,
             )
-            lives.append(
-                live.with_belief(saved, belief, probabilities, live.learned + 1, at, [row])
-            )
+            after = live.with_belief(saved, belief, probabilities, live.learned + 1, at, [row])
+            lives.append(after)
+            if after.ratio >= UNEXPLAINED > live.ratio:
+                self._changes.count("unexplained")
             logged.append(
                 self._row(
                     row,
@@ -301,7 +303,7 @@ class Batch:
                     None,
                 )
             )
-            self._changes.rewarded(session, row, pending.value)
+            self._changes.rewarded(session, row, pending.value, predicted=predicted)
             pending.answer = Rewarded(pending.report.decision_id, "applied")
         if not logged:
             return

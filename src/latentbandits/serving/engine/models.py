@@ -59,6 +59,7 @@ class GroupPolicy:
     belief_bytes: int  # size of a new session's belief
     order_free: bool  # see `is_order_free`
     draws_depend_on_order: bool  # see `draws_depend_on_order`
+    state_prior: tuple[float, ...]  # see `fixed_state_prior`
     n_users: int | None = None  # users of a population, for a policy that learns across users
 
 
@@ -82,6 +83,17 @@ def is_order_free(policy: AnyPolicy, model: Any) -> bool:
     """
     exact = hasattr(model, "order_free") and model_is_order_free(model)
     return exact and bool(policy.order_free) and policy.learns_from == "any"
+
+
+def fixed_state_prior(policy: AnyPolicy, belief: Any) -> tuple[float, ...]:
+    """Return P1(s) of a session without rewards; empty where the policy keeps no posterior over
+    states, there is a single state, or the state moves.
+    """
+    model = policy.model_or_none
+    prior = policy.state_probabilities(belief)
+    if prior is None or prior.shape[1] < 2 or (model is not None and model.transition is not None):
+        return ()
+    return tuple(prior[0].tolist())
 
 
 def draws_depend_on_order(belief: Any) -> bool:
@@ -484,6 +496,7 @@ class Library:
                     _bytes_of(belief),
                     is_order_free(policy, model),
                     draws_depend_on_order(belief),
+                    fixed_state_prior(policy, belief),
                     policy.population_size,
                 )
         except (TypeError, ValueError, OverflowError, MemoryError) as error:

@@ -30,6 +30,11 @@ from latentbandits.serving.records import (
 from latentbandits.serving.stores.protocol import Store
 
 encode_user = msgspec.json.Encoder(order="sorted").encode
+UNEXPLAINED = 20.0
+"""A session counts as unexplained once its rewards are this many times likelier for a user without
+a fixed state: see `likelihood_ratio`."""
+PREDICTED = 8  # the reward of one decision in this many is compared with its prediction
+_LEAST = 1e-300
 
 
 class Live(NamedTuple):
@@ -46,6 +51,7 @@ class Live(NamedTuple):
     learned: int = 0
     learned_to: int = -1  # `applies_at` of the last learned reward
     played_new: bool = False  # some learned rewards are of actions that the model lacks
+    ratio: float = 1.0  # product of `likelihood_ratio`; infinite once it reached UNEXPLAINED
 
     @property
     def policy(self) -> AnyPolicy:
@@ -63,6 +69,8 @@ class Live(NamedTuple):
     ) -> Live:
         """Return the session with this belief, which learned from the decisions `played` too."""
         new = self.served.space.new
+        step = likelihood_ratio(self.group.state_prior, self.probabilities, probabilities)
+        ratio = self.ratio * step
         return Live(
             row,
             self.served,
@@ -72,6 +80,7 @@ class Live(NamedTuple):
             learned,
             learned_to,
             self.played_new or (bool(new) and any(one.action in new for one in played)),
+            ratio if ratio < UNEXPLAINED else math.inf,
         )
 
     def with_row(self, row: SessionRow) -> Live:
@@ -91,6 +100,29 @@ def state_probabilities(policy: AnyPolicy, belief: Any, n: int = 1) -> list[list
         return [[1.0]] * n
     rows: list[list[float]] = probabilities.tolist()
     return rows
+
+
+def likelihood_ratio(
+    prior: Sequence[float], before: Sequence[float], after: Sequence[float]
+) -> float:
+    """Return how many times likelier new rewards are for a user without a fixed state.
+
+    That user's state is drawn anew from the `prior` P1(s), which gives the rewards the density
+    q = sum_s P1(s) p(r | s). The session's belief gives them p = sum_s P(s) p(r | s). By Bayes'
+    rule p(r | s) / p is P(s) `after` the rewards over P(s) `before` them: no density is needed.
+
+    If the model is right, the expectation of q / p is 1 whatever happened before. So the product
+    over a session is a nonnegative martingale, and reaches c with probability 1 / c at most
+    (Ville's inequality): of all sessions, at most one in twenty reaches UNEXPLAINED.
+
+    An empty prior (a single state, a state that moves, no posterior over states) gives 1.
+
+    >>> likelihood_ratio([0.5, 0.5], [0.9, 0.1], [0.1, 0.9])  # the believed state was wrong
+    4.555555555555555
+    """
+    if not prior or len(prior) != len(before) or len(before) != len(after):
+        return 1.0
+    return sum(p * a / max(b, _LEAST) for p, b, a in zip(prior, before, after, strict=True))
 
 
 def first_belief(policy: AnyPolicy, row: SessionRow) -> Any:
@@ -297,11 +329,15 @@ class PendingReward:
 
 
 class Learned(NamedTuple):
-    """A reward with the belief of its session after it."""
+    """A reward with the belief of its session after it.
+
+    `predicted` is the mean of the reward under the belief before it, where it was computed.
+    """
 
     pending: PendingReward
     belief: Any
     probabilities: list[float]
+    predicted: float | None = None
 
 
 def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
@@ -343,7 +379,26 @@ def _learn_alike(some: Sequence[tuple[PendingReward, Recalled]]) -> list[Learned
             return [one for pair in some for one in _learn_alike([pair])]
         pending[0].answer = Invalid(f"value {pending[0].value}: {error}")
         return []
-    return list(map(Learned, pending, separate(learned, len(some)), states))
+    predicted = [_predict(*pair) for pair in some]
+    return list(map(Learned, pending, separate(learned, len(some)), states, predicted))
+
+
+def _predict(pending: PendingReward, recalled: Recalled) -> float | None:
+    """Return the mean of a reward under its session's belief, for some of the decisions.
+
+    It takes about as long as learning the reward, so one decision in PREDICTED is chosen by its
+    token. A decision of a former model has no prediction of the session's model.
+    """
+    live, row = pending.live, pending.row
+    if row.token % PREDICTED or row.model != live.row.model or live.group.n_users is not None:
+        return None
+    context, action = recalled.context, recalled.action
+    if context is not None and live.served.model.n_actions is None:
+        context, action = context[:, action : action + 1], 0
+    means = live.policy.mean_rewards(live.belief, context)
+    if means is None or not math.isfinite(means[0, action]):
+        return None
+    return float(means[0, action])
 
 
 def _is_believable(learned: Learned) -> bool:

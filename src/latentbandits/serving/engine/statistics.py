@@ -92,11 +92,20 @@ class GroupTotals(msgspec.Struct, array_like=True):
 
 
 class Tally(msgspec.Struct, array_like=True):
-    """Decisions and rewards of one policy on one model."""
+    """Decisions and rewards of one policy on one model.
+
+    Some of the rewards were predicted before they were learned; if the model is right, these
+    rewards minus their predictions are martingale differences, and the variance of their sum is
+    the sum of their squares.
+    """
 
     decisions: int = 0
     rewards: int = 0
     reward_sum: float = 0.0
+    predictions: int = 0
+    predicted_sum: float = 0.0
+    received_sum: float = 0.0  # of the rewards that were predicted
+    error_squares: float = 0.0  # of these rewards minus their predictions
 
 
 class Statistics(msgspec.Struct):
@@ -170,10 +179,12 @@ class Statistics(msgspec.Struct):
         value: float,
         before: tuple[float, int],
         replaced: float | None = None,
+        predicted: float | None = None,
     ) -> None:
         """Count a reward of a session that had `before` = (reward sum, rewards).
 
-        `replaced` is the decision's earlier reward, which this one takes the place of.
+        `replaced` is the decision's earlier reward, which this one takes the place of; `predicted`
+        is the reward that was expected, where that is known.
         """
         totals = self.group(group)
         total, count = before
@@ -184,6 +195,11 @@ class Statistics(msgspec.Struct):
         tally = self.tally(policy, model)
         tally.rewards += more
         tally.reward_sum += value - old
+        if predicted is not None:
+            tally.predictions += 1
+            tally.predicted_sum += predicted
+            tally.received_sum += value
+            tally.error_squares += (value - predicted) ** 2
         self.count("applied" if more else "replaced")
         one = totals.round(round_)
         if one is not None:
@@ -234,14 +250,19 @@ class Changes:
         self.add(Statistics.session_decided, session, row, probabilities)
 
     def rewarded(
-        self, session: SessionRow, row: DecisionRow, value: float, replaced: float | None = None
+        self,
+        session: SessionRow,
+        row: DecisionRow,
+        value: float,
+        replaced: float | None = None,
+        predicted: float | None = None,
     ) -> None:
-        """Count a reward of the decision `row`; `replaced` as in `Statistics.rewarded`."""
+        """Count a reward of the decision `row`; the options as in `Statistics.rewarded`."""
         self._rewards += replaced is None
         before = (session.reward_sum, session.rewards)
         self.add(
             Statistics.rewarded, session.group, row.policy, row.model, row.round, value, before,
-            replaced,
+            replaced, predicted,
         )  # fmt: skip
 
     def carry_out(self, totals: Statistics, rates: Rates) -> bool:

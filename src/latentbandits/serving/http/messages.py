@@ -297,14 +297,30 @@ class StateView(msgspec.Struct, frozen=True):
     prior: float
 
 
+class Calibration(msgspec.Struct, frozen=True):
+    """Means of rewards that were predicted before they were learned, a sample of all rewards.
+
+    `error` is the standard error of their difference if the model is right.
+    """
+
+    rewards: int
+    predicted: float
+    received: float
+    error: float
+
+
 class SeriesView(msgspec.Struct, frozen=True):
-    """The totals of one policy on one model since the store began."""
+    """The totals of one policy on one model since the store began.
+
+    `calibration` is null before the first prediction, and for policies that predict no rewards.
+    """
 
     policy: str
     model: str
     decisions: int
     rewards: int
     mean_reward: float | None
+    calibration: Calibration | None = None
 
 
 class RecentSession(msgspec.Struct, frozen=True):
@@ -345,7 +361,8 @@ class Overview(msgspec.Struct, frozen=True):
     """The state of the service: totals since the store began, rates since the process did.
 
     `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
-    `decisions`, and rewards `applied`, `duplicate`, `late`, `replaced`. `difference` is the mean
+    `unexplained` (sessions that no state explains), `decisions`, and rewards `applied`,
+    `duplicate`, `late`, `replaced`. `difference` is the mean
     reward of the policy minus that of the holdout. `play` says whether the page /play is served.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from copy import copy
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.statistics import Statistics
+from latentbandits.serving.engine.statistics import Statistics, Tally
 from latentbandits.serving.http import views
 from latentbandits.serving.http.messages import DifferenceView
 
@@ -29,10 +30,12 @@ class Snapshot(NamedTuple):
     """The totals at one moment, copied from the engine for the metrics."""
 
     counts: dict[str, int]
-    tallies: list[tuple[str, str, int, int, float]]  # policy, model, decisions, rewards, sum
+    tallies: list[tuple[str, str, Tally]]  # policy, model, totals
     groups: list[tuple[str, str, int, float]]  # group, policy, rewards, mean
     entropies: list[tuple[str, int, float]]  # group, round, bits
     differences: list[DifferenceView]
+    active: str
+    activated: float
 
 
 def snapshot(engine: Engine) -> Snapshot:
@@ -43,10 +46,7 @@ def snapshot(engine: Engine) -> Snapshot:
     ]
     return Snapshot(
         views.counts(totals),
-        [
-            (*_split(name), tally.decisions, tally.rewards, tally.reward_sum)
-            for name, tally in totals.tallies.items()
-        ],
+        [(*_split(name), copy(tally)) for name, tally in totals.tallies.items()],
         [(a.group, a.policy, a.rewards, a.reward.mean) for a in groups if a.reward is not None],
         [
             (group.group, one.round, one.entropy)
@@ -55,6 +55,8 @@ def snapshot(engine: Engine) -> Snapshot:
             if one.round in _ROUNDS and one.entropy is not None
         ],
         views.differences(totals, [group.group for group in groups]),
+        engine.library.active.model,
+        views.activated(engine),
     )
 
 
@@ -158,15 +160,45 @@ class TotalsCollector(Collector):
         for event in ("started", "expired", "restarted", "merged", "deleted"):
             ended.add_metric([event], totals.counts[event])
         yield ended
+        yield CounterMetricFamily(
+            "latentbandits_unexplained_sessions",
+            "sessions whose rewards no state explains; of a right model at most one in twenty",
+            totals.counts["unexplained"],
+        )
+        activated = GaugeMetricFamily(
+            "latentbandits_model_activated_seconds",
+            "time at which the active model was activated, since 1970",
+            labels=["model"],
+        )
+        activated.add_metric([totals.active], totals.activated)
+        yield activated
         labels = ["policy", "model"]
         decisions = CounterMetricFamily("latentbandits_decisions", "decisions", labels=labels)
         applied = CounterMetricFamily("latentbandits_applied_rewards", "rewards", labels=labels)
         sums = GaugeMetricFamily("latentbandits_reward_sum", "sum of rewards", labels=labels)
-        for policy, model, n_decisions, n_rewards, total in totals.tallies:
-            decisions.add_metric([policy, model], n_decisions)
-            applied.add_metric([policy, model], n_rewards)
-            sums.add_metric([policy, model], total)
-        yield from (decisions, applied, sums)
+        predictions = CounterMetricFamily(
+            "latentbandits_predictions", "rewards that were predicted, a sample", labels=labels
+        )
+        predicted = GaugeMetricFamily(
+            "latentbandits_predicted_reward_sum", "sum of the predictions", labels=labels
+        )
+        received = GaugeMetricFamily(
+            "latentbandits_received_reward_sum", "sum of the rewards predicted", labels=labels
+        )
+        squares = CounterMetricFamily(
+            "latentbandits_prediction_error_squares",
+            "sum of the squares of reward minus prediction",
+            labels=labels,
+        )
+        for policy, model, tally in totals.tallies:
+            decisions.add_metric([policy, model], tally.decisions)
+            applied.add_metric([policy, model], tally.rewards)
+            sums.add_metric([policy, model], tally.reward_sum)
+            predictions.add_metric([policy, model], tally.predictions)
+            predicted.add_metric([policy, model], tally.predicted_sum)
+            received.add_metric([policy, model], tally.received_sum)
+            squares.add_metric([policy, model], tally.error_squares)
+        yield from (decisions, applied, sums, predictions, predicted, received, squares)
         means = GaugeMetricFamily(
             "latentbandits_mean_reward", "mean reward by group", labels=["group", "policy"]
         )

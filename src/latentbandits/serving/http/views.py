@@ -24,11 +24,13 @@ from latentbandits.serving.engine.statistics import (
     GroupTotals,
     RoundTotals,
     Statistics,
+    Tally,
     combined,
     decode_totals,
 )
 from latentbandits.serving.http.messages import (
     Band,
+    Calibration,
     CatalogueItem,
     CatalogueView,
     DifferenceView,
@@ -154,12 +156,32 @@ def overview(engine: Engine) -> Overview:
                 decisions=tally.decisions,
                 rewards=tally.rewards,
                 mean_reward=tally.reward_sum / tally.rewards if tally.rewards else None,
+                calibration=_calibration(tally),
             )
             for name, tally in totals.tallies.items()
         ],
         models=models(engine),
         recent=[_recent(row) for row in engine.store.open_since(_RECENT)],
     )
+
+
+def _calibration(tally: Tally) -> Calibration | None:
+    """Return the rewards that were predicted beside their predictions; None where none was."""
+    n = tally.predictions
+    if n == 0:
+        return None
+    error = math.sqrt(tally.error_squares) / n
+    return Calibration(n, tally.predicted_sum / n, tally.received_sum / n, error)
+
+
+def activated(engine: Engine) -> float:
+    """Return when the active model was activated, in seconds since 1970.
+
+    Changes of its catalogue, which activate the same model with other actions, do not count.
+    """
+    activations = engine.library.activations
+    whole = [row for row in activations if row.mode != "extended"]
+    return (whole or activations)[-1].time / 1000
 
 
 def statistics(engine: Engine) -> Statistics:
@@ -200,7 +222,7 @@ def differences(totals: Statistics, groups: list[str]) -> list[DifferenceView]:
 def counts(totals: Statistics) -> dict[str, int]:
     """Return the counts of sessions, decisions and rewards."""
     names = ("started", "expired", "restarted", "merged", "deleted", "decisions", "applied",
-             "duplicate", "late", "replaced")  # fmt: skip
+             "duplicate", "late", "replaced", "unexplained")  # fmt: skip
     known = {name: totals.counts.get(name, 0) for name in names}
     ended = known["expired"] + known["restarted"] + known["merged"] + known["deleted"]
     return {**known, "open": known["started"] - ended}

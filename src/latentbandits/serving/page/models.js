@@ -1,6 +1,6 @@
 // The models that the service has, what each has earned, and when each was activated.
 
-import { element } from "./dom.js";
+import { element, find } from "./dom.js";
 import { amount, count, moment } from "./format.js";
 import { table } from "./plot.js";
 
@@ -14,7 +14,9 @@ export class ModelsCard {
     this.#place = place;
   }
 
-  update({ models, series, relearnings }) {
+  update({ models, series, relearnings, counts }) {
+    find("fit").textContent = `Sessions that no state explains: ${count(counts.unexplained)} of ${count(counts.started)}. ` +
+      "If the model is right, at most one in twenty.";
     const content = JSON.stringify([models, series, relearnings]);
     if (content === this.#shown) return;
     this.#shown = content;
@@ -27,8 +29,9 @@ export class ModelsCard {
         rows: models.models.map((one) => [one.name, one.id.slice(0, 6), one.kind, count(one.n_states), actions(one), one.active ? "active" : ""]),
       }),
       block("Earned", {
-        head: ["Policy", "Model", "Decisions", "Rewards", "Mean reward"],
-        rows: series.map((one) => [one.policy, title(one.model), count(one.decisions), count(one.rewards), amount(one.mean_reward)]),
+        head: ["Policy", "Model", "Decisions", "Rewards", "Mean reward", "Predicted, received"],
+        rows: series.map((one) => [
+          one.policy, title(one.model), count(one.decisions), count(one.rewards), amount(one.mean_reward), calibration(one)]),
       }),
       block("Swaps", {
         head: ["When", "To", "Sessions under way"],
@@ -37,6 +40,12 @@ export class ModelsCard {
       }),
       ...(relearnings.length ? [timeline(relearnings)] : []));
   }
+}
+
+/** The rewards of a sample of decisions: as predicted before they came, and as they were. */
+function calibration({ calibration: one }) {
+  if (one === null) return "";
+  return `${amount(one.predicted)}, ${amount(one.received, one.predicted)} ± ${amount(one.error)}`;
 }
 
 function timeline(relearnings) {
