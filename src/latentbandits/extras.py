@@ -10,6 +10,7 @@ ROOMS: Mapping[str, str] = {
     "evaluation": "learning",
     "experiments": "experiments",
     "client": "client",
+    "openfeature": "openfeature",
     "serving": "serving",
     "loop": "serving",
 }
@@ -26,7 +27,12 @@ COMMANDS: Mapping[str, str] = {
 }
 """The extra that each command needs; the others need `learning`."""
 
-_OWN = {"psycopg": "postgresql", "pyspark": "spark", "pyarrow": "spark"}
+_OWN = {
+    "openfeature": "openfeature",
+    "psycopg": "postgresql",
+    "pyspark": "spark",
+    "pyarrow": "spark",
+}
 """Packages that only one extra installs."""
 
 _SERVICE = ("apsw", "httptools", "prometheus_client", "starlette", "uvicorn", "uvloop")

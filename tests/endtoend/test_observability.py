@@ -40,7 +40,7 @@ def test_every_metric_of_a_panel_or_rule_is_served(tmp_path: Path) -> None:
     save(model, tmp_path / "model")
     arguments = (tmp_path / "model", "--holdout-share", "0.5", "--holdout-policy", "mmGreedy")
     with RunningService(*arguments, folder=tmp_path) as service, service.client() as http:
-        for i in range(120):
+        for i in range(400):
             decided = http.post("/v1/decide", json={"session": f"s{i % 40}"}).json()
             reward = {"decision_id": decided["decision_id"], "value": float(i % 3 == 0)}
             assert http.post("/v1/reward", json=reward).status_code == 200

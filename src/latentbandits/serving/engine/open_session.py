@@ -33,7 +33,7 @@ encode_user = msgspec.json.Encoder(order="sorted").encode
 UNEXPLAINED = 20.0
 """A session counts as unexplained once its rewards are this many times likelier for a user without
 a fixed state: see `likelihood_ratio`."""
-PREDICTED = 8  # the reward of one decision in this many is compared with its prediction
+PREDICTED = 16  # the reward of one decision in this many is compared with its prediction
 _LEAST = 1e-300
 
 
