@@ -85,6 +85,15 @@ def test_charts_and_tiles_show_the_numbers_of_the_api(
     assert page.text("#tile-reward-note") == (
         f"mmTS {policy['reward']['mean']:.2f}, holdout (uniform) {holdout['reward']['mean']:.2f}"
     )
+    assert page.text("#fit") == (
+        f"Sessions that no state explains: {counts['unexplained']} of 30. "
+        "If the model is right, at most one in twenty."
+    )
+    [seen] = [one["calibration"] for one in overview["series"] if one["policy"] == "mmTS"]
+    pairs = re.findall(r"([\d.]+), ([\d.]+) ± ([\d.]+)", page.text("#models"))
+    if seen is not None:  # one reward in sixteen is predicted: once in 2,000 runs there is none
+        expected = [seen[name] for name in ("predicted", "received", "error")]
+        assert any(np.allclose(list(map(float, one)), expected, atol=0.0051) for one in pairs)
     for style, group in (("one", policy), ("two", holdout)):
         pixels = points(page, f"#reward-chart path.line.{style}")
         assert_drawn(pixels, [one["reward"]["mean"] for one in group["rounds"]])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +18,10 @@ from openfeature.flag_evaluation import FlagEvaluationDetails, Reason
 from openfeature.track import TrackingEventDetails
 
 from latentbandits import BernoulliArms, save
-from latentbandits.client import Client
+from latentbandits.client import Client, ServiceError
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.openfeature import LatentBanditsProvider
-from tests.processes.service import RunningService
+from tests.processes.service import RunningService, run_command
 
 ACTIONS = ["red", "blue", "green"]
 FLAGS = {
@@ -31,13 +33,21 @@ FLAGS = {
     "unknown-action": ["red", "purple"],
 }
 ANN = EvaluationContext("ann")
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "openfeature.md"
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[RunningService]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the model."""
+    path = tmp_path_factory.mktemp("openfeature")
     model = BernoulliArms.from_means([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], 0.1)
-    save(model, tmp_path / "model", catalogue=Catalogue(ACTIONS))
-    with RunningService(tmp_path / "model", folder=tmp_path) as running:
+    save(model, path / "model", catalogue=Catalogue(ACTIONS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[RunningService]:
+    with RunningService(folder / "model", folder=folder) as running:
         yield running
 
 
@@ -45,6 +55,8 @@ def service(tmp_path: Path) -> Iterator[RunningService]:
 def client(service: RunningService) -> Iterator[Client]:
     with Client(service.url, deadline=3.0) as client:
         yield client
+        with contextlib.suppress(ServiceError):  # where the test stored no session
+            client.forget("ann")
 
 
 @pytest.fixture
@@ -112,9 +124,7 @@ def evaluated(flags: OpenFeatureClient, flag: str) -> FlagEvaluationDetails[str]
     return flags.get_string_details(flag, "default", ANN)
 
 
-def test_errors_have_the_codes_of_openfeature(
-    flags: OpenFeatureClient, service: RunningService
-) -> None:
+def test_errors_have_the_codes_of_openfeature(flags: OpenFeatureClient) -> None:
     missing = flags.get_string_details("banner", "default")
     assert (missing.value, missing.error_code) == ("default", ErrorCode.TARGETING_KEY_MISSING)
     assert missing.reason == Reason.ERROR
@@ -124,20 +134,26 @@ def test_errors_have_the_codes_of_openfeature(
     refused = evaluated(flags, "unknown-action")
     assert refused.error_code == ErrorCode.GENERAL
     assert "no action 'purple'" in (refused.error_message or "")
-    service.kill()
-    away = evaluated(flags, "banner")
+
+
+def test_a_service_that_is_gone_gives_the_default(folder: Path) -> None:
+    with (
+        RunningService(folder / "model", folder=folder) as running,
+        Client(running.url, deadline=1.0) as client,
+    ):
+        api.set_provider(LatentBanditsProvider(client, FLAGS), "gone")
+        assert evaluated(api.get_client("gone"), "banner").error_code is None
+        running.kill()
+        away = evaluated(api.get_client("gone"), "banner")
+        api.clear_providers()
     assert (away.value, away.error_code) == ("default", ErrorCode.PROVIDER_NOT_READY)
 
 
-def test_a_key_that_is_refused_is_fatal(tmp_path: Path) -> None:
-    from tests.processes.service import run_command
-
-    model = BernoulliArms.from_means([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], 0.1)
-    save(model, tmp_path / "model", catalogue=Catalogue(ACTIONS))
-    keys = tmp_path / "keys.toml"
+def test_a_key_that_is_refused_is_fatal(folder: Path) -> None:
+    keys = folder / "keys.toml"
     assert run_command("key", "shop", "--keys", keys, "--scopes", "decide").returncode == 0
     with (
-        RunningService(tmp_path / "model", "--keys", keys, folder=tmp_path) as running,
+        RunningService(folder / "model", "--keys", keys, folder=folder) as running,
         Client(running.url, "wrong") as client,
     ):
         api.set_provider(LatentBanditsProvider(client, FLAGS), "wrong key")
@@ -150,3 +166,20 @@ def test_a_key_that_is_refused_is_fatal(tmp_path: Path) -> None:
 def test_a_flag_without_actions_is_refused(client: Client, actions: object) -> None:
     with pytest.raises(ValueError, match="flag 'banner' needs a list of action ids"):
         LatentBanditsProvider(client, {"banner": actions})  # type: ignore[dict-item]
+
+
+def test_the_code_of_the_page_runs(
+    service: RunningService, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [code] = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert code.count("http://127.0.0.1:8000") == 1
+    code = code.replace("http://127.0.0.1:8000", service.url).replace("deadline=0.2", "deadline=3")
+    names: dict[str, object] = {}
+    exec(compile(code, PAGE.name, "exec"), names)
+    api.clear_providers()
+    [event] = client.session("ann").history
+    assert capsys.readouterr().out == f"{event.action} {event.propensity}\n"
+    assert event.reward == 1.0
+    page_client = names["client"]
+    assert isinstance(page_client, Client)
+    page_client.close()

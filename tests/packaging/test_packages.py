@@ -71,6 +71,7 @@ agent.update(decision, 0.9)
             "save_fit(fit(generate_arms(n_users=200, n_rounds=20).log, bootstrap=0), 'model')\n",
         ),
         ("[client]", "from latentbandits.client import Client; Client('http://localhost:1')"),
+        ("[openfeature]", "from latentbandits.openfeature import LatentBanditsProvider"),
         (
             "[serving]",
             "from latentbandits import GaussianArms\n"

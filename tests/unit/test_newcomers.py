@@ -140,7 +140,7 @@ def test_a_new_key_leaves_the_file_s_permissions_alone(tmp_path, mode):
 EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
 ]
-IMPORTED_AS = {"scikit_learn": "sklearn"}
+IMPORTED_AS = {"openfeature_sdk": "openfeature", "scikit_learn": "sklearn"}
 
 
 def installed_by(extra):

@@ -33,6 +33,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/my-model-harms.md",
         "how-to/deploy.md",
         "how-to/from-a-web-app.md",
+        "how-to/openfeature.md",
         "how-to/kubernetes.md",
         "how-to/observability.md",
         "how-to/write-a-policy.md",
