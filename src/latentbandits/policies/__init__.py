@@ -13,6 +13,7 @@ from latentbandits.policies.latent.information_directed import mIDS, mmIDS
 from latentbandits.policies.latent.knowledge_gradient import mKG, mLookahead, mmKG
 from latentbandits.policies.latent.thompson import TS, LinTS, mmTS, mTS
 from latentbandits.policies.latent.ucb import mmUCB, mUCB
+from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy, Policy
 from latentbandits.policies.wrappers.exploring import Exploring
 from latentbandits.policies.wrappers.forgetting import Discounted, SlidingWindow
@@ -36,10 +37,12 @@ __all__ = [
     "Exploring",
     "LinTS",
     "LinUCB",
+    "ListDecision",
     "Policy",
     "Popularity",
     "SlidingWindow",
     "Uniform",
+    "decide_list",
     "mBayesUCB",
     "mIDS",
     "mKG",
@@ -52,6 +55,7 @@ __all__ = [
     "mmKG",
     "mmTS",
     "mmUCB",
+    "update_list",
 ]
 
 SHARED = dict.fromkeys(

@@ -94,7 +94,7 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         low, high = self.reward_range
         loss = (high - outcome.reward) / (high - low) / outcome.decision.propensity
         losses = belief.losses + _share(advice, outcome.action) * loss[:, None]
-        rounds = belief.rounds + 1
+        rounds = belief.rounds + outcome.moves
         rate = self._rate(rounds + 1, advice.shape[2])
         return ExpertWeights(-rate[:, None] * losses, losses, rounds)
 

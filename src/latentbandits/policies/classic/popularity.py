@@ -40,7 +40,11 @@ class _Unpersonalised(LargestScore[Rounds], ABC):
         return check_context(self.model, context, n_sessions)
 
     def _learn(self, belief: Rounds, outcome: Outcome) -> Rounds:
-        return Rounds(belief.counts + 1)
+        return Rounds(belief.counts + outcome.moves)
+
+    @property
+    def _learns_unseen(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,6 +89,10 @@ class LinUCB(LargestScore[LinearPosterior]):
     def model_or_none(self) -> LinearGaussian:
         return self.model
 
+    @property
+    def for_clicks(self) -> bool:
+        return True
+
     def init(self, n_sessions: int = 1) -> LinearPosterior:
         return self.model.parameters(n_sessions)
 

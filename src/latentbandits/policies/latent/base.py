@@ -114,7 +114,19 @@ class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
         return known.prior(self.model, n_sessions)
 
     def _learn(self, belief: KnownBelief, outcome: Outcome) -> KnownBelief:
-        return known.condition(self.model, belief, outcome.context, outcome.action, outcome.reward)
+        return known.condition(
+            self.model,
+            belief,
+            outcome.context,
+            outcome.action,
+            outcome.reward,
+            moves=outcome.moves,
+            looked=outcome.looked,
+        )
+
+    @property
+    def _learns_unseen(self) -> bool:
+        return True
 
 
 class JointPolicy(PosteriorPolicy[JointBelief], ABC):
@@ -129,4 +141,16 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
         return joint.prior(self.model, n_sessions)
 
     def _learn(self, belief: JointBelief, outcome: Outcome) -> JointBelief:
-        return joint.condition(self.model, belief, outcome.context, outcome.action, outcome.reward)
+        return joint.condition(
+            self.model,
+            belief,
+            outcome.context,
+            outcome.action,
+            outcome.reward,
+            moves=outcome.moves,
+            looked=outcome.looked,
+        )
+
+    @property
+    def _learns_unseen(self) -> bool:
+        return self.model.is_certain

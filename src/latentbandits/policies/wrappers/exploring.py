@@ -166,7 +166,16 @@ class Exploring(Wrapper[Any]):
 
     def _learn(self, belief: Any, outcome: Outcome) -> Any:
         decision = replace(outcome.decision, policy=self._inner.name)
-        return self._inner.update(belief, outcome.context, decision, outcome.reward)
+        context, reward = outcome.context, outcome.reward
+        if outcome.moves and outcome.looked is None:
+            return self._inner.update(belief, context, decision, reward)
+        return self._inner.update_position(
+            belief, context, decision, reward, last=outcome.moves, looked=outcome.looked
+        )
+
+    @property
+    def _learns_unseen(self) -> bool:
+        return True  # the inner policy refuses if it cannot
 
     def _probabilities(self, belief: Any, asked: Asked) -> ActionProbabilities:
         inner = self._decided(belief, asked).chances

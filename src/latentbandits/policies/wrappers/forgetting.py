@@ -150,14 +150,11 @@ class _Forgetting(Wrapper[ForgettingT], ABC, Generic[ForgettingT]):
 
     def _learn(self, belief: ForgettingT, outcome: Outcome) -> ForgettingT:
         nothing = self._inner.init(len(outcome.action))
-        return self._add(
-            belief,
-            self._inner._learn(nothing, outcome),
-        )
+        return self._add(belief, self._inner._learn(nothing, outcome), outcome.moves)
 
     @abstractmethod
-    def _add(self, belief: ForgettingT, contribution: Any) -> ForgettingT:
-        """Return the belief after one more round, which adds `contribution` to its sums."""
+    def _add(self, belief: ForgettingT, contribution: Any, moves: bool) -> ForgettingT:
+        """Return the belief after `contribution` to its sums; `moves`: after one more round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +185,10 @@ class Discounted(_Forgetting[Faded]):
     def init(self, n_sessions: int = 1) -> Faded:
         return Faded(np.zeros(n_sessions), self._inner.init(n_sessions))
 
-    def _add(self, belief: Faded, contribution: Any) -> Faded:
+    def _add(self, belief: Faded, contribution: Any, moves: bool) -> Faded:
+        if not moves:  # a position of a list is as new as its last one, which discounts it
+            grown = map_leaves(lambda old, new: old + new / self.factor, belief.sums, contribution)
+            return Faded(belief.rounds, grown)
         sums = map_leaves(lambda old, new: self.factor * old + new, belief.sums, contribution)
         return Faded(belief.rounds + 1, sums)
 
@@ -225,8 +225,11 @@ class SlidingWindow(_Forgetting[Windowed]):
 
         return Windowed(np.zeros(n_sessions), sums, map_leaves(empty, _packed(sums)))
 
-    def _add(self, belief: Windowed, contribution: Any) -> Windowed:
-        """Sum over the window anew, so that rounding errors do not accumulate."""
+    def _add(self, belief: Windowed, contribution: Any, moves: bool) -> Windowed:
+        """Sum over the window anew, so that rounding errors do not accumulate.
+
+        Every observed position of a list counts as a round of the window.
+        """
         session = np.arange(len(belief.rounds))
         oldest = belief.rounds.astype(np.int64) % self.rounds
 
