@@ -113,12 +113,12 @@ def generate(folder: Path, n: int) -> None:
 
 def measure(folder: str, n: int) -> Measured:
     """Partition the log, climb a mixture of arms and sweep a completion, out of core."""
+    from latentbandits.learning.backends.opening import size_of
     from latentbandits.learning.backends.out_of_core import (
         LogColumns,
         OutOfCoreEngine,
         write_partitions,
     )
-    from latentbandits.learning.backends.scratch import size_of
     from latentbandits.learning.logs.formats import DETECTED
     from latentbandits.report.report import Silent
 
@@ -152,13 +152,13 @@ def growth_in_turns(small: Partitions, large: Partitions) -> float:
 def _sweep() -> tuple[Any, Any]:
     """Return a pass of completion and the vectors of the actions that it begins with."""
     from latentbandits.learning.linear.folded import (
+        CompletionSettings,
         PrepareRatings,
-        Settings,
         SweepPass,
         first_items,
     )
 
-    settings = Settings(RANK, 1.0, "plain", True, "identity", 0)
+    settings = CompletionSettings(RANK, biases=True)
     return SweepPass(settings, PrepareRatings()), first_items(N_ACTIONS, settings, 0.0)
 
 
@@ -166,8 +166,7 @@ def arms_pass(
     engine: Any, clock: Callable[[], float] = time.process_time, passes: int = PASSES
 ) -> float:
     """Seconds of a pass of one mixture of arms."""
-    from latentbandits.learning.arms.coordinate_ascent import Problem, climb
-    from latentbandits.learning.arms.starts import SAMPLE, grouped_starts
+    from latentbandits.learning.arms.coordinate_ascent import SAMPLE, Problem, climb, grouped_starts
     from latentbandits.models.arms.gaussian import Gaussian
 
     problem = Problem.from_log(Gaussian(), engine)

@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks._commands import measure_command
 from benchmarks.report import Report, Table, Target
-from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.backends.backend import MemoryEngine
 from latentbandits.learning.generate import generate_family, generate_ratings
-from latentbandits.learning.linear.folded import Settings, complete_fold
+from latentbandits.learning.linear.folded import CompletionSettings, complete_fold
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.mixture import fit_mixture
 
@@ -94,10 +94,9 @@ def _sweeps(rank: int) -> tuple[float, float]:
         tuple(map(str, range(n))) for n in (len(made.state), len(made.action_vectors))
     )
     engine = MemoryEngine(Log(made.users, made.actions, made.rewards, users, actions))
-    settings = Settings(rank, 0.1, "counts", True, "identity", 0)
 
     def fold(sweeps: int) -> None:
-        complete_fold(engine, settings, sweeps=sweeps)
+        complete_fold(engine, CompletionSettings(rank, 0.1, "counts", True, sweeps=sweeps))
 
     def piece(sweeps: int) -> None:
         made.complete(rank=rank, reg=0.1, weighting="counts", biases=True, sweeps=sweeps)

@@ -14,7 +14,7 @@ from benchmarks.timing import Comparison, Contestant, race, report
 from latentbandits import GaussianArms, mmTS, mTS
 from latentbandits.beliefs import states
 from latentbandits.beliefs.joint import JointBelief
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 
 K, S, NOISE, SPREAD = 10, 5, 0.5, 0.2
 SESSIONS, BATCH_ROUNDS, SINGLE_ROUNDS = 1000, 10, 200
@@ -36,7 +36,7 @@ class WithoutTheFeature:
         for t in range(n_rounds):
             state = states.sample(belief.log_weights, rng)
             draws = model.sample_rewards(belief.parameters, None, state[:, None], rng)
-            action = choice.pick_best(draws[:, 0], None, rng)
+            action = decision.pick_best(draws[:, 0], None, rng)
             log_predictive, parameters = model.condition(
                 belief.parameters, None, action, rewards[t][sessions, action]
             )

@@ -23,8 +23,8 @@ from tests.processes.service import free_port
 from benchmarks.report import Cell, Report, Table, Target
 from latentbandits import LinearGaussian, mmTS, save
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.ids import OrderSequence
 from latentbandits.serving.engine.model_rows import pack
+from latentbandits.serving.engine.sessions import OrderSequence
 from latentbandits.serving.engine.statistics import STATISTICS, Statistics, encode_totals
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.records import DecisionRow, RewardRow, SessionRow

@@ -12,7 +12,7 @@ import numpy as np
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning import fit
 from latentbandits.learning.logs.rows import Log
-from latentbandits.models import BernoulliArms
+from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, whole
 from latentbandits.policies.protocol import AnyPolicy
@@ -58,11 +58,11 @@ class ClickProblem:
         return BernoulliArms(self.rates * _SURE, (1 - self.rates) * _SURE)
 
 
-def reference_problem() -> ClickProblem:
+def reference_problem(seed: int = 0, n_new: int = NEW) -> ClickProblem:
     """Return the problem of the reference figures: 3 states, 20 actions, 2.2% clicks."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(3 + seed)
     rates = np.clip(rng.gamma(1, 0.02, (3, 20)), 0.002, 0.25)
-    state = rng.integers(0, 3, LOGGED + NEW)
+    state = rng.integers(0, 3, LOGGED + n_new)
     users = np.repeat(np.arange(LOGGED), IMPRESSIONS)
     actions = rng.integers(0, 20, len(users))
     clicks = (rng.random(len(users)) < rates[state[users], actions]).astype(np.float64)
@@ -173,9 +173,7 @@ class ClicksExperiment(Experiment):
 
 def _draw(curves: Mapping[str, FloatArray], recommended: str) -> Figure:
     """Draw each policy's true click rate, averaged over five rounds."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.5, 4.6), layout="constrained")
+    figure = drawing.new_figure(4.6)
     axes = figure.subplots()
     for (name, curve), colour in zip(curves.items(), _COLOURS * 2, strict=False):
         rounds = np.arange(1, len(curve) + 1).reshape(-1, 5).mean(axis=1)
@@ -184,9 +182,7 @@ def _draw(curves: Mapping[str, FloatArray], recommended: str) -> Figure:
         width = 2.2 if name == recommended else 1.2
         smooth = curve.reshape(-1, 5).mean(axis=1)
         axes.plot(rounds, smooth, "--" if flat else "-", color=colour, lw=width, label=label)
-    drawing.plain(axes)
-    axes.set_xlabel("round")
-    axes.set_ylabel("true click rate")
+    drawing.plain(axes, x="round", y="true click rate")
     axes.set_ylim(bottom=0)
     figure.legend(loc="outside right center", frameon=False, fontsize=9)
     return figure

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from latentbandits.environments import Switching, Synthetic
 from latentbandits.experiments import experiment as frame
 from latentbandits.experiments.experiment import Order
-from latentbandits.models import GaussianArms, Markov
+from latentbandits.models import GaussianArms
+from latentbandits.models.composed.markov import Markov
 from latentbandits.options import choose, simulation_options
 from latentbandits.policies import mmTS, mTS
 from latentbandits.policies.registry import PolicySpec
@@ -343,35 +344,28 @@ class DriftExperiment(frame.Experiment):
 
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
         """Draw a panel per policy with its switching counterparts, and the long runs."""
-        from matplotlib.figure import Figure
-
         by_setting = drawing.estimates(results["policies"], "regret")
         points = [by_setting[name(_KIND, p)] for p in PROBABILITIES]
         long = {
             kind: by_setting.get(name(kind, LONG_PROBABILITY), {})
             for kind in ("markov", "piecewise")
         }
-        figure = Figure(
-            figsize=(drawing.WIDTH, 6.2 if not any(long.values()) else 9.4), layout="constrained"
+        figure = drawing.new_figure(
+            6.2 if not any(long.values()) else 9.4,
+            f"Users who change, {PROBLEM.n_actions} actions: {results['settings']['runs']} runs, "
+            "one standard error\ndashed and hollow: takes the state as fixed",
         )
         grid = figure.add_gridspec(3, 3, height_ratios=(1, 1, 1.1))
         highest = max(estimate.mean for point in points for estimate in point.values())
         for place, (title, fixed) in enumerate(_PANELS.items()):
             axes = figure.add_subplot(grid[divmod(place, 3)])
-            axes.set_title(title, fontsize=10)
+            label = "regret" if place % 3 == 0 else ""
+            drawing.plain(axes, x="switch probability", y=label, title=title)
             axes.set_ylim(0, 1.05 * highest)
             _draw_probabilities(axes, points, fixed)
-            if place % 3 == 0:
-                axes.set_ylabel("regret", fontsize=drawing.SMALL)
             drawing.label_lines(axes)
         if any(long.values()):
             _draw_long(figure.add_subplot(grid[2, :]), long)
-        runs = results["settings"]["runs"]
-        figure.suptitle(
-            f"Users who change, {PROBLEM.n_actions} actions: {runs} runs, one standard error\n"
-            "dashed and hollow: takes the state as fixed",
-            fontsize=11,
-        )
         return {"drift": figure}
 
 
@@ -384,10 +378,8 @@ def _draw_probabilities(axes: Any, points: Sequence[_Point], fixed: tuple[str, .
         style = "-" if policy in KNOWING else "--"
         curve = [point[policy] for point in points]
         drawing.draw_line(axes, range(len(points)), curve, style, colour, _short(policy))
-    drawing.plain(axes)
     axes.margins(x=0.03)
     axes.set_xticks(range(len(points)), [f"{p:g}" for p in PROBABILITIES])
-    axes.set_xlabel("switch probability", fontsize=drawing.SMALL)
 
 
 def _short(policy: str) -> str:
@@ -408,10 +400,8 @@ def _draw_long(axes: Any, results: Mapping[str, _Point]) -> None:
         words = {"markov": "disc: Markov", "piecewise": "square: piecewise"}[kind]
         axes.annotate(words, (0.99, 0.94 if above else 0.86), xycoords="axes fraction",
                       ha="right", va="top", fontsize=drawing.SMALL)  # fmt: skip
-    drawing.plain(axes)
+    title = f"{LONG_PROBLEM.n_actions} actions, long runs, p={LONG_PROBABILITY:g}"
+    drawing.plain(axes, x="regret", title=title)
     axes.set_yticks(range(len(policies)), policies)
     axes.set_ylim(len(policies) - 0.4, -0.6)
     axes.set_xlim(left=0)
-    axes.set_xlabel("regret", fontsize=drawing.SMALL)
-    axes.set_title(f"{LONG_PROBLEM.n_actions} actions, long runs, p={LONG_PROBABILITY:g}",
-                   fontsize=10)  # fmt: skip

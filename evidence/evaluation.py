@@ -17,7 +17,7 @@ from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.options import Option, positive
 from latentbandits.policies import mTS
-from latentbandits.policies.choice import draw
+from latentbandits.policies.decision import draw
 from latentbandits.report import drawing
 from latentbandits.report.report import Claim, Estimate, Report, Table
 
@@ -163,11 +163,12 @@ class EvaluationExperiment(Experiment):
 
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
         """Draw a panel for each log: mean estimates, and one standard deviation."""
-        from matplotlib.figure import Figure
-
         loggers = list(dict.fromkeys(row["setting"] for row in results["policies"]))
         truth = results["settings"]["true_value"]
-        figure = Figure(figsize=(drawing.WIDTH, 3.2), layout="constrained")
+        logs, sessions = (results["settings"][key] for key in ("logs", "sessions"))
+        figure = drawing.new_figure(
+            3.2, f"{logs:,} logs of {sessions:,} sessions: mean and deviation of each estimator"
+        )
         panels = figure.subplots(1, len(loggers), sharex=True, sharey=True)
         for axes, logger in zip(panels, loggers, strict=True):
             rows = [row for row in results["policies"] if row["setting"] == logger]
@@ -176,17 +177,12 @@ class EvaluationExperiment(Experiment):
             axes.errorbar([truth + bias for bias in values], places, xerr=spreads, fmt="o",
                           color=drawing.BLUE, ms=6, lw=1.8, capsize=3)  # fmt: skip
             axes.axvline(truth, color=drawing.ORANGE, lw=1.4)
-            drawing.plain(axes)
+            drawing.plain(axes, x="estimated reward of a session", title=f"{logger} log")
             axes.set_yticks(places, [row["estimator"] for row in rows])
             axes.set_ylim(len(rows) - 0.4, -0.9)
             axes.annotate(
                 " true value", (truth, -0.8), color=drawing.ORANGE, fontsize=drawing.SMALL, va="top"
             )
-            axes.set_title(f"{logger} log", fontsize=10)
-            axes.set_xlabel("estimated reward of a session", fontsize=drawing.SMALL)
-        logs, sessions = (results["settings"][key] for key in ("logs", "sessions"))
-        title = f"{logs:,} logs of {sessions:,} sessions: mean and deviation of each estimator"
-        figure.suptitle(title, fontsize=11)
         return {"evaluation": figure}
 
 

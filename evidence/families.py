@@ -140,12 +140,12 @@ class FamiliesExperiment(frame.Experiment):
 
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
         """Draw a row for each family and a dot for each policy."""
-        from matplotlib.figure import Figure
-
         by_setting = drawing.estimates(results["policies"], "regret")
         policies = results["settings"]["policies"]
         whole = "TS" if "TS" in policies else policies[0]
-        figure = Figure(figsize=(drawing.WIDTH, 0.42 * len(by_setting) + 1.6), layout="constrained")
+        runs = results["settings"]["runs"]
+        title = f"Every family on its own problem: {runs} runs, one standard error"
+        figure = drawing.new_figure(0.42 * len(by_setting) + 1.6, title)
         axes = figure.subplots()
         first = [one.mean / next(iter(by_setting.values()))[whole].mean
                  for one in next(iter(by_setting.values())).values()]  # fmt: skip
@@ -160,17 +160,12 @@ class FamiliesExperiment(frame.Experiment):
             axes.annotate(policy, (shares[0], 0), xytext=(6 * side, 8), textcoords="offset points",
                           ha="right" if side < 0 else "left", color=_COLOURS[policy],
                           weight="bold")  # fmt: skip
-        drawing.plain(axes)
+        words = " (no model of states)" if whole == "TS" else ""
+        drawing.plain(axes, x=f"regret, as a share of that of {whole}{words}")
         axes.axvline(1, color=drawing.DARK, lw=1)
         axes.set_yticks(range(len(by_setting)), list(by_setting))
         axes.set_ylim(len(by_setting) - 0.5, -0.8)
         axes.set_xlim(left=0)
-        words = " (no model of states)" if whole == "TS" else ""
-        axes.set_xlabel(f"regret, as a share of that of {whole}{words}", fontsize=drawing.SMALL)
-        runs = results["settings"]["runs"]
-        axes.set_title(
-            f"Every family on its own problem: {runs} runs, one standard error", fontsize=11
-        )
         return {"families": figure}
 
 

@@ -19,10 +19,10 @@ from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.experiments.movielens_data import find_folder, given_folder, load
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.save import save_fit
+from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.promotion import Side, judge
 from latentbandits.loop.records import Run
 from latentbandits.loop.relearn import Relearner, Settings
-from latentbandits.loop.sources import ServiceSource
 from latentbandits.models import GaussianArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.options import Option, positive
@@ -394,8 +394,6 @@ def _table(one: Measured) -> Table:
 
 
 def _draw(users: str, results: Mapping[str, Any]) -> Figure:
-    from matplotlib.figure import Figure
-
     by_setting = drawing.estimates(results["policies"], "regret")
     phases = [
         next(iter(by_policy.values())) for name, by_policy in by_setting.items()
@@ -403,7 +401,7 @@ def _draw(users: str, results: Mapping[str, Any]) -> Figure:
     ]  # fmt: skip
     reference, aim = next(iter(by_setting[f"{users}, reference"].items()))
     numbers = range(1, len(phases) + 1)
-    figure = Figure(figsize=(drawing.WIDTH, 3.8), layout="constrained")
+    figure = drawing.new_figure(3.8, f"A service that learns from its own log, {users} users")
     axes = figure.subplots()
     drawing.draw_line(axes, numbers, phases, "-", drawing.ORANGE, "the service")
     axes.plot([1, len(phases)], [aim.mean, aim.mean], color=drawing.BLUE, lw=1.6, label=reference)
@@ -418,12 +416,9 @@ def _draw(users: str, results: Mapping[str, Any]) -> Figure:
                 fontsize=drawing.SMALL,
                 va="top",
             )
-    drawing.plain(axes)
+    drawing.plain(axes, x="phase", y="regret per session")
     axes.set_xticks(numbers)
     axes.set_xlim(1 - 0.02, len(phases) + 0.02)
     axes.set_ylim(0, top)
-    axes.set_xlabel("phase", fontsize=drawing.SMALL)
-    axes.set_ylabel("regret per session", fontsize=drawing.SMALL)
-    axes.set_title(f"A service that learns from its own log, {users} users", fontsize=11)
     drawing.label_lines(axes)
     return figure

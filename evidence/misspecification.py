@@ -142,9 +142,8 @@ class MisspecificationExperiment(frame.Experiment):
 
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
         """Draw regret and worst-decile reward by sigma0, with and without a missing state."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(drawing.WIDTH, 6.4), layout="constrained")
+        runs = results["settings"]["runs"]
+        figure = drawing.new_figure(6.4, f"Wrong models: {runs} runs, one standard error")
         panels = figure.subplots(2, 2, sharex=True, sharey="row")
         for row, metric in enumerate(("regret", "worst_decile_reward")):
             by_setting = drawing.estimates(results["policies"], metric)
@@ -163,6 +162,4 @@ class MisspecificationExperiment(frame.Experiment):
         panels[0, 0].set_xlim(MODEL_NOISES[0] - 0.01, MODEL_NOISES[-1] + 0.01)
         for axes in panels.flat:
             drawing.label_lines(axes)
-        runs = results["settings"]["runs"]
-        figure.suptitle(f"Wrong models: {runs} runs, one standard error", fontsize=11)
         return {"misspecification": figure}

@@ -132,8 +132,6 @@ class YardstickExperiment(Experiment):
 
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
         """Draw every policy, sorted by the sum of regrets."""
-        from matplotlib.figure import Figure
-
         rows: dict[str, list[Mapping[str, Any]]] = {}
         for row in results["policies"]:
             if row["policy"] in results["settings"]["policies"]:
@@ -144,7 +142,9 @@ class YardstickExperiment(Experiment):
             for policy, points in rows.items()
         }
         ranked = sorted(rows, key=lambda policy: overall[policy])
-        figure = Figure(figsize=(drawing.WIDTH, 1.4 + 0.29 * len(ranked)), layout="constrained")
+        n_problems = len(next(iter(rows.values())))
+        title = f"How far from the best possible: {n_problems} small problems"
+        figure = drawing.new_figure(1.4 + 0.29 * len(ranked), title)
         axes = figure.subplots()
         largest = 1.0
         for known, colour, shift, words in _KINDS:
@@ -160,18 +160,13 @@ class YardstickExperiment(Experiment):
         axes.annotate("bar: ratio of summed regrets", (1, 1), xycoords="axes fraction",
                       xytext=(-4, -42), textcoords="offset points", ha="right")  # fmt: skip
         axes.set_xscale("log")
-        drawing.plain(axes)
+        drawing.plain(axes, x="Bayes regret, as a multiple of the smallest possible")
         axes.set_yticks(range(len(ranked)), ranked)
         axes.set_ylim(len(ranked) - 0.5, -0.7)
         ticks = [tick for tick in _TICKS if tick <= largest]
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xticks([], minor=True)
         axes.set_xlim(0.94, 1.04 * largest)
-        axes.set_xlabel(
-            "Bayes regret, as a multiple of the smallest possible", fontsize=drawing.SMALL
-        )
-        n_problems = len(next(iter(rows.values())))
-        axes.set_title(f"How far from the best possible: {n_problems} small problems", fontsize=11)
         return {"yardstick": figure}
 
 

@@ -12,8 +12,8 @@ from latentbandits.beliefs.states import probabilities
 from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import Known
+from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Model
-from latentbandits.models.trees import map_leaves
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy
 

@@ -11,7 +11,7 @@ from evidence.side_users import generate_attributed, round_one
 from latentbandits.experiments.experiment import Experiment, Work
 from latentbandits.learning import fit
 from latentbandits.learning.attributes.items import fit_items, read_items
-from latentbandits.learning.learners import Learned
+from latentbandits.learning.selection import Learned
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.attributes.parts import with_parts

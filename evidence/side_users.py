@@ -9,7 +9,7 @@ import numpy as np
 
 from latentbandits.environments.synthetic import separated_means
 from latentbandits.models.attributes.columns import Row
-from latentbandits.models.attributes.gate import log_softmax
+from latentbandits.models.attributes.parts import log_softmax
 from latentbandits.models.checks import FloatArray, IntArray
 
 COUNTRIES = ("AT", "CH", "DE", "FR")

@@ -45,8 +45,7 @@ class Outcome(NamedTuple):
 
 def measure(job: Job) -> Outcome:
     from latentbandits.learning.generate import generate_arms
-    from latentbandits.learning.mixture import fit_mixture
-    from latentbandits.learning.spectral import decompose, fit_spectral, moments
+    from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
 
     truth = generate_arms(n_users=job.n_users, seed=job.seed)
     n_states = len(truth.shares)
@@ -143,10 +142,8 @@ class SpectralExperiment(Experiment):
 
     def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
         """Draw two panels with a line for each method and one of slope -1/2."""
-        from matplotlib.figure import Figure
-
         rows = results["settings"]["errors"]
-        figure = Figure(figsize=(drawing.WIDTH, 4.2), layout="constrained")
+        figure = drawing.new_figure(4.2, "Learning by moments, by EM, and with the labels known")
         for axes, what in zip(figure.subplots(1, 2), ("means", "shares"), strict=True):
             for method, colour in _COLOURS.items():
                 of_method = [row for row in rows if row["method"] == method]
@@ -160,17 +157,14 @@ class SpectralExperiment(Experiment):
                       label=r"slope $-1/2$")  # fmt: skip
             axes.set_xscale("log")
             axes.set_yscale("log")
-            drawing.plain(axes)
+            drawing.plain(axes, x="users in the log", title=f"error of the {what}")
             axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
             axes.set_yticks([tick for tick in _TICKS if axes.get_ylim()[0] <= tick])
             axes.yaxis.set_major_formatter("{x:g}")
             axes.minorticks_off()
             axes.margins(y=0.06)
             axes.set_xlim(0.97 * sizes[0], 1.03 * sizes[-1])
-            axes.set_xlabel("users in the log", fontsize=drawing.SMALL)
-            axes.set_title(f"error of the {what}", fontsize=10)
             drawing.label_lines(axes)
-        figure.suptitle("Learning by moments, by EM, and with the labels known", fontsize=11)
         return {"spectral": figure}
 
 

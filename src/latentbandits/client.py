@@ -176,20 +176,8 @@ def _awaiting(
     return call
 
 
-class Client:
-    """A client that sends requests to the service at `url` and waits for each answer.
-
-    A call takes at most `deadline` seconds, whatever happens: looking up the name, waiting for a
-    free connection, connecting, reading, and all attempts included. An attempt takes at most
-    `timeout` seconds. After a failure that may pass, up to `retries` more attempts follow, with the
-    same id, after the time that the service asked to wait, if that is before the deadline. Without
-    a `deadline` it is the time of all attempts: `timeout` times (`retries` + 1).
-    Answers of more than `max_answer` bytes are refused. Threads may share a client.
-
-    >>> with Client("http://127.0.0.1:1", deadline=0.1) as client:  # where no service is
-    ...     client.decide("ann", ["red", "blue"], default="red").action
-    'red'
-    """
+class _Connected:
+    """The options of a client, which `Client` documents."""
 
     def __init__(
         self,
@@ -203,6 +191,22 @@ class Client:
     ) -> None:
         self._conversations = _conversations(timeout, retries, deadline)
         self._wire = _Wire(url, key, timeout, max_answer)
+
+
+class Client(_Connected):
+    """A client that sends requests to the service at `url` and waits for each answer.
+
+    A call takes at most `deadline` seconds, whatever happens: looking up the name, waiting for a
+    free connection, connecting, reading, and all attempts included. An attempt takes at most
+    `timeout` seconds. After a failure that may pass, up to `retries` more attempts follow, with the
+    same id, after the time that the service asked to wait, if that is before the deadline. Without
+    a `deadline` it is the time of all attempts: `timeout` times (`retries` + 1).
+    Answers of more than `max_answer` bytes are refused. Threads may share a client.
+
+    >>> with Client("http://127.0.0.1:1", deadline=0.1) as client:  # where no service is
+    ...     client.decide("ann", ["red", "blue"], default="red").action
+    'red'
+    """
 
     decide = _waiting(Conversations.decide)
     decide_many = _waiting(Conversations.decide_many)
@@ -274,21 +278,8 @@ class Client:
         asyncio.run_coroutine_threadsafe(self._wire.close(), loop).result()
 
 
-class AsyncClient:
+class AsyncClient(_Connected):
     """`Client` for programs with an event loop: the same methods, to be awaited."""
-
-    def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        *,
-        timeout: float = 1.0,
-        retries: int = 3,
-        deadline: float | None = None,
-        max_answer: int = MAX_ANSWER,
-    ) -> None:
-        self._conversations = _conversations(timeout, retries, deadline)
-        self._wire = _Wire(url, key, timeout, max_answer)
 
     decide = _awaiting(Conversations.decide)
     decide_many = _awaiting(Conversations.decide_many)

@@ -1,8 +1,7 @@
 """Temporary folders that tell whether the process that made them still runs.
 
-Their names hold the number and the start time of that process, and it holds a lock on the folder
-as long as it runs. The lock counts where the number does not: processes of two containers that
-share a disk do not see each other.
+The name of a folder holds the number and the start time of its process, and the process locks the
+folder as long as it runs. Across containers process numbers mean nothing; the lock decides.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ import pytest
 
 from latentbandits import save
 from latentbandits.client import AsyncClient, Client, NoAnswerError, ServiceError
-from latentbandits.loop.kept_log import KeptLog, merged
-from latentbandits.loop.sources import ServiceSource, reward_table
+from latentbandits.loop.kept_log import KeptLog, ServiceSource, merged, reward_table
 from latentbandits.serving.export import frame
 from latentbandits.serving.http.messages import Log
 from tests.faults.load import arms

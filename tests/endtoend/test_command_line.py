@@ -147,7 +147,7 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch):
     def broken(*arguments):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(report, "write", broken)
+    monkeypatch.setattr(report, "write_results", broken)
     arguments = ["--runs", "20", "--horizon", "10", "--jobs", "1", "--out", str(tmp_path / "out")]
     assert main(["reproduce", "theory", *arguments]) == 2
     assert list((tmp_path / "out").iterdir()) == []

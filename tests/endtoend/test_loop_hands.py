@@ -21,10 +21,9 @@ from latentbandits import GaussianArms, load, save
 from latentbandits.client import Client
 from latentbandits.client_protocol import NoAnswerError, ServiceError
 from latentbandits.learning import fit
-from latentbandits.loop.kept_log import KeptLog
+from latentbandits.loop.kept_log import KeptLog, ServiceSource
 from latentbandits.loop.records import Run, locked
 from latentbandits.loop.relearn import Relearner, Settings
-from latentbandits.loop.sources import ServiceSource
 from latentbandits.serving.export import frame
 from tests.processes.service import run_command
 

@@ -16,8 +16,8 @@ from evidence.loop_visits import served
 from latentbandits import GaussianArms, save
 from latentbandits.client import Client
 from latentbandits.learning import fit
+from latentbandits.loop.kept_log import ServiceSource
 from latentbandits.loop.relearn import Relearner, Settings
-from latentbandits.loop.sources import ServiceSource
 from tests.processes.service import command, run_command
 
 MEANS = np.array([[0.9, 0.1, 0.3], [0.6, 0.2, 0.1]])
@@ -37,7 +37,7 @@ def service(tmp_path):
     save(wrong, models / "first")
     old = SimulatedUsers(MEANS, NOISE, 20).table(200, np.random.default_rng(5))
     polars.DataFrame(old).write_csv(tmp_path / "old.csv")
-    options = ("--policy", "mTS", "--explore", "0.9", "--models", str(models))
+    options = ("--policy", "mTS", "--explore", "0.75", "--models", str(models))
     options += ("--relearn", str(tmp_path / "work"))
     with served(models / "first", tmp_path, *options) as url, Client(url, timeout=20.0) as client:
         yield tmp_path, url, client

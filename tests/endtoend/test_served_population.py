@@ -9,11 +9,11 @@ from latentbandits.client import Client, ServiceError
 from latentbandits.learning.logs.interactions import read_interactions
 from latentbandits.policies.decision import Decision
 from latentbandits.serving.engine.engine import Engine, EngineSettings
-from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Invalid
 from latentbandits.serving.export import export
+from latentbandits.serving.records import parse_decision_id
 from latentbandits.serving.stores.sqlite import MemoryStore
 from tests.processes.service import RunningService, run_command
 
@@ -110,7 +110,7 @@ def test_an_export_names_the_users(suffix, tmp_path):
 
 
 def _key(decision_id):
-    from latentbandits.serving.engine.ids import parse_decision_id
+    from latentbandits.serving.records import parse_decision_id
 
     return *parse_decision_id(decision_id), decision_id
 

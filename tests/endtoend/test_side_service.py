@@ -13,8 +13,7 @@ from latentbandits import GaussianArms, LinearGaussian, save
 from latentbandits.client import Client, ServiceError
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number
-from latentbandits.models.attributes.gate import Gate
-from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.attributes.parts import Gate, with_parts
 from tests.processes.service import RunningService
 
 GATE = Gate(

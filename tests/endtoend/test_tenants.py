@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from latentbandits import save
-from latentbandits.serving.engine.ids import digest
+from latentbandits.serving.engine.idempotency import digest
 from tests.faults.load import arms
 from tests.processes.service import RunningService, run_command
 

@@ -19,8 +19,7 @@ import polars as pl
 import psycopg
 
 from latentbandits.client import Client, ServiceError
-from latentbandits.loop.kept_log import KeptLog
-from latentbandits.loop.sources import StoreSource
+from latentbandits.loop.kept_log import KeptLog, StoreSource
 from latentbandits.serving import export as exports
 from latentbandits.serving.stores import open_log
 from tests.faults.load import Book, saved_models

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from latentbandits.models.numerics.quadrature import probability_largest
+from latentbandits.models.numerics.laws import probability_largest
 
 MEANS = st.floats(-1, 1)
 DEVIATIONS = st.one_of(st.just(0.0), st.floats(-12, 2).map(lambda power: 10.0**power))

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from latentbandits import GaussianArms
 from latentbandits.serving.engine.choosing import Stream
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.ids import OrderSequence, decision_id, parse_decision_id
 from latentbandits.serving.engine.model_rows import pack
+from latentbandits.serving.engine.sessions import OrderSequence
 from latentbandits.serving.engine.statistics import GroupTotals
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Refused
 from latentbandits.serving.http.views import session_view
+from latentbandits.serving.records import decision_id, parse_decision_id
 from latentbandits.serving.stores.protocol import Store
 from latentbandits.serving.stores.sqlite import MemoryStore, SqliteStore
 

@@ -9,8 +9,7 @@ import pytest
 from evidence import evaluation as problem
 
 from latentbandits.evaluation.estimators import ESTIMATORS, WeightedLog
-from latentbandits.evaluation.follow import follow
-from latentbandits.evaluation.model_based import predict
+from latentbandits.evaluation.follow import follow, predict
 from latentbandits.policies import mTS
 
 LOGS, SESSIONS = 30, 2000

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from latentbandits.learning.generate import generate_arms
-from latentbandits.learning.mixture import fit_mixture
-from latentbandits.learning.spectral import decompose, fit_spectral, moments
+from latentbandits.learning.mixture import decompose, fit_mixture, fit_spectral, moments
 from latentbandits.learning.uncertainty import align
 
 SEEDS = range(20)

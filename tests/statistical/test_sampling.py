@@ -8,7 +8,7 @@ from scipy.stats import chisquare
 
 from latentbandits import GaussianArms, LinearGaussian, LinTS, mmTS, mTS
 from latentbandits.beliefs import states
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 
 ALPHA = 1e-6
 N = 50_000
@@ -55,7 +55,7 @@ def test_systematic_draws_have_the_right_marginals():
 
 def test_actions_are_drawn_from_their_probabilities():
     wide = np.broadcast_to(PROBABILITIES, (N, 5))
-    drawn = choice.draw(wide, np.random.default_rng(3))
+    drawn = decision.draw(wide, np.random.default_rng(3))
     assert p_value(np.bincount(drawn, minlength=5), PROBABILITIES) > ALPHA
 
 

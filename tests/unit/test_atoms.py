@@ -27,7 +27,7 @@ def test_an_atom_is_not_bought_by_a_density_at_any_resolution(kind):
 
 
 def test_the_resolution_of_small_rewards_is_not_a_hundred():
-    from latentbandits.learning.arms.lattice import cells_of
+    from latentbandits.learning.arms.families import cells_of
 
     rewards = 1e-9 * np.random.default_rng(0).random(50)
     low, high = cells_of(rewards).edges(rewards)

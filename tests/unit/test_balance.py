@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.linear.completion import balance, complete
+from latentbandits.learning.linear.completion import complete
+from latentbandits.learning.linear.folded import balanced
 from tests.reference.completion import alternating_least_squares
 
 
@@ -16,6 +17,10 @@ def sides():
     rng = np.random.default_rng(0)
     users, actions = rng.normal(size=(30, 4)) * [1, 5, 0.1, 2], rng.normal(size=(20, 4))
     return users, actions, rng.uniform(0.1, 3, 30), rng.uniform(0.1, 3, 20)
+
+
+def balance(users, actions, user_ridge, action_ridge):
+    return balanced(users.T @ (user_ridge[:, None] * users), actions, action_ridge)
 
 
 def user_side(users, actions, balanced):

@@ -19,8 +19,8 @@ from latentbandits import (
     mmBayesUCB,
 )
 from latentbandits.beliefs import joint, states
-from latentbandits.beliefs.quantiles import largest_quantiles
 from latentbandits.models.protocol import is_order_free, reward_laws
+from latentbandits.policies.latent.bayes_ucb import largest_quantiles
 from latentbandits.testing import check_policy
 
 RNG = np.random.default_rng(5)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.beliefs import gaps, joint, known, states
+from latentbandits.beliefs import joint, known, states
+from latentbandits.policies.latent import ucb
 from tests.reference.enumeration import joint_on_grid
 from tests.reference.gaussian import arms_posterior, linear_posterior, state_posterior
 
@@ -157,18 +158,18 @@ def test_covariance_stays_positive_where_the_plain_update_does_not():
 
 
 def test_an_empty_consistent_set_is_the_smallest_average_gap():
-    belief = gaps.GapBelief(np.array([[4.0, 4.0, 1.0]]), np.array([[40.0, 20.0, 9.0]]))
+    belief = ucb.GapBelief(np.array([[4.0, 4.0, 1.0]]), np.array([[40.0, 20.0, 9.0]]))
     np.testing.assert_array_equal(
-        gaps.consistent(belief, noise=0.1, horizon=500), [[False, True, False]]
+        ucb.consistent_states(belief, noise=0.1, horizon=500), [[False, True, False]]
     )
 
 
 def test_an_unknown_horizon_is_the_round():
     # N = (3, 1): t = 5. With log 5 = 1.609 the bound of state 0 is 0.5 sqrt(18 * 1.609) = 2.69,
     # with log 500 = 6.215 it is 5.29.
-    belief = gaps.GapBelief(np.array([[3.0, 1.0]]), np.array([[3.0, 0.0]]))
-    np.testing.assert_array_equal(gaps.consistent(belief, 0.5, None), [[False, True]])
-    np.testing.assert_array_equal(gaps.consistent(belief, 0.5, 500), [[True, True]])
+    belief = ucb.GapBelief(np.array([[3.0, 1.0]]), np.array([[3.0, 0.0]]))
+    np.testing.assert_array_equal(ucb.consistent_states(belief, 0.5, None), [[False, True]])
+    np.testing.assert_array_equal(ucb.consistent_states(belief, 0.5, 500), [[True, True]])
 
 
 def test_systematic_draws_are_within_one_of_their_share():

@@ -25,16 +25,15 @@ from latentbandits import (
     SqrtRewards,
     Visit,
 )
-from latentbandits.beliefs import quantiles
 from latentbandits.beliefs.planning import look_ahead
 from latentbandits.models import checks, history
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.composed.known import Known
 from latentbandits.models.composed.particle_model import TooFewParticles
-from latentbandits.models.numerics.laws import Component, Normal
-from latentbandits.models.numerics.quadrature import probability_largest
-from latentbandits.policies import choice, registry
+from latentbandits.models.numerics.laws import Component, Normal, probability_largest
+from latentbandits.policies import decision, registry
 from latentbandits.policies.checked import Asked
+from latentbandits.policies.latent import bayes_ucb
 from latentbandits.policies.registry import Inputs
 from latentbandits.policies.shared import chunks
 from latentbandits.serving.engine.choosing import RowGenerator
@@ -125,8 +124,8 @@ def test_ties_are_broken_by_the_streams_of_the_tied_sessions_only():
     """With a stream for each session, the first session ties and the second draws nothing."""
     mask = np.array([[True, True, False], [False, False, True]])
     generators = [np.random.default_rng(seed) for seed in (3, 4)]
-    action = choice.pick(mask, RowGenerator(generators))
-    alone = choice.pick(mask[:1], RowGenerator([np.random.default_rng(3)]))
+    action = decision.pick(mask, RowGenerator(generators))
+    alone = decision.pick(mask[:1], RowGenerator([np.random.default_rng(3)]))
     np.testing.assert_array_equal(action, [alone[0], 2])
     assert generators[1].random() == np.random.default_rng(4).random()
 
@@ -287,7 +286,7 @@ def test_moments_of_a_mixture_with_shares():
         Component(np.full((1, 2), 0.5), Normal(np.array([[[0.0], [2.0]]]), deviation)),
         Component(np.full((1, 2), 0.5), Normal(np.array([[[4.0], [2.0]]]), deviation)),
     ]
-    mean, variance = quantiles._moments(components, np.array([[0.25, 0.75]]))
+    mean, variance = bayes_ucb._moments(components, np.array([[0.25, 0.75]]))
     np.testing.assert_allclose([mean.item(), variance.item()], [2.0, 1 + 0.25 * 4])
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from latentbandits import GaussianArms
-from latentbandits.learning.assess.cautions import cautions
-from latentbandits.learning.learners import Learned
+from latentbandits.learning.assess.report import cautions
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.selection import Learned
 
 
 def log_of(users, rewards):

@@ -22,7 +22,7 @@ from latentbandits import (
     Markov,
     PoissonArms,
 )
-from latentbandits.models.support import BINARY, Interval
+from latentbandits.models.numerics.laws import BINARY, Interval
 from latentbandits.testing import check_model
 from tests.reference.particles import Particles
 

@@ -13,8 +13,7 @@ from latentbandits import GaussianArms
 from latentbandits.beliefs.encoding import decode, encode
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder
-from latentbandits.models.attributes.gate import Gate
-from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.attributes.parts import Gate, with_parts
 from latentbandits.serving.check import CheckResult, check
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.open_session import learn
@@ -136,9 +135,7 @@ def test_a_snapshot_that_is_none_of_its_log_is_found(tmp_path: Path) -> None:
     row, reward = driver.store.applied(key)[0].decision, 1.0
     served = driver.engine.library.grown(snapshot.model)
     group = served.of_group("policy")
-    belief = learn(
-        group, served.id, served.space, decode(group.policy, snapshot.belief), row, reward
-    )
+    belief = learn(group, served, decode(group.policy, snapshot.belief), row, reward)
     driver.store.begin()
     driver.store.put_snapshot(replace(snapshot, belief=encode(group.policy, belief)))
     driver.store.commit()

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.arms.lattice import Cells
+from latentbandits.learning.arms.families import Cells
+from latentbandits.learning.assess.comparisons import choose_kind
 from latentbandits.learning.assess.heldout import score
-from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.choose_kind import choose_kind
+from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.fitting import fit, split_users
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.linear.learner import LinearLearner

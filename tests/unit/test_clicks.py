@@ -9,9 +9,9 @@ from latentbandits.learning.assess.heldout import score
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.linear.clusters import cluster_users
 from latentbandits.learning.linear.completion import complete
-from latentbandits.learning.linear.logistic_bound import LogisticBound, half_slope
+from latentbandits.learning.linear.ridge_rows import half_slope, logistic_bound
 from latentbandits.learning.logs.rows import Log
-from latentbandits.models import LogisticLinear
+from latentbandits.models.linear.logistic import LogisticLinear
 
 
 def test_the_bound_holds_everywhere_and_touches_where_it_was_made():
@@ -20,9 +20,7 @@ def test_the_bound_holds_everywhere_and_touches_where_it_was_made():
         for rate, trials in ((1.0, 1.0), (0.25, 8.0)):
             slope = half_slope(np.array([xi]))[0]
 
-            target, weight = LogisticBound(0.0)(
-                np.array([rate]), np.array([trials]), np.array([xi])
-            )
+            target, weight = logistic_bound(np.array([rate]), np.array([trials]), np.array([xi]))
             bound = -0.5 * weight * (z - target) ** 2
             touch = -0.5 * weight * (xi - target) ** 2
             exact = trials * (rate * z - np.logaddexp(0, z))

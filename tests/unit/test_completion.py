@@ -114,7 +114,7 @@ def test_stops_when_it_has_converged_and_says_so_to_the_callback():
 
 
 def test_the_noise_is_that_of_the_truth():
-    made = generate_ratings(n_users=600, n_actions=200, n_states=4, density=0.3, noise=0.5)
+    made = generate_ratings(n_users=600, n_actions=200, n_states=4, density=0.3)
     for biases in (False, True):
         fit = made.complete(rank=4, reg=0.2, biases=biases)
         assert fit.noise == pytest.approx(0.5, rel=0.02)
@@ -122,7 +122,7 @@ def test_the_noise_is_that_of_the_truth():
 
 
 def test_pairs_that_nobody_rated_are_as_near_the_truth_as_the_data_allow():
-    made = generate_ratings(n_users=600, n_actions=200, n_states=4, density=0.3, noise=0.5)
+    made = generate_ratings(n_users=600, n_actions=200, n_states=4, density=0.3)
     fit = made.complete(rank=4, reg=0.2)
     judged = np.ones((600, 200), bool)
     judged[made.users, made.actions] = False

@@ -7,11 +7,11 @@ import pytest
 from latentbandits.learning.arms.coordinate_ascent import Problem, best_of
 from latentbandits.learning.arms.fitted import finish
 from latentbandits.learning.arms.predict import predict
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.confounding import WARNING, WithActions, depends_on_users
 from latentbandits.learning.fitting import fit
 from latentbandits.learning.logs.rows import read_log
-from latentbandits.models import BernoulliArms
+from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.arms.gaussian import Gaussian
 
 MEANS = np.array([[0.8, 0.5, 0.2, 0.4], [0.2, 0.5, 0.7, 0.3], [0.4, 0.6, 0.3, 0.9]])

@@ -26,7 +26,7 @@ from latentbandits import (
 )
 from latentbandits.beliefs import joint, states
 from latentbandits.learning.transitions import UserSequence, fit_transition
-from latentbandits.models.trees import leaves
+from latentbandits.models.numerics.arrays import leaves
 from tests.reference.particles import Particles
 
 MEANS = np.array([[0.9, 0.1], [0.2, 0.8]])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentbandits import GaussianArms, LinearGaussian
-from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.arrays import blocks
 
 N_SESSIONS, S, K, D = 30, 3, 4, 2
 

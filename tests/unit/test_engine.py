@@ -12,11 +12,11 @@ import pytest
 from latentbandits import Decision, GaussianArms, mmTS
 from latentbandits.evaluation.intervals import sequence_width
 from latentbandits.policies.registry import Inputs, build, entries
-from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound, StoreUnavailable
 from latentbandits.serving.http.views import describe, overview
+from latentbandits.serving.records import parse_decision_id
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 

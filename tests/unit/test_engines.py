@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from latentbandits.learning import fit
-from latentbandits.learning.backends import out_of_core, scratch
+from latentbandits.learning.backends import opening, out_of_core
 from latentbandits.learning.backends.out_of_core import (
     LogColumns,
     OutOfCoreEngine,
@@ -148,20 +148,20 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path):
 def test_space_is_looked_for_before_the_work(tmp_path):
     with (
         pytest.raises(LogError, match=r"need about 1000000000\.0 GB.*--scratch"),
-        scratch.scratch_folder(tmp_path, 10**18),
+        opening.scratch_folder(tmp_path, 10**18),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
     with (
         pytest.raises(LogError, match="does not exist"),
-        scratch.scratch_folder(tmp_path / "no", 1),
+        opening.scratch_folder(tmp_path / "no", 1),
     ):
         pass
 
 
 def test_the_scratch_folder_is_gone_when_the_work_fails(tmp_path):
     def work():
-        with scratch.scratch_folder(tmp_path, 1) as folder:
+        with opening.scratch_folder(tmp_path, 1) as folder:
             (folder / "rows").write_text("x")
             raise RuntimeError
 
@@ -173,7 +173,7 @@ def test_the_scratch_folder_is_gone_when_the_work_fails(tmp_path):
 _WORK = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
-from latentbandits.learning.backends.scratch import scratch_folder
+from latentbandits.learning.backends.opening import scratch_folder
 with scratch_folder(sys.argv[1], 1) as folder:
     (folder / "rows").write_text("x")
     print("ready", flush=True)
@@ -208,7 +208,7 @@ def test_what_a_killed_process_leaves_is_removed_by_the_next(tmp_path):
     mine.mkdir()
     before = set(tmp_path.iterdir())
     assert len(before) == 3
-    with scratch.scratch_folder(tmp_path, 1) as folder:
+    with opening.scratch_folder(tmp_path, 1) as folder:
         left = set(tmp_path.iterdir()) - {folder}
         assert mine in left, "only names that a process gives are removed"
         assert len(left) == 2, "the living process keeps its folder"

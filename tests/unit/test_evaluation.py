@@ -16,8 +16,7 @@ from latentbandits.evaluation import (
     sequence_interval,
 )
 from latentbandits.evaluation.estimators import ESTIMATORS, WeightedLog, dm
-from latentbandits.evaluation.follow import follow
-from latentbandits.evaluation.model_based import predict
+from latentbandits.evaluation.follow import follow, predict
 from latentbandits.policies.decision import Decision
 from tests.reference import off_policy
 
@@ -333,7 +332,7 @@ def test_one_round_sessions_equal_open_bandit_pipeline():
 
 def test_the_direct_method_simulates_longer_sessions():
     """On users of the model itself DM is the value that simulation gives, session by session."""
-    from latentbandits.evaluation.model_based import simulator
+    from latentbandits.evaluation.follow import simulator
 
     log = random_log(seed=9, n=3000, longest=3)
     actual = evaluate(

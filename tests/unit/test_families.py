@@ -19,9 +19,9 @@ from latentbandits import (
     mmTS,
     mTS,
 )
-from latentbandits.models.composed.wrapping import with_catch_all
-from latentbandits.models.support import Interval
-from latentbandits.models.trees import map_leaves
+from latentbandits.models.composed.known import with_catch_all
+from latentbandits.models.numerics.arrays import map_leaves
+from latentbandits.models.numerics.laws import Interval
 from latentbandits.testing.likelihoods import Density
 from tests.reference import families
 

@@ -1,6 +1,7 @@
 """From a table to a model, in Python."""
 
 from dataclasses import replace
+from html import escape
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, load
 from latentbandits.learning import FitOptions, fit, fitting
+from latentbandits.learning.assess.tables import tables
 from latentbandits.learning.fitting import _learn_all, split_users
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.linear.learner import LinearLearner
@@ -115,6 +117,10 @@ def test_saved_and_loaded(linear, tmp_path):
     page = (tmp_path / "model" / "report.html").read_text()
     assert "data:image/png;base64," in page
     assert "http" not in page.replace("http-equiv", ""), "the page needs no other file"
+    for table in tables(actual.report):
+        if table.title != "The states":  # a list of actions for each on the page
+            cells = [escape(cell) for row in table.rows for cell in row]
+            assert all(f"<td>{cell}</td>" in page for cell in cells), table.title
 
 
 def test_names_cannot_break_the_page(truth, tmp_path):

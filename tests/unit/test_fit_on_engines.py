@@ -10,13 +10,13 @@ import pytest
 
 from latentbandits.learning import fit, fitting
 from latentbandits.learning.arms import learner as arms_learner
-from latentbandits.learning.backends import opening, out_of_core, scratch
-from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.backends import opening, out_of_core
+from latentbandits.learning.backends.backend import MemoryEngine
 from latentbandits.learning.generate import generate_arms, generate_ratings
 from latentbandits.learning.linear.completion import complete
 from latentbandits.learning.linear.folded import (
+    CompletionSettings,
     PrepareRatings,
-    Settings,
     SweepPass,
     complete_fold,
     sum_pairs,
@@ -234,7 +234,7 @@ def test_no_space_is_found_before_the_work(tmp_path, monkeypatch):
     source = folder_of(table_of(arms_log("bernoulli", n_users=300)), tmp_path / "log")
     monkeypatch.setattr(out_of_core, "CHUNK", None)  # reading rows would fail
     full = type("Usage", (), {"free": 10})
-    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: full)
+    monkeypatch.setattr(opening.shutil, "disk_usage", lambda folder: full)
     with pytest.raises(LogError, match=r"need about .* and .* has 0.0 MB free"):
         fit(source, **NAMED, engine="out_of_core", scratch=tmp_path)
     assert not list(tmp_path.glob("latentbandits-scratch-*"))
@@ -283,8 +283,8 @@ def test_a_completion_is_the_same_as_a_fold_and_in_one_piece(biases, weighting):
     )  # fmt: skip
     engine = MemoryEngine(log)
     assert engine.n_buckets == 2
-    settings = Settings(3, 0.7, weighting, biases, "identity", 5)
-    folded = complete_fold(engine, settings, sweeps=6)
+    settings = CompletionSettings(3, 0.7, weighting, biases, "identity", 5, sweeps=6)
+    folded = complete_fold(engine, settings)
     assert folded.noise == pytest.approx(whole.noise, rel=1e-9)
     np.testing.assert_allclose(folded.items.vectors, whole.actions, atol=1e-9)
     np.testing.assert_allclose(folded.features, whole.action_vectors, atol=1e-9)
@@ -301,7 +301,7 @@ def test_a_completion_is_the_same_as_a_fold_and_in_one_piece(biases, weighting):
 def test_a_pass_of_completion_conforms():
     log = read_log(ratings_log("ratings", 60, 12), "user", "action", "reward")
     for link in ("identity", "logit"):
-        settings = Settings(2, 1.0, "plain", True, link, 0, replicate=2)
+        settings = CompletionSettings(2, 1.0, "plain", True, link, sweeps=2, replicate=2)
         shared = replace(log, rewards=(log.rewards > 0).astype(float)) if link == "logit" else log
 
         class Once(SweepPass):
@@ -310,7 +310,7 @@ def test_a_pass_of_completion_conforms():
             def step(self, sums, parameters):
                 return parameters
 
-        start = complete_fold(MemoryEngine(shared), settings, sweeps=2).start
+        start = complete_fold(MemoryEngine(shared), settings).start
         check_learner(Once(settings, PrepareRatings()), start, shared)
 
 
@@ -417,8 +417,8 @@ def test_clicks_are_completed_to_the_same_minimum_as_in_one_piece():
         pairs.users, pairs.actions, pairs.means, weights=pairs.counts, rank=2, reg=2.0,
         link="logit", sweeps=300, n_users=log.n_users, n_actions=log.n_actions,
     )  # fmt: skip
-    settings = Settings(2, 2.0, "plain", False, "logit", 0)
-    folded = complete_fold(MemoryEngine(log), settings, sweeps=300)
+    settings = CompletionSettings(2, 2.0, link="logit", sweeps=300)
+    folded = complete_fold(MemoryEngine(log), settings)
     objectives = [sweep.objective for sweep in folded.history]
     assert (np.diff(objectives) <= 1e-6 * objectives[0]).all()
     assert objectives[-1] == pytest.approx(whole.history[-1].objective, rel=1e-4)

@@ -7,7 +7,7 @@ from latentbandits.learning.generate import generate_ratings
 
 
 def test_ratings_are_the_truth_and_noise():
-    made = generate_ratings(n_users=500, n_actions=120, n_states=4, density=0.2, noise=0.5, seed=2)
+    made = generate_ratings(n_users=500, n_actions=120, n_states=4, density=0.2, seed=2)
     means = np.einsum("nd,nd->n", made.user_vectors[made.users], made.action_vectors[made.actions])
     residual = made.rewards - means
     n = len(residual)

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from latentbandits.loop.kept_log import KeptLog
-from latentbandits.loop.sources import StoreSource
+from latentbandits.loop.kept_log import KeptLog, StoreSource
 from latentbandits.serving import export as exporting
 from latentbandits.serving.engine.engine import Engine, EngineSettings
 from latentbandits.serving.engine.model_rows import pack

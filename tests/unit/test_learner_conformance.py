@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.cells import Prepare
 from latentbandits.learning.arms.coordinate_ascent import Problem, best_of
 from latentbandits.learning.arms.families import make_family
-from latentbandits.learning.backends.backend import add, tree_sum
-from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.arms.mixture import Prepare
+from latentbandits.learning.backends.backend import MemoryEngine, add, tree_sum
 from latentbandits.learning.generate import generate_arms
 from latentbandits.testing import check_engine, check_learner
 

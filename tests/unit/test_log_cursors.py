@@ -12,8 +12,7 @@ import polars as pl
 import psycopg
 import pytest
 
-from latentbandits.loop.kept_log import KeptLog
-from latentbandits.loop.sources import StoreSource
+from latentbandits.loop.kept_log import KeptLog, StoreSource
 from latentbandits.serving.backup import backup
 from latentbandits.serving.errors import UnknownCursor
 from latentbandits.serving.export import export

@@ -7,10 +7,9 @@ from scipy.stats import beta
 
 from latentbandits.learning.arms.coordinate_ascent import Problem, climb
 from latentbandits.learning.arms.families import make_family
-from latentbandits.learning.arms.fitted import log_evidence
+from latentbandits.learning.arms.fitted import log_evidence, observed
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.arms.mixture import Mixture
-from latentbandits.learning.arms.standard_errors import observed
 from latentbandits.learning.fitting import split_users
 from latentbandits.learning.logs.rows import Log
 from latentbandits.report.report import Silent

@@ -7,7 +7,14 @@ import polars as pl
 import pytest
 
 from latentbandits.evaluation.intervals import SessionMean, compare_groups, sequence_width
-from latentbandits.loop.data import divide, held_out, live_groups, typical_rounds
+from latentbandits.loop.data import (
+    divide,
+    held_out,
+    live_groups,
+    numbered_sessions,
+    typical_rounds,
+)
+from latentbandits.loop.kept_log import without
 from latentbandits.loop.records import Run
 from latentbandits.loop.relearn import _judged_against, _of_earlier_looks
 from latentbandits.serving.engine.statistics import GroupTotals, Statistics
@@ -44,6 +51,19 @@ def test_since_leaves_older_decisions_out_of_both_parts():
     assert len(divide(log(100, ages), salt=SALT, share=0.3, now=NOW).training) > len(
         actual.training
     )
+
+
+def test_forgetting_and_judging_number_the_sessions_of_a_name_alike():
+    """The first session of the name has lost its first rounds (`--since`)."""
+    rounds = [4, 5, 1, 2, 3, 1, 2]
+    table = pl.DataFrame(
+        {"session": ["ann"] * 7, "round": rounds, "decision_id": [f"d{i}" for i in range(7)]}
+    )
+    names = numbered_sessions(table)["session"].to_list()
+    assert names == ["ann#1"] * 2 + ["ann#2"] * 3 + ["ann#3"] * 2
+    for i, name in enumerate(names):
+        left = without(table, {f"d{i}"})["decision_id"].to_list()
+        assert left == [f"d{k}" for k in range(7) if names[k] != name]
 
 
 def test_a_half_life_keeps_half_of_the_sessions_of_that_age_and_all_new_ones():

@@ -15,11 +15,10 @@ from latentbandits import (
     PoissonArms,
 )
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.cells import Prepare
 from latentbandits.learning.arms.coordinate_ascent import Problem, best_of, climb
 from latentbandits.learning.arms.families import make_family
-from latentbandits.learning.arms.fitted import finish
-from latentbandits.learning.arms.standard_errors import observed
+from latentbandits.learning.arms.fitted import finish, observed
+from latentbandits.learning.arms.mixture import Prepare
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError

@@ -19,12 +19,12 @@ from latentbandits import (
     Markov,
     PoissonArms,
 )
-from latentbandits.beliefs import gaps, states
+from latentbandits.beliefs import states
 from latentbandits.models import checks, history, registry
-from latentbandits.models.numerics import dirichlet, gamma, log_weights
-from latentbandits.models.numerics.blocks import rows
-from latentbandits.models.numerics.log_weights import systematic, thin
-from latentbandits.models.support import BINARY, REALS, Counts, Interval, OneOf
+from latentbandits.models.numerics import arrays, dirichlet, gamma
+from latentbandits.models.numerics.arrays import rows, systematic, thin
+from latentbandits.models.numerics.laws import BINARY, REALS, Counts, Interval, OneOf
+from latentbandits.policies.latent import ucb
 from tests.reference.particles import Particles
 
 MEANS = [[0.9, 0.1], [0.2, 0.8]]
@@ -247,9 +247,9 @@ def test_small_rounding_of_probabilities_is_forgiven():
 
 def test_log_weights():
     log = np.log([[0.5, 0.25], [0.2, 0.2]])
-    np.testing.assert_allclose(log_weights.log_sum(log), np.log([0.75, 0.4]))
+    np.testing.assert_allclose(arrays.log_sum(log), np.log([0.75, 0.4]))
     mixed = np.array([[-np.inf, -np.inf], [0.0, -np.inf]])
-    total, normal = log_weights.normalise(mixed, np.log([0.3, 0.7]))
+    total, normal = arrays.normalise(mixed, np.log([0.3, 0.7]))
     np.testing.assert_array_equal(total, [-np.inf, 0.0])
     np.testing.assert_allclose(np.exp(normal), [[0.3, 0.7], [1.0, 0.0]])
 
@@ -291,22 +291,22 @@ def test_histories():
 
 
 def test_gaps():
-    belief = gaps.prior(1, 2)
-    belief = gaps.add(belief, np.array([1]), np.array([0.5]))
-    belief = gaps.add(belief, np.array([1]), np.array([0.25]))
+    belief = ucb.no_gaps(1, 2)
+    belief = ucb.add_gap(belief, np.array([1]), np.array([0.5]))
+    belief = ucb.add_gap(belief, np.array([1]), np.array([0.25]))
     assert belief.counts.tolist() == [[0, 2]]
     assert belief.gaps.tolist() == [[0, 0.75]]
     # The bound is noise sqrt(6 * 2 * log n) = 0.75 at this noise and n = e^3.
     n = math.exp(3)
     edge = 0.75 / math.sqrt(6 * 2 * 3)
-    assert gaps.consistent(belief, edge * 1.0001, n).tolist() == [[True, True]]
-    assert gaps.consistent(belief, edge * 0.9999, n).tolist() == [[True, False]]
+    assert ucb.consistent_states(belief, edge * 1.0001, n).tolist() == [[True, True]]
+    assert ucb.consistent_states(belief, edge * 0.9999, n).tolist() == [[True, False]]
     # Without a horizon log t, t = rounds so far + 1 = 3.
     edge = 0.75 / math.sqrt(12 * math.log(3))
-    assert gaps.consistent(belief, edge * 1.0001, None).tolist() == [[True, True]]
-    assert gaps.consistent(belief, edge * 0.9999, None).tolist() == [[True, False]]
-    all_out = gaps.GapBelief(np.array([[4.0, 2.0]]), np.array([[8.0, 6.0]]))
-    assert gaps.consistent(all_out, 1e-6, 100).tolist() == [[True, False]]
+    assert ucb.consistent_states(belief, edge * 1.0001, None).tolist() == [[True, True]]
+    assert ucb.consistent_states(belief, edge * 0.9999, None).tolist() == [[True, False]]
+    all_out = ucb.GapBelief(np.array([[4.0, 2.0]]), np.array([[8.0, 6.0]]))
+    assert ucb.consistent_states(all_out, 1e-6, 100).tolist() == [[True, False]]
 
 
 def test_state_functions():

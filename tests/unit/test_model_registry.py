@@ -14,7 +14,7 @@ from latentbandits import Ensemble, GaussianArms, Markov, load, mmTS, save
 from latentbandits.models import checks, registry
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.numerics import gamma
-from latentbandits.models.support import Interval
+from latentbandits.models.numerics.laws import Interval
 from latentbandits.testing import check_model
 
 ROOT = Path(__file__).parents[2]

@@ -20,20 +20,19 @@ from latentbandits import (
     PoissonArms,
     mmBayesUCB,
 )
-from latentbandits.beliefs import joint, scenarios
-from latentbandits.beliefs.information import _all_pairs, _pair
+from latentbandits.beliefs import joint
+from latentbandits.beliefs.information import _all_pairs, _pair, scenario_rewards
 from latentbandits.beliefs.planning import resolve_ties
-from latentbandits.beliefs.quantiles import largest_quantiles
 from latentbandits.models import checks
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number, Vector
 from latentbandits.models.attributes.items import Items, add_items
 from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.growing import _offset_variance, add_average, plain_features, retire
-from latentbandits.models.numerics.laws import Component, Normal, join_states
-from latentbandits.models.numerics.log_weights import normalise
-from latentbandits.models.numerics.quadrature import probability_largest
+from latentbandits.models.numerics.arrays import normalise
+from latentbandits.models.numerics.laws import Component, Normal, join_states, probability_largest
 from latentbandits.models.protocol import is_order_free
+from latentbandits.policies.latent.bayes_ucb import largest_quantiles
 from tests.reference.particles import Particles
 
 RNG = np.random.default_rng(8)
@@ -381,9 +380,9 @@ def test_sessions_of_one_belief_and_different_contexts_have_different_scenarios(
     model, rng = LinearGaussian.random(np.random.default_rng(9), 2, 3), np.random.default_rng(10)
     context = rng.normal(size=(2, 4, 3))
     belief = joint.prior(model, 2)
-    together = scenarios.rewards(model, belief, context, 10, 0)
+    together = scenario_rewards(model, belief, context, 10, 0)
     for i in range(2):
-        alone = scenarios.rewards(model, joint.prior(model, 1), context[i : i + 1], 10, 0)
+        alone = scenario_rewards(model, joint.prior(model, 1), context[i : i + 1], 10, 0)
         np.testing.assert_allclose(together[i], alone[0])
 
 

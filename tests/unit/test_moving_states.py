@@ -20,7 +20,7 @@ from latentbandits import (
     mUCB,
 )
 from latentbandits.beliefs import joint, known, states
-from latentbandits.models.numerics.log_weights import thin
+from latentbandits.models.numerics.arrays import thin
 from latentbandits.policies.checked import Asked
 from latentbandits.policies.decision import Decision
 from tests.reference.state_paths import enumerate_paths

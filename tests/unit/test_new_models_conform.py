@@ -33,10 +33,10 @@ from latentbandits import (
     mTS,
     mUCB,
 )
-from latentbandits.models.composed.wrapping import with_catch_all
+from latentbandits.models.composed.known import with_catch_all
 from latentbandits.models.protocol import is_order_free
 from latentbandits.policies.decision import Decision
-from latentbandits.policies.wrappers.forgetting import RidgeUCB
+from latentbandits.policies.wrappers import RidgeUCB
 from latentbandits.serving.engine.models import draws_depend_on_order
 from latentbandits.testing import check_model, check_policy
 from tests.reference.particles import Particles

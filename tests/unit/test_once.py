@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.ids import digest, once
+from latentbandits.serving.engine.idempotency import digest, once
 from latentbandits.serving.errors import Conflict
 from latentbandits.serving.stores.sqlite import MemoryStore
 

@@ -11,7 +11,7 @@ from latentbandits import GaussianArms, load
 from latentbandits.cli import main
 from latentbandits.learning import fit
 from latentbandits.learning.arms.outliers import bulk_of, without_outliers
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import engine_of
 
 CLEAN = generate("clean", seed=1).log
 

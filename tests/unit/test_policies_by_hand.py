@@ -25,9 +25,8 @@ from latentbandits.beliefs.encoding import BeliefError, encode
 from latentbandits.beliefs.information import _compared, _unit
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Category, Encoder, Number
-from latentbandits.models.attributes.gate import Gate
 from latentbandits.models.attributes.items import Items
-from latentbandits.models.attributes.parts import part, with_parts
+from latentbandits.models.attributes.parts import Gate, part, with_parts
 from latentbandits.models.growing import add_vectors
 from latentbandits.models.numerics.dirichlet import unnormalised
 from latentbandits.policies.checked import Asked

@@ -24,7 +24,7 @@ from latentbandits import (
 )
 from latentbandits.beliefs.encoding import BeliefError, decode, encode
 from latentbandits.learning.population_mixture import PopulationMixture
-from latentbandits.policies.choice import pick
+from latentbandits.policies.decision import pick
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits_related import COFIBA, SCLUB, NMFBandit, ParticleMF, Rank1Elim
 from latentbandits_related.graph import SparseGraph, components_after_cut, cut, no_cuts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from latentbandits.models.numerics.quadrature import probability_largest
+from latentbandits.models.numerics.laws import probability_largest
 from tests.reference.largest import counted_largest, integrated_largest
 
 

@@ -57,7 +57,7 @@ def test_lattice_rewards_are_compared_by_the_probability_of_their_cell():
     """Against a slow sum: P(r - h/2 < N(mean, deviation) < r + h/2) before each reward."""
     from scipy.stats import norm
 
-    from latentbandits.learning.arms.lattice import cells_of
+    from latentbandits.learning.arms.families import cells_of
 
     log = generate_family("categorical", n_users=1, n_rounds=3, n_states=1, n_actions=1).log
     model = GaussianArms([[3.0]], noise=1.0, spread=0.5)

@@ -10,14 +10,14 @@ from latentbandits import LinearGaussian, LogisticLinear, load
 from latentbandits.learning import fit
 from latentbandits.learning.attributes.encoding import encode
 from latentbandits.learning.attributes.regression import (
-    Mixture,
     PrepareSums,
     RegressionMixture,
+    StateRegressions,
     climb,
     fit_bootstraps,
     regressions,
 )
-from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.backends.backend import MemoryEngine
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
 from latentbandits.learning.save import save_fit
@@ -87,7 +87,9 @@ def test_the_penalised_evidence_never_falls_and_sums_add():
     log = Log(data["user"], data["action"], data["reward"], *ids, features=x)
     engine = MemoryEngine(log)
     learner = RegressionMixture(PrepareSums(False), floor=0.01)
-    mixture = Mixture(rng.standard_normal((2, 2)), np.stack([np.eye(2)] * 2), np.full(2, 0.5), 1.0)
+    mixture = StateRegressions(
+        rng.standard_normal((2, 2)), np.stack([np.eye(2)] * 2), np.full(2, 0.5), 1.0
+    )
     whole = learner.summarise(learner.prepare(log), mixture)
     halves = [learner.prepare(log.of_users(np.arange(i, 100, 2))) for i in range(2)]
     for one, a, b in zip(whole, *(learner.summarise(h, mixture) for h in halves), strict=True):
@@ -132,7 +134,7 @@ def test_bootstraps_are_fits_with_weights_of_users_and_widen_the_covariances():
     ids = tuple(map(str, range(often.n_users)))
     often = replace(often, user_ids=ids, known_keys=None)
     learner = regressions(1.0, is_clicks=False)
-    start = Mixture(WEIGHTS[:, :2], np.stack([np.eye(2)] * 2), np.full(2, 0.5), 1.0)
+    start = StateRegressions(WEIGHTS[:, :2], np.stack([np.eye(2)] * 2), np.full(2, 0.5), 1.0)
     one = fit_bootstraps(learner, MemoryEngine(log), start, 6, 0)[4]
     other, _ = climb(learner, MemoryEngine(often), start)
     for ours, theirs in zip(one, other, strict=True):

@@ -13,7 +13,7 @@ from latentbandits.learning.linear.learner import LinearLearner, lowest_rank
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.selection import LEAST_NATS, Candidate, fewest_states, vetoed
-from latentbandits.models import LogisticLinear
+from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.report.report import Silent
 
 

@@ -7,8 +7,7 @@ import pytest
 from latentbandits import GaussianArms
 from latentbandits.learning.logs.interactions import read_interactions
 from latentbandits.models.attributes.columns import Category, Encoder, Number
-from latentbandits.models.attributes.gate import Gate
-from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.attributes.parts import Gate, with_parts
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.export import export
@@ -123,8 +122,9 @@ def test_an_export_holds_the_attributes_and_fit_reads_them(tmp_path, kind):
     path = tmp_path / "store.sqlite"
     driver = Driver(GATED, SqliteStore(path), policy="mmTS")
     for name, user in (("ann", USER), ("bob", None), ("eve", {"country": "AT"})):
-        for i in range(2):
-            driver.tell(driver.ask(name, user_features=user if i == 0 else None), 0.5)
+        for i in range(2):  # both actions are played: a log of one action is not read
+            decided = driver.ask(name, actions=[str(i)], user_features=user if i == 0 else None)
+            driver.tell(decided, 0.5)
     driver.store.close()
     out = tmp_path / f"log{kind}"
     export(open_log(f"sqlite:///{path}"), str(out))

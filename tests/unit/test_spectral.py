@@ -6,7 +6,7 @@ import pytest
 from latentbandits.learning.generate import generate_arms
 from latentbandits.learning.logs.rows import read_log
 from latentbandits.learning.logs.tables import LogError
-from latentbandits.learning.spectral import (
+from latentbandits.learning.mixture import (
     Moments,
     decompose,
     fit_spectral,

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from latentbandits import Decision, GaussianArms, LinearGaussian, mmTS
-from latentbandits.models import Ensemble, Markov
 from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.composed.ensemble import Ensemble
+from latentbandits.models.composed.markov import Markov
 from latentbandits.models.growing import add_average
 from latentbandits.serving.engine.model_rows import ActionNames, pack
 from latentbandits.serving.errors import Invalid

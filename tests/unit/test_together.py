@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from latentbandits import BernoulliArms, GaussianArms, LinearGaussian
-from latentbandits.models.trees import leaves
+from latentbandits.models.numerics.arrays import leaves
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.serving.engine import open_session
 from latentbandits.serving.engine.actions import Recalled
@@ -227,9 +227,7 @@ def test_rewards_learned_together_are_those_learned_alone(model: str, policy: st
             live = engine.sessions.get(one.row.session)
             assert live is not None
             assert one.result().status == "applied"
-            alone = learn(
-                live.group, live.served.id, live.served.space, one.live.belief, one.row, 0.1 * i
-            )
+            alone = learn(live.group, live.served, one.live.belief, one.row, 0.1 * i)
             for got, expected in zip(leaves(live.belief), leaves(alone), strict=True):
                 np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12)
             assert all(leaf.base is None for leaf in leaves(live.belief))  # no part of the others

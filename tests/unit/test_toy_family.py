@@ -17,7 +17,7 @@ from latentbandits.learning.mixture import fit_mixture
 from latentbandits.models import checks, registry
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.numerics import dirichlet
-from latentbandits.models.support import Counts
+from latentbandits.models.numerics.laws import Counts
 from latentbandits.testing import check_model
 from tests.unit.engine_driver import Driver
 

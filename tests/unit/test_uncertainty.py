@@ -9,16 +9,14 @@ import pytest
 from latentbandits.learning import uncertainty, user_hash
 from latentbandits.learning.arms.coordinate_ascent import Problem, climb, start_at
 from latentbandits.learning.arms.learner import ArmsLearner
-from latentbandits.learning.backends.backend import summary_of
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import engine_of, summary_of
 from latentbandits.learning.generate import generate_arms
-from latentbandits.learning.learners import Learned
-from latentbandits.learning.linear.folded import Settings, complete_fold
-from latentbandits.learning.linear.folded_clusters import cluster_fold
+from latentbandits.learning.linear.clusters import cluster_fold
+from latentbandits.learning.linear.folded import CompletionSettings, complete_fold
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.linear.variational import factorise
 from latentbandits.learning.logs.rows import read_log
-from latentbandits.learning.selection import Candidate
+from latentbandits.learning.selection import Candidate, Learned
 from latentbandits.learning.uncertainty import Disagreement, align, bootstrap, prior_errors
 from latentbandits.models.arms.gaussian import Gaussian, GaussianArms
 from latentbandits.models.linear.gaussian import LinearGaussian
@@ -206,8 +204,8 @@ def test_a_replicate_of_a_completion_is_a_fit_to_repeated_users(learn):
     if learn == "clicks":
         log = replace(log, rewards=(np.asarray(log.rewards) > 0).astype(float))
     link = "logit" if learn == "clicks" else "identity"
-    settings = Settings(2, 0.5, "plain", True, link, seed=3)
-    run = partial(complete_fold, sweeps=4)
+    settings = CompletionSettings(2, 0.5, "plain", True, link, seed=3, sweeps=4)
+    run = complete_fold
     if learn == "uncertain vectors":
         start = factorise(engine_of(log), settings, passes=2).uncertain
         run = partial(factorise, passes=2, start=start)

@@ -23,18 +23,17 @@ from latentbandits.learning.attributes.gate import (
     GateParameters,
     PrepareGated,
 )
-from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log, read_log_with
 from latentbandits.learning.save import save_fit
+from latentbandits.learning.selection import Learned
 from latentbandits.models.arms.gaussian import Gaussian
 from latentbandits.models.attributes.columns import Category, Encoder, Number
-from latentbandits.models.attributes.gate import Gate, log_softmax
-from latentbandits.models.attributes.parts import with_parts
+from latentbandits.models.attributes.parts import Gate, log_softmax, with_parts
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import begin
-from latentbandits.policies.wrappers.exploring import Exploring
+from latentbandits.policies.wrappers import Exploring
 
 MODEL = GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5, spread=0.1, state_prior=[0.3, 0.7])
 ENCODER = Encoder((Category("country", ("AT", "DE"), (0.25, 0.75)), Number("age", 40.0, 10.0)))

@@ -5,13 +5,11 @@ import pytest
 
 from latentbandits import GaussianArms, LinearGaussian, mmTS, simulate
 from latentbandits.environments import UsersOfModel
-from latentbandits.models import (
-    BernoulliArms,
-    CategoricalArms,
-    ExponentialArms,
-    LogisticLinear,
-    PoissonArms,
-)
+from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.categorical import CategoricalArms
+from latentbandits.models.arms.exponential import ExponentialArms
+from latentbandits.models.arms.poisson import PoissonArms
+from latentbandits.models.linear.logistic import LogisticLinear
 
 PRIOR = [0.25, 0.75]
 ITEMS = np.array([[1.0, 0.0], [0.5, 1.0], [-1.0, 0.3]])

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import engine_of
 from latentbandits.learning.generate import generate_ratings
 from latentbandits.learning.linear import variational
-from latentbandits.learning.linear.folded import PrepareRatings, Settings
+from latentbandits.learning.linear.folded import CompletionSettings, PrepareRatings, TotalsPass
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.linear.ridge_rows import joined
 from latentbandits.learning.linear.variational import (
-    MomentsPass,
     Posterior,
     VariationalPass,
     aligned,
@@ -23,7 +22,7 @@ from latentbandits.learning.selection import judge
 
 
 def settings(biases, rank=2, replicate=None):
-    return Settings(rank, 0.0, "plain", biases, "identity", 0, replicate)
+    return CompletionSettings(rank, biases=biases, replicate=replicate)
 
 
 def small_log(seed=0, n=400):
@@ -76,7 +75,7 @@ def passes(log, biases, n):
     """Yield q of the users, the parameters after the step, and the bound, of n passes."""
     engine, own = engine_of(log), settings(biases)
     prepare = PrepareRatings()
-    totals = engine.fold(MomentsPass(own, prepare), None)
+    totals = engine.fold(TotalsPass(own, prepare), None)
     current = variational._first(engine, own, totals)
     for _ in range(n):
         users = posterior_of_users(prepare(log), current)
@@ -130,7 +129,7 @@ def test_coordinates_with_unit_covariance_predict_the_same(biases):
 def test_aligned_coordinates_predict_the_same_and_raise_the_bound(biases):
     log = small_log(1)
     engine, own, prepare = engine_of(log), settings(biases), PrepareRatings()
-    totals = engine.fold(MomentsPass(own, prepare), None)
+    totals = engine.fold(TotalsPass(own, prepare), None)
     before = list(passes(log, biases, 4))[-1][1]
     after = aligned(before, totals.counts > 0)
     part, rank = prepare(log), 2

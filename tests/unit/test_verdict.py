@@ -7,11 +7,10 @@ import pytest
 
 from latentbandits import GaussianArms
 from latentbandits.learning import fit, fitting, save_fit
-from latentbandits.learning.assess import baselines, verdict
+from latentbandits.learning.assess import comparisons, verdict
 from latentbandits.learning.assess.replay import Replay
 from latentbandits.learning.assess.report import doubts
 from latentbandits.learning.assess.verdict import (
-    CANDIDATES,
     Judgement,
     Lead,
     Simulated,
@@ -23,14 +22,13 @@ from latentbandits.learning.assess.verdict import (
 )
 from latentbandits.learning.backends.backend import summary_of
 from latentbandits.learning.generate import generate_arms
-from latentbandits.learning.learners import Learned
 from latentbandits.learning.linear.learner import LinearLearner
-from latentbandits.learning.selection import Candidate, judge
+from latentbandits.learning.selection import Candidate, Learned, judge
 from latentbandits.learning.uncertainty import align
 from latentbandits.models.artefacts.files import model_files
 from latentbandits.policies.registry import parse
 from latentbandits.report.report import Estimate
-from latentbandits.simulation.tune import Candidate as Tuned
+from latentbandits.simulation.tune import REPLAYED, TunedPolicy
 from tests.unit.test_selection import ratings_log
 
 
@@ -64,8 +62,8 @@ def test_simulation_chooses_among_those_that_replay_does_not_veto():
 
 
 def test_a_policy_that_was_dropped_early_does_not_win_by_easy_users():
-    won = Tuned("mTS", Estimate(1.82, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
-    out = Tuned("mUCB", Estimate(1.75, 0.11), Estimate(0.2, 0.05), users=160, stages=1)
+    won = TunedPolicy("mTS", Estimate(1.82, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
+    out = TunedPolicy("mUCB", Estimate(1.75, 0.11), Estimate(0.2, 0.05), users=160, stages=1)
     regrets = paired_regrets([won, out])
     assert regrets["mUCB"].mean == pytest.approx(2.02)
     replay = replayed(mTS=0.1, mUCB=0.1)
@@ -250,7 +248,7 @@ def test_too_few_rows_to_replay(truth):
     assert judge_policies(learned_of(truth, truth.means), truth.log, one) is None
     found = unjudged(learned_of(truth, truth.means))
     assert set(found) == set(judged(replayed(mTS=0.1), mTS=1.0).report())
-    assert found["recommended_policy"] in CANDIDATES["arms"]
+    assert found["recommended_policy"] in REPLAYED["arms"]
 
 
 def test_value_of_state_by_hand(truth):
@@ -374,13 +372,13 @@ def test_one_state_is_taken_where_it_does_as_well(monkeypatch):
     requested = fit(users_of_one_kind(), **options, states=3)
     assert requested.model.n_states == 3
     # The planted bug: one state is never taken.
-    monkeypatch.setattr(baselines.Comparison, "takes_one", False)
+    monkeypatch.setattr(comparisons.StateComparison, "takes_one", False)
     assert fit(users_of_one_kind(), **options).model.n_states == 8
 
 
 def test_states_are_kept_where_they_predict_better():
     lead = {10: Estimate(0.0, 0.01), 20: Estimate(-0.009, 0.01)}
-    equal = baselines.Comparison(3, Estimate(0.1, 0.1), preferred=False, leads=lead)
+    equal = comparisons.StateComparison(3, Estimate(0.1, 0.1), preferred=False, leads=lead)
     assert equal.takes_one
     known = equal._replace(preferred=True)
     assert not known.takes_one

@@ -34,7 +34,7 @@ def test_what_waits_for_a_replay_was_not_done(tmp_path: Path, end: str, durable:
         store = SqliteStore(tmp_path / "a.sqlite") if durable else MemoryStore()
         writer = writer_that_never_completes_a_replay(store)
         writer.start()
-        waiting = [asyncio.create_task(writer.run(in_rebuilding)) for _ in range(3)]
+        waiting = [asyncio.ensure_future(writer.run(in_rebuilding)) for _ in range(3)]
         done = await writer.run(lambda engine: "done")
         await asyncio.sleep(0.02)
         assert not any(task.done() for task in waiting)
@@ -67,9 +67,9 @@ def test_what_was_begun_is_answered_and_what_comes_is_refused(tmp_path: Path) ->
     async def run() -> list[Any]:
         writer = writer_that_never_completes_a_replay(SqliteStore(tmp_path / "a.sqlite"))
         writer.start()
-        begun = asyncio.create_task(writer.run(slow))
+        begun = asyncio.ensure_future(writer.run(slow))
         await asyncio.sleep(0.05)
-        waiting = asyncio.create_task(writer.run(lambda engine: "never"))
+        waiting = asyncio.ensure_future(writer.run(lambda engine: "never"))
         await asyncio.sleep(0.05)
         writer.refuse_unbegun()
         with pytest.raises(Busy):
@@ -82,7 +82,7 @@ def test_what_was_begun_is_answered_and_what_comes_is_refused(tmp_path: Path) ->
     async def found_to_be_long() -> type[BaseException]:
         writer = writer_that_never_completes_a_replay(SqliteStore(tmp_path / "b.sqlite"))
         writer.start()
-        begun = asyncio.create_task(writer.run(slow_and_long))
+        begun = asyncio.ensure_future(writer.run(slow_and_long))
         await asyncio.sleep(0.05)
         writer.refuse_unbegun()
         rebuilding.set()
@@ -104,9 +104,11 @@ def test_an_operation_that_hangs_does_not_stop_the_loop(tmp_path: Path) -> None:
     async def run() -> list[Any]:
         writer = Writer(Engine(SqliteStore(tmp_path / "a.sqlite")), 100)
         writer.start()
-        hanging = [asyncio.create_task(writer.run(lambda engine: go_on.wait(30))) for _ in range(3)]
+        hanging = [
+            asyncio.ensure_future(writer.run(lambda engine: go_on.wait(30))) for _ in range(3)
+        ]
         await asyncio.sleep(0.05)
-        later = [asyncio.create_task(writer.run(lambda engine: "done")) for _ in range(3)]
+        later = [asyncio.ensure_future(writer.run(lambda engine: "done")) for _ in range(3)]
         await asyncio.sleep(0.05)
         go_on.set()
         answers = await asyncio.gather(*hanging, *later)

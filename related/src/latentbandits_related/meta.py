@@ -10,7 +10,7 @@ import numpy as np
 
 from latentbandits.models import checks, history
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.history import Keys
+from latentbandits.models.numerics.arrays import Keys, mix
 from latentbandits.policies.checked import Outcome
 from latentbandits.policies.shared import chunks
 from latentbandits.policies.shared.base import Sums, invert
@@ -108,7 +108,7 @@ class MetaTS(_Started):
 
     def _new_start(self, common: NormalVector, keys: Keys, user: IntArray) -> Start:
         factor = np.linalg.cholesky(common.covariance)
-        mixed = history.mix(keys ^ history.mix(user.astype(np.uint64)))
+        mixed = mix(keys ^ mix(user.astype(np.uint64)))
         draws = np.stack([history.generator(key).standard_normal(self.n_features) for key in mixed])
         mean = common.mean + (factor @ draws[:, :, None])[:, :, 0]
         n = len(user)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.shared.base import PopulationPolicy
@@ -161,20 +161,20 @@ class NMFBandit(PopulationPolicy[NMFBelief]):
         if asked.eligible is not None:
             tried &= asked.eligible
             tried |= ~tried.any(axis=1, keepdims=True) & asked.eligible
-        scores = choice.restrict(belief.estimate[population, asked.context.user], asked.eligible)
-        greedy = choice.shares(choice.best(scores))
+        scores = decision.restrict(belief.estimate[population, asked.context.user], asked.eligible)
+        greedy = decision.shares(decision.best(scores))
         rounds = np.maximum(belief.rounds, 1)
         epsilon = np.minimum(1.0, self.exploration * self.n_users * self.rank / rounds)[:, None]
-        values = epsilon * choice.shares(tried) + (1 - epsilon) * greedy
+        values = epsilon * decision.shares(tried) + (1 - epsilon) * greedy
         return ActionProbabilities(values, "exact")
 
     def _choose(self, belief: NMFBelief, asked: Asked, propensity: bool) -> Choice:
         chance = self._probabilities(belief, asked).values
-        action = choice.draw(chance, asked.rng)
+        action = decision.draw(chance, asked.rng)
         state = np.zeros(len(action), np.int64)
         if not propensity:
             return Choice(action, state, None, "none")
-        return Choice(action, state, choice.at(chance, action), "exact")
+        return Choice(action, state, decision.at(chance, action), "exact")
 
     def _learn(self, belief: NMFBelief, outcome: Outcome) -> NMFBelief:
         cell = np.arange(len(outcome.action)), outcome.context.user, outcome.action

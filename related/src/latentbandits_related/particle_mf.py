@@ -14,8 +14,7 @@ import numpy as np
 from latentbandits.beliefs import states
 from latentbandits.models import checks, history
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.history import Keys
-from latentbandits.models.numerics.blocks import log_normal_density
+from latentbandits.models.numerics.arrays import Keys, log_normal_density
 from latentbandits.models.visit import Visit, check_visit
 from latentbandits.policies.checked import Outcome
 from latentbandits.policies.shared.base import SampledPopulation, invert

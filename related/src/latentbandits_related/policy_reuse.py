@@ -18,7 +18,7 @@ from latentbandits.beliefs.planning import knowledge_gradient, look_ahead
 from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context, KnownModel
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import PosteriorPolicy
@@ -95,7 +95,7 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
     def _library(self, context: Context, eligible: BoolArray | None) -> tuple[IntArray, FloatArray]:
         """Return each policy's action `(1 or n, S)`, and its mean reward U `(1 or n, S, J)`."""
         means = self.model.expected_rewards(context)
-        allowed = choice.restrict(means, None if eligible is None else eligible[:, None, :])
+        allowed = decision.restrict(means, None if eligible is None else eligible[:, None, :])
         action: IntArray = allowed.argmax(axis=2)
         if len(means) < len(action):
             means = np.broadcast_to(means, (len(action), *means.shape[1:]))
@@ -132,17 +132,17 @@ class PolicyReuse(PosteriorPolicy[ReuseBelief]):
 
     def _choose(self, belief: ReuseBelief, asked: Asked, propensity: bool) -> Choice:
         actions, utility = self._library(asked.context, asked.eligible)
-        best = choice.best(self._scores(belief, utility))
-        state = choice.pick(best, asked.rng)
+        best = decision.best(self._scores(belief, utility))
+        state = decision.pick(best, asked.rng)
         action = actions[0 if len(actions) == 1 else np.arange(len(state)), state]
         if not propensity:
             return Choice(action, state, None, "none")
         same = np.broadcast_to(actions, best.shape) == action[:, None]
-        return Choice(action, state, (choice.shares(best) * same).sum(axis=1), "exact")
+        return Choice(action, state, (decision.shares(best) * same).sum(axis=1), "exact")
 
     def _probabilities(self, belief: ReuseBelief, asked: Asked) -> ActionProbabilities:
         actions, utility = self._library(asked.context, asked.eligible)
-        shares = choice.shares(choice.best(self._scores(belief, utility)))
+        shares = decision.shares(decision.best(self._scores(belief, utility)))
         n_actions = self.checked_context(asked.context, len(shares))[1]
         values = np.zeros((len(shares), n_actions))
         np.add.at(

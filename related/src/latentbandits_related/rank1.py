@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import Context
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities
 
@@ -118,7 +118,7 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
             total = values.sum(axis=1, keepdims=True)
             some = total > 0
             values = np.where(
-                some, values / np.where(some, total, 1.0), choice.shares(asked.eligible)
+                some, values / np.where(some, total, 1.0), decision.shares(asked.eligible)
             )
         return ActionProbabilities(values, "exact")
 
@@ -126,9 +126,9 @@ class _Rank1(CheckedPolicy[Rank1Belief], ABC):
         state = np.zeros(len(belief.stage), np.int64)
         if propensity or asked.eligible is not None:
             chance = self._probabilities(belief, asked).values
-            action = choice.draw(chance, asked.rng)
+            action = decision.draw(chance, asked.rng)
             if propensity:
-                return Choice(action, state, choice.at(chance, action), "exact")
+                return Choice(action, state, decision.at(chance, action), "exact")
             return Choice(action, state, None, "none")
         side, line, fresh = self._plan(belief)
         session = np.arange(len(line))

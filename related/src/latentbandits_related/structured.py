@@ -15,9 +15,9 @@ import numpy as np
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.numerics.quadrature import probability_largest
+from latentbandits.models.numerics.laws import probability_largest
 from latentbandits.models.protocol import KnownModel
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice, LargestScore, Outcome
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import LatentPolicy
@@ -47,7 +47,7 @@ class _Structured(LatentPolicy[ArmStatistics], ABC):
     def state_probabilities(self, belief: ArmStatistics) -> FloatArray:
         """Return equal shares of the states that are allowed; all states where none is."""
         allowed = self._allowed(belief)
-        return choice.shares(allowed | ~allowed.any(axis=1, keepdims=True))
+        return decision.shares(allowed | ~allowed.any(axis=1, keepdims=True))
 
     def _violation(self, belief: ArmStatistics) -> FloatArray:
         """Return max_a |m_a - mu(a, s)| sqrt(N_a) of every state, `(n, S)`."""
@@ -92,8 +92,8 @@ class _BestAllowed(BestPair[ArmStatistics], _Structured, ABC):
         none = ~states.any(axis=1, keepdims=True)
         scores = np.where(states, means, np.where(none, 0.0, -np.inf))
         mask = None if asked.eligible is None else asked.eligible[:, None, :]
-        scores = choice.restrict(scores, mask)
-        return choice.best(scores.reshape(len(scores), -1)).reshape(scores.shape)
+        scores = decision.restrict(scores, mask)
+        return decision.best(scores.reshape(len(scores), -1)).reshape(scores.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,10 +157,10 @@ class _Competitive(_Structured, ABC):
     def _competitive(self, belief: ArmStatistics, eligible: BoolArray | None) -> BoolArray:
         """Return the actions to choose among, `(n, K)`: untried ones first, all where none is."""
         allowed = self._allowed(belief)
-        means = choice.restrict(
+        means = decision.restrict(
             self.model.expected_rewards(None), None if eligible is None else eligible[:, None, :]
         )
-        best = choice.best(means)
+        best = decision.best(means)
         chosen = (allowed[:, :, None] & best).any(axis=1)
         everything = ~allowed.any(axis=1, keepdims=True)
         chosen |= everything if eligible is None else everything & eligible
@@ -246,12 +246,12 @@ class TSC(_Competitive):
         untried = belief.counts == 0
         draws = average + np.sqrt(self.beta) * deviation * asked.rng.standard_normal(average.shape)
         scores = np.where(competitive, np.where(untried, np.inf, draws), -np.inf)
-        action = choice.pick_best(scores, None, asked.rng)
+        action = decision.pick_best(scores, None, asked.rng)
         state = self._least_violated(belief)
         if not propensity:
             return Choice(action, state, None, "none")
         probabilities = self._probabilities(belief, asked)
-        return Choice(action, state, choice.at(probabilities.values, action), probabilities.kind)
+        return Choice(action, state, decision.at(probabilities.values, action), probabilities.kind)
 
     def _probabilities(self, belief: ArmStatistics, asked: Asked) -> ActionProbabilities:
         competitive = self._competitive(belief, asked.eligible)
@@ -261,5 +261,5 @@ class TSC(_Competitive):
         )[:, 0]
         fresh = (competitive & (belief.counts == 0)).any(axis=1, keepdims=True)
         return ActionProbabilities(
-            np.where(fresh, choice.shares(competitive), chance), "quadrature"
+            np.where(fresh, decision.shares(competitive), chance), "quadrature"
         )

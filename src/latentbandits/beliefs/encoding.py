@@ -52,7 +52,7 @@ class Encodable(Protocol):
 
 
 class StandsFor:
-    """A value that is told from others by the value that it stands for."""
+    """A wrapper that enters a digest as the value that it wraps."""
 
     stands_for: Any
 

@@ -21,10 +21,9 @@ import numpy as np
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.arrays import blocks, map_leaves
+from latentbandits.models.numerics.laws import Counts, OneOf
 from latentbandits.models.protocol import Context, Model, support_of
-from latentbandits.models.support import Counts, OneOf
-from latentbandits.models.trees import map_leaves
 
 # Compute expectations over one more reward: the state belief after each candidate action.
 #

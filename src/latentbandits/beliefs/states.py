@@ -7,7 +7,13 @@ import math
 import numpy as np
 
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.numerics import log_weights as weights
+from latentbandits.models.numerics import arrays as weights
+
+log_total = weights.log_sum
+"""The log of the sum of the weights, a session's log evidence: `(n_sessions,)`."""
+
+sample = weights.sample
+"""One state drawn per session, `(n_sessions,)`, from log weights and a generator."""
 
 
 def probabilities(log_weights: FloatArray) -> FloatArray:
@@ -21,15 +27,6 @@ def probabilities(log_weights: FloatArray) -> FloatArray:
     np.exp(shares, out=shares)
     shares /= np.add.reduce(shares, axis=-1, keepdims=True)
     return shares
-
-
-def log_total(log_weights: FloatArray) -> FloatArray:
-    """Return the log of the sum of the weights, a session's log evidence: `(n_sessions,)`.
-
-    >>> log_total(np.log(np.array([[0.5, 0.25]]))).round(6)
-    array([-0.287682])
-    """
-    return weights.log_sum(log_weights)
 
 
 def condition(
@@ -90,11 +87,6 @@ def move(log_weights: FloatArray, transition: FloatArray | None) -> FloatArray:
         np.log(moved, out=moved)
     moved += top
     return moved
-
-
-def sample(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Draw one state per session: `(n_sessions,)`."""
-    return weights.sample(log_weights, rng)
 
 
 def sample_many(log_weights: FloatArray, n_draws: int, rng: np.random.Generator) -> IntArray:

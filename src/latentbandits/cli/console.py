@@ -23,6 +23,9 @@ from rich.progress import Progress as Bar
 from latentbandits.models import registry as models
 from latentbandits.policies import registry as policies
 from latentbandits.replacing import adding_files
+from latentbandits.report.files import write
+from latentbandits.report.report import Report
+from latentbandits.report.terminal import show
 
 
 class OutputFolder:
@@ -38,11 +41,11 @@ class OutputFolder:
             reason = error.strerror or str(error)
             raise ValueError(f"cannot write to --out {self.path}: {reason}") from None
 
-    @contextmanager
-    def replacing(self) -> Iterator[Path]:
-        """Yield a folder whose files move here if the block ends without an error."""
+    def keep(self, report: Report) -> None:
+        """Write all files of a report here, or none of them, and show its tables."""
         with adding_files(self.path) as scratch:
-            yield scratch
+            write(report, scratch)
+        show(report, self.path)
 
 
 # A progress bar on a terminal; a line every few seconds elsewhere.

@@ -10,9 +10,8 @@ from typing import Any
 from latentbandits.options import add_common, positive
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits evaluate` and its options."""
-    parser = subparsers.add_parser("evaluate", help=__doc__.split(": ", 1)[1], description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `latentbandits evaluate`."""
     add = parser.add_argument
     add("log", metavar="LOG", nargs="+", help="logged decisions: what export wrote, or any table")
     add("--model", metavar="DIR", help="the candidates' model: a folder that fit or save wrote")
@@ -33,7 +32,6 @@ def add_parser(subparsers: Any) -> None:
     for name in ("session", "round", "action", "reward", "propensity", "eligible", "features"):
         add(f"--{name}", metavar="COL", help=f"the log's column of that (default {name})")
     add_common(parser, out="out/evaluate")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -41,10 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import OutputFolder, Progress
     from latentbandits.evaluation import evaluate
     from latentbandits.evaluation.distribution import against_own_rewards
-    from latentbandits.evaluation.model_based import simulator
+    from latentbandits.evaluation.follow import simulator
     from latentbandits.evaluation.tables import figure, tables, target_table
-    from latentbandits.report.files import envelope, write_results
-    from latentbandits.report.terminal import show_tables
+    from latentbandits.report.report import Report
 
     read, policies, model, target = _candidates(arguments)
     log = read.log
@@ -67,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = {
         name: value for name, value in vars(arguments).items() if name not in ("run", "jobs")
     }
-    results = envelope("evaluate", settings, evaluation.seconds, warnings) | {
+    results = {
         "n_sessions": evaluation.n_sessions,
         "n_decisions": evaluation.n_decisions,
         "n_unrewarded": read.n_unrewarded,
@@ -83,17 +80,19 @@ def run(arguments: argparse.Namespace) -> int:
         rows = against_own_rewards(evaluation, target)
         results["target_log"] = rows
         shown.append(target_table(rows))
-    with folder.replacing() as scratch:
-        write_results(results, scratch)
-        drawn = figure(evaluation)
-        drawn.savefig(scratch / "evaluate.png", dpi=160)
-        drawn.savefig(scratch / "evaluate.svg", metadata={"Date": None})
     for warning in warnings:
         sys.stderr.write(f"warning: {warning}\n")
-    console = show_tables(shown)
-    console.print(
-        f"{evaluation.n_decisions} decisions; {evaluation.seconds:.0f} s; results in {folder.path}"
+    report = Report(
+        command="evaluate",
+        settings=settings,
+        seconds=evaluation.seconds,
+        warnings=warnings,
+        tables=shown,
+        figures={"evaluate": figure(evaluation)},
+        results=results,
+        summary=f"{evaluation.n_decisions} decisions; {evaluation.seconds:.0f} s",
     )
+    folder.keep(report)
     return 0
 
 

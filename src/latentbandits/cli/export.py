@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits export` and its options."""
-    parser = subparsers.add_parser("export", help=__doc__.split(": ", 1)[1], description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `latentbandits export`."""
     parser.add_argument("--store", required=True, metavar="STORE", help="sqlite:PATH, postgresql:…")
     parser.add_argument(
         "--out", required=True, metavar="FILE", help="file to write: .parquet, .csv or .jsonl"
@@ -20,10 +18,11 @@ def add_parser(subparsers: Any) -> None:
         metavar="CURSOR",
         help="only decisions and rewards after this cursor, which an earlier export printed",
     )
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out `latentbandits export`; returns the exit code."""
+    from latentbandits.cli.check import show_step
     from latentbandits.serving.export import FORMATS, export
     from latentbandits.serving.stores import open_log
 
@@ -31,18 +30,14 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--out must end in {', '.join(FORMATS)}; got {arguments.out!r}")
     reader = open_log(arguments.store)
     try:
-        done = export(reader, arguments.out, arguments.since, _show)
+        done = export(
+            reader, arguments.out, arguments.since, lambda rows: show_step(f"{rows:,} decisions")
+        )
     finally:
         reader.close()
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
+        show_step("")
     again = f", {done.again} of them with a reward that came later" if done.again else ""
     sys.stdout.write(
         f"{done.rows} decisions in {arguments.out}{again}; next time: --since {done.next}\n"
     )
     return 0
-
-
-def _show(rows: int) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r{rows:,} decisions")

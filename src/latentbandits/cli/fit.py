@@ -46,13 +46,12 @@ _SAME_NAMES = (
 """Arguments of the command line that are options of `fit` with the same name."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits fit` and its options."""
-    parser = subparsers.add_parser("fit", help=__doc__.split(": ", 1)[1], description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `latentbandits fit`."""
     add = parser.add_argument
     kinds = "CSV, TSV, JSON lines, Parquet or Arrow, also .gz or .zst: files, a folder, or a glob"
     add("log", metavar="LOG", nargs="+", help=kinds)
-    log_options.add_columns(parser, required=False)
+    log_options.add_columns(parser)
     missing = "the reward of decisions that got none (default: an export's are dropped)"
     add("--unrewarded", type=float, metavar="VALUE", help=missing)
     add("--time", metavar="COL", help="orders a user's rows (default: as they are)")
@@ -93,15 +92,13 @@ def add_parser(subparsers: Any) -> None:
     add("--quick", action="store_true", help=early)
     add("--strict", action="store_true", help="exit with code 3 if there are warnings")
     add("--seed", type=seed, default=0, help="of all randomness (default 0)")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits fit`; returns the exit code."""
     from latentbandits.cli.console import Progress, print_warnings
-    from latentbandits.cli.model_tables import tables
-    from latentbandits.learning.attributes.tables import one_state_sentence
-    from latentbandits.learning.backends.scratch import in_units, stopped_by_exception
+    from latentbandits.learning.assess.tables import one_state_sentence, tables
+    from latentbandits.learning.backends.opening import in_units, stopped_by_exception
     from latentbandits.learning.fit_options import FitOptions
     from latentbandits.learning.fitting import fit
     from latentbandits.learning.save import PAGE_FILE, write_fit

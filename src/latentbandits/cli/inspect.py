@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits inspect` and its options."""
-    parser = subparsers.add_parser("inspect", help=__doc__.split(": ", 1)[1], description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `latentbandits inspect`."""
     parser.add_argument("model", metavar="MODEL", help="a folder that fit or save wrote")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits inspect`; returns the exit code."""
     from latentbandits.cli.console import print_warnings
-    from latentbandits.cli.model_tables import field_table, model_table, tables
+    from latentbandits.cli.model_tables import field_table, model_table
+    from latentbandits.learning.assess.tables import tables
     from latentbandits.learning.save import load_report
     from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue
     from latentbandits.models.artefacts.files import load_notes

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits key` and its options."""
-    parser = subparsers.add_parser("key", help=__doc__.split(": ", 1)[1], description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `latentbandits key`."""
     parser.add_argument("name", metavar="NAME", help="what the key is for")
     parser.add_argument("--keys", required=True, metavar="FILE", help="TOML file to add it to")
     parser.add_argument(
@@ -23,10 +21,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--rate", type=float, metavar="N", help="at most N decisions and rewards per second"
     )
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out `latentbandits key`; returns the exit code."""
     from latentbandits.serving.http.keys import add_key
 
     scopes = [scope.strip() for scope in arguments.scopes.split(",") if scope.strip()]

@@ -9,15 +9,12 @@ if TYPE_CHECKING:
     from latentbandits.learning.logs.formats import TextFormat
 
 
-def add_columns(parser: argparse.ArgumentParser, *, required: bool) -> None:
+def add_columns(parser: argparse.ArgumentParser) -> None:
     """Add the options --user, --action and --reward."""
-    add = parser.add_argument
-    users = "the log's column of users (default: user or session)"
-    add("--user", required=required, metavar="COL", help=users)
-    actions = "the log's column of actions (default: action)"
-    add("--action", required=required, metavar="COL", help=actions)
-    rewards = "the log's column of rewards (default: reward)"
-    add("--reward", required=required, metavar="COL", help=rewards)
+    defaults = {"user": "user or session", "action": "action", "reward": "reward"}
+    for name, default in defaults.items():
+        described = f"the log's column of {name}s (default: {default})"
+        parser.add_argument(f"--{name}", metavar="COL", help=described)
 
 
 def add_text_format(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from typing import Any
 
 from latentbandits import __version__, extras
 
@@ -14,8 +15,8 @@ COMMANDS = (
     "reproduce", "fit", "inspect", "simulate", "tune", "evaluate", "serve", "export", "relearn",
     "check", "backup", "key",
 )  # fmt: skip
-"""Modules of this package with `add_parser(subparsers)`, which sets `run` to a function of the
-parsed arguments."""
+"""Modules of this package with `add_options(parser)` and `run(arguments)`. The first line of a
+module's docstring is the help of its command, what follows it the description."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,11 +60,19 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     wanted = list(commands)
     for command in wanted:
         try:
-            import_module(f"latentbandits.cli.{command}").add_parser(subparsers)
+            _add(subparsers, command)
         except ModuleNotFoundError:  # an extra is missing: reported when the command is used
             if len(wanted) == 1:
                 raise
     return parser
+
+
+def _add(subparsers: Any, command: str) -> None:
+    module = import_module(f"latentbandits.cli.{command}")
+    line, _, rest = str(module.__doc__).partition("\n\n")
+    parser = subparsers.add_parser(command, help=line.split(": ", 1)[1], description=rest or line)
+    parser.set_defaults(run=module.run)
+    module.add_options(parser)
 
 
 def _missing(error: ModuleNotFoundError, words: Sequence[str]) -> int:

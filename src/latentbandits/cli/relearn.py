@@ -31,9 +31,8 @@ def duration(text: str) -> timedelta:
     return timedelta(**{_UNITS[match[2]]: float(match[1])})
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits relearn` and its options."""
-    parser = subparsers.add_parser("relearn", help=__doc__.split(": ", 1)[1], description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `latentbandits relearn`."""
     add = parser.add_argument
     add("--service", required=True, metavar="URL", help="the running service")
     add("--key", metavar="KEY", help="an admin key of the service")
@@ -42,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
     add("--model", metavar="DIR", help="not needed any more: the service sends its active model")
     add("--work", default="out/relearn", metavar="DIR", help="records (default out/relearn)")
     add("--with", dest="with_logs", nargs="+", default=[], metavar="LOG", help="older logs to use")
-    log_options.add_columns(parser, required=False)
+    log_options.add_columns(parser)
     add("--every", type=duration, metavar="TIME", help="run again and again (1h); default: once")
     add("--policy", metavar="POLICY", help="of the candidate (default: the recommended one)")
     add("--margin", type=float, default=0.0, help="gain per session to show (default 0)")
@@ -60,7 +59,6 @@ def add_parser(subparsers: Any) -> None:
     add("--keep", type=positive, default=5, metavar="N", help="relearned models kept (default 5)")
     add("--dry-run", action="store_true", help="do all but activate")
     add("--seed", type=seed, default=0, help="of all randomness (default 0)")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,27 +66,17 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import Progress
     from latentbandits.client import Client
     from latentbandits.learning.logs.tables import files_of_path
+    from latentbandits.loop.kept_log import ServiceSource, StoreSource
     from latentbandits.loop.records import locked
-    from latentbandits.loop.relearn import Relearner, Settings
-    from latentbandits.loop.sources import ServiceSource, StoreSource
+    from latentbandits.loop.relearn import ASKED, Relearner, Settings
 
+    arguments.with_logs = tuple(arguments.with_logs)
     settings = Settings(
         work=Path(arguments.work),
         models=Path(arguments.models),
-        policy=arguments.policy,
-        with_logs=tuple(arguments.with_logs),
         columns={name: getattr(arguments, name) for name in ("user", "action", "reward")},
-        margin=arguments.margin,
-        compared=arguments.compared,
-        level=arguments.level,
-        tightest_at=arguments.tightest_at,
-        held_out=arguments.held_out,
-        unrewarded=arguments.unrewarded,
-        since=arguments.since,
-        half_life=arguments.half_life,
         keep=arguments.keep,
-        dry_run=arguments.dry_run,
-        seed=arguments.seed,
+        **{name: getattr(arguments, name) for name in ASKED},
     )
     if not settings.models.is_dir():
         raise ValueError(f"--models {settings.models} is not a folder: see serve --models")

@@ -10,13 +10,12 @@ from latentbandits.experiments import MOVED, Experiment, installed
 from latentbandits.options import add_common
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits reproduce` and its options."""
-    parser = subparsers.add_parser("reproduce", help=__doc__.split(": ", 1)[1], description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the experiments of `latentbandits reproduce`."""
     experiments = add_experiments(parser, installed())
     for name in MOVED:
         moved = experiments.add_parser(name, add_help=False)
-        moved.set_defaults(run=_say_where, moved=name)  # whatever options follow
+        moved.set_defaults(moved=name)  # whatever options follow
 
 
 def add_experiments(parser: argparse.ArgumentParser, experiments: Iterable[Experiment]) -> Any:
@@ -34,7 +33,8 @@ def _add_experiment(subparsers: Any, experiment: Experiment) -> None:
     sub.set_defaults(run=lambda arguments: _run(experiment, arguments))
 
 
-def _say_where(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Say where an experiment went that is not installed; the others have a `run` each."""
     name = arguments.moved
     raise ValueError(
         f"the experiment {name!r} is not part of the installed package: in a clone of the "
@@ -45,14 +45,10 @@ def _say_where(arguments: argparse.Namespace) -> int:
 def _run(experiment: Experiment, arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import OutputFolder, Progress
     from latentbandits.cli.console import executor as processes
-    from latentbandits.report.files import write
-    from latentbandits.report.terminal import show
 
     experiment.check(arguments)
     folder = OutputFolder(arguments.out)  # fails here, before the work, if it is unusable
     with processes(arguments.jobs) as executor, Progress(experiment.name) as progress:
         report = experiment.run(arguments, executor, progress)
-    with folder.replacing() as scratch:
-        write(report, scratch)
-    show(report, folder.path)
+    folder.keep(report)
     return 0

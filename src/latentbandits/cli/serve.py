@@ -1,4 +1,8 @@
-"""`latentbandits serve MODEL`: the decision service."""
+"""`latentbandits serve MODEL`: the decision service.
+
+The decision service. Every setting can be given as a flag, in a TOML file (--config), or as an
+environment variable; the first of these that has it counts.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +34,8 @@ _DEMO_RATE = 20.0  # decisions per second of the demonstration's simulated visit
 _DEMO_SETTINGS = {"LATENTBANDITS_HOLDOUT_SHARE": "0.2"}  # defaults
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits serve` and its options."""
-    parser = subparsers.add_parser(
-        "serve",
-        help=__doc__.split(": ", 1)[1],
-        description="The decision service. Every setting can be given as a flag, in a TOML file "
-        "(--config), or as an environment variable; the first of these that has it counts.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `latentbandits serve`."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="folder of a saved model")
     parser.add_argument(
         "--demo", action="store_true", help="no model: learn one from generated ratings, and play"
@@ -56,7 +54,6 @@ def add_parser(subparsers: Any) -> None:
         metavar="NAME=POLICY:SHARE",
         help="an experiment group beside the main one; can be repeated",
     )
-    parser.set_defaults(run=_run)
     _add_settings(parser)
 
 
@@ -86,13 +83,11 @@ def _metavar(described: Any) -> str:
     return {int: "N", float: "X"}.get(described, "TEXT")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out `latentbandits serve`; returns the exit code."""
     from latentbandits.cli.console import harm_warnings
-    from latentbandits.serving.engine.engine import Engine
     from latentbandits.serving.engine.model_rows import notes
-    from latentbandits.serving.errors import Refused
     from latentbandits.serving.http.server import bind, serve
-    from latentbandits.serving.http.service import Service
     from latentbandits.serving.settings import MAIN, PREFIX, Settings, gather
     from latentbandits.serving.stores import open_store
 
@@ -118,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     try:
         engine = Engine(store, settings)
-        demo = _demonstration() if arguments.demo else None
+        demo = demonstration() if arguments.demo else None
         row = _model_row(arguments.model, demo)
         if demo is None:
             _tune_new(engine, row)
@@ -151,10 +146,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if row is not None:
         for warning in harm_warnings(notes(row), served.name):
             logger.warning("%s", warning)
-    players = None
-    if demo is not None:
-        players = play(service, demo, _DEMO_RATE)
-    serve(service, sockets, players)
+    serve(service, sockets, None if demo is None else play(service, demo, _DEMO_RATE))
     return 0
 
 
@@ -190,11 +182,6 @@ def _tune_new(engine: Any, row: Any) -> None:
     report_tuned(row.name, tuning.summary)
     with engine.transaction():
         engine.library.keep_tuned(row.id, tuning.winner)
-
-
-def _demonstration() -> Any:
-
-    return demonstration()
 
 
 def _model_row(path: str | None, demo: Any) -> Any:

@@ -14,22 +14,20 @@ from latentbandits.options import add_common, positive, simulation_options, wind
 _RANDOM_ITEMS = 1000
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits simulate` and its options."""
-    parser = subparsers.add_parser("simulate", help=__doc__.split(": ", 1)[1], description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `latentbandits simulate`."""
     add = parser.add_argument
     add("model", metavar="MODEL", help="a folder that fit or save wrote")
     add("--users", metavar="LOG", help="play the users of this log (default: drawn from the model)")
     real = "play them on their real rewards: a round offers some of the user's own rows"
     add("--replay", action="store_true", help=real)
-    log_options.add_columns(parser, required=False)
+    log_options.add_columns(parser)
     log_options.add_text_format(parser)
     offered = "actions of a round: of a linear model's catalogue (default 20), or rows (default 10)"
     add("--offered", type=positive, help=offered)
     for option in simulation_options(runs=1000, horizon=200):
         option.add(parser)
     add_common(parser, out="out/simulate")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,9 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import OutputFolder, Progress, print_warnings, warn_of_harm
     from latentbandits.cli.console import executor as processes
     from latentbandits.models import load, load_catalogue
-    from latentbandits.report.files import write
     from latentbandits.report.report import Report
-    from latentbandits.report.terminal import policy_table, show
+    from latentbandits.report.terminal import policy_table
     from latentbandits.simulation import simulate
     from latentbandits.simulation.plots import draw_results
     from latentbandits.simulation.simulate import makers
@@ -91,21 +88,18 @@ def run(arguments: argparse.Namespace) -> int:
         figures={"simulate": draw_results(results, f"{title}; one standard error", "mean reward")},
         frames={"curves": results.curves()},
     )
-    with folder.replacing() as scratch:
-        write(report, scratch)
-    show(report, folder.path)
+    folder.keep(report)
     return 0
 
 
 def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: list[str]) -> int:
     """Play on real rewards; results.json has the rows of `replay`."""
     from latentbandits.cli.console import OutputFolder, Progress, warn_of_harm
-    from latentbandits.cli.model_tables import difference_table
     from latentbandits.learning.assess.replay import PolicyPlayer, replay
+    from latentbandits.learning.assess.tables import difference_table
     from latentbandits.learning.logs.users import numbered_as_model
     from latentbandits.policies.registry import Inputs, build
-    from latentbandits.report.files import write_results
-    from latentbandits.report.terminal import show_tables
+    from latentbandits.report.report import Report
 
     started = time.perf_counter()
     log, features = numbered_as_model(model, catalogue, _read_log(arguments))
@@ -124,18 +118,17 @@ def _replay(arguments: argparse.Namespace, model: Any, catalogue: Any, texts: li
             progress=progress,
         )
     settings = ("model", "users", "horizon", "offered", "seed", "replay")
-    results = {
-        "command": "simulate",
-        "settings": {name: getattr(arguments, name) for name in settings} | {"policies": texts},
-        "seconds": round(time.perf_counter() - started, 2),
-        "warnings": warnings,
-        "replay": replayed.rows("popularity"),
-    }
-    with folder.replacing() as scratch:
-        write_results(results, scratch)
     title = f"{Path(arguments.model).name}: real rewards of {Path(arguments.users).name}"
-    console = show_tables([difference_table(title, replayed.rows("popularity"))])
-    console.print(f"{results['seconds']:.0f} s; results in {folder.path}")
+    rows = replayed.rows("popularity")
+    report = Report(
+        command="simulate",
+        settings={name: getattr(arguments, name) for name in settings} | {"policies": texts},
+        seconds=time.perf_counter() - started,
+        warnings=warnings,
+        tables=[difference_table(title, rows)],
+        results={"replay": rows},
+    )
+    folder.keep(report)
     return 0
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from latentbandits.options import above_zero, add_common, positive
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `latentbandits tune` and its options."""
-    parser = subparsers.add_parser("tune", help=__doc__.split(": ", 1)[1], description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `latentbandits tune`."""
     add = parser.add_argument
     add("model", metavar="MODEL", help="a folder that fit or save wrote")
     add("--horizon", type=positive, default=200, help="rounds that a user stays (default 200)")
@@ -21,7 +19,6 @@ def add_parser(subparsers: Any) -> None:
     effort = "factor on the number of users, and so on the cost (default 1)"
     add("--effort", type=above_zero, default=1.0, help=effort)
     add_common(parser, out="out/tune")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,9 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import OutputFolder, Progress, warn_of_harm
     from latentbandits.cli.console import executor as processes
     from latentbandits.models import load, load_catalogue
-    from latentbandits.report.files import write_results
-    from latentbandits.report.report import Table
-    from latentbandits.report.terminal import show_tables
+    from latentbandits.report.report import Report, Table
     from latentbandits.simulation.tune import tune
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
@@ -51,19 +46,19 @@ def run(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     names = ("model", "horizon", "offered", "policies", "effort", "seed")
-    results = {
-        "command": "tune",
-        "settings": {name: getattr(arguments, name) for name in names},
-        "warnings": warnings,
-        **tuning.as_dict(),
-    }
-    with folder.replacing() as scratch:
-        write_results(results, scratch)
     table = Table(
         f"Regret over {tuning.horizon} rounds on users drawn from {arguments.model}",
         ("policy", "regret", "behind the best", "users"),
         [(row.policy, str(row.regret), str(row.behind), str(row.users)) for row in tuning.table],
     )
-    console = show_tables([table])
-    console.print(f"{tuning.summary}; results in {folder.path}", highlight=False)
+    report = Report(
+        command="tune",
+        settings={name: getattr(arguments, name) for name in names},
+        seconds=tuning.seconds,
+        warnings=warnings,
+        tables=[table],
+        results=tuning.as_dict(),
+        summary=tuning.summary,
+    )
+    folder.keep(report)
     return 0

@@ -14,8 +14,8 @@ from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.attributes.parts import part
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
+from latentbandits.models.numerics.laws import BINARY
 from latentbandits.models.protocol import Context, Generative, KnownModel, inner_models, support_of
-from latentbandits.models.support import BINARY
 
 Contexts: TypeAlias = NDArray[Any]
 """A catalogue, `(n_items, n_features)`, of which each round offers some items; or contexts,
@@ -292,7 +292,7 @@ class FromPrior:
 
 @dataclass(frozen=True, eq=False)
 class PriorInstances:
-    """Runs with the parameters of their own state."""
+    """Runs whose users have the parameters of their state."""
 
     model: Any
     theta: Any  # parameters of every run

@@ -42,8 +42,8 @@ class Population:
             1)^-exponent.
         exponent: of "zipf".
         n_present: number of users who are there at a time; None: all.
-        turnover: probability, before each visit, that one of those present is replaced by the next
-            user in line.
+        turnover: probability, before each visit, that one of the users present is replaced by the
+            next user in line.
         item_ids: whether the action is the item's id and the context has no features.
 
     >>> environment = Population(np.eye(2), np.eye(2), noise=0.1)

@@ -1,8 +1,8 @@
 """A policy given as a fixed distribution over actions, or as the log that it made.
 
-It chooses by fixed chances, whatever has happened before. Where actions stand at positions, such as
-the places of a page, the chances are those given the position: "action @ position" is then one
-action, and a decision chooses among those of its position.
+The policy chooses with fixed probabilities, whatever has happened before. Where actions have
+positions, such as the places of a page, the probabilities are conditional on the position:
+"action @ position" is then one action, and a decision chooses among the actions at its position.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ from numpy.typing import ArrayLike
 
 from latentbandits.evaluation.estimators import ESTIMATORS
 from latentbandits.evaluation.evaluate import Evaluation, as_logged
-from latentbandits.evaluation.intervals import normal_interval
+from latentbandits.evaluation.intervals import normal, normal_interval
 from latentbandits.evaluation.log import Columns, DecisionLog, EvaluationError
 from latentbandits.evaluation.reading import load_decisions
 from latentbandits.learning.logs.tables import TableSource, column_names, read_table
 from latentbandits.models.checks import FloatArray
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.protocol import Policy
 
 TARGET = "target log"
 """The name of the policy that made the target log."""
-
-_NORMAL = 1.959963984540054  # standard errors of a 95% interval
 
 Shares = Mapping[str, float]
 """The chance of every action; of "action @ position", given the position."""
@@ -87,10 +85,10 @@ class FixedDistribution(Policy[FloatArray]):
     ) -> Decision:
         """Draw an action for every session."""
         chances = self.action_probabilities(belief, context, rng, eligible=eligible).values
-        action = choice.draw(chances, rng)
+        action = decision.draw(chances, rng)
         state = np.zeros(len(action), np.int64)
         mask = None if eligible is None else np.asarray(eligible, np.bool_)
-        return Decision(action, state, choice.at(chances, action), "exact", self.name, mask)
+        return Decision(action, state, decision.at(chances, action), "exact", self.name, mask)
 
     def update(self, belief: FloatArray, context: Any, decision: Any, reward: Any) -> FloatArray:
         """Return the belief as it is."""
@@ -228,7 +226,7 @@ def _out_of_reach(name: str, shares: Shares, seen: set[str]) -> list[str]:
 
 
 def against_own_rewards(evaluation: Evaluation, target: DecisionLog) -> list[dict[str, Any]]:
-    """Return each estimate of the target's policy beside what its own log earned.
+    """Return each estimate of the target's policy beside the mean reward of the target's log.
 
     The two logs are independent samples of one population, so that errors add in squares.
     """
@@ -238,7 +236,7 @@ def against_own_rewards(evaluation: Evaluation, target: DecisionLog) -> list[dic
         if row["policy"] != TARGET or row["estimator"] not in ESTIMATORS:
             continue
         error = math.hypot(row["stderr"], own.stderr)
-        difference, width = row["value"] - own.value, _NORMAL * error
+        difference = normal(row["value"] - own.value, error)
         rows.append(
             {
                 "estimator": row["estimator"],
@@ -246,9 +244,9 @@ def against_own_rewards(evaluation: Evaluation, target: DecisionLog) -> list[dic
                 "stderr": row["stderr"],
                 "own": own.value,
                 "own_stderr": own.stderr,
-                "difference": difference,
-                "low": difference - width,
-                "high": difference + width,
+                "difference": difference.value,
+                "low": difference.low,
+                "high": difference.high,
             }
         )
     return rows

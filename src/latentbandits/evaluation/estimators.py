@@ -24,12 +24,12 @@ class WeightedLog:
     """A candidate's weights on a log, arrays `(n_sessions, n_rounds)`.
 
     rho_t = product over k <= t of pi_k(a_k) / mu_k. A session that has ended keeps its last weight
-    and has reward 0. Rewards that came are divided by their chance to come, so that they stand for
-    those that did not (AIPW: q stands for the rest); the ratio of a round without a reward stays in
-    the later weights.
+    and has reward 0. A reward that arrived is divided by the probability that it arrives, to stand
+    for missing rewards as well (AIPW: the model q stands for the missing ones). The ratio of a
+    round without a reward stays in the later weights.
 
-    With a `window` w the estimate of round t is of another question: what would be earned there if
-    the candidate had taken over w - 1 rounds before, in sessions that the log's policy began? The
+    With a `window` w the estimate of round t answers another question: what does the candidate earn
+    in round t, if it takes over w - 1 rounds earlier in sessions that the log's policy began? The
     first w rounds have their full weights.
     """
 

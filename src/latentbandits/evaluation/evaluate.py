@@ -21,7 +21,7 @@ from latentbandits.evaluation.estimators import (
     mean_by_round,
     reached,
 )
-from latentbandits.evaluation.follow import follow
+from latentbandits.evaluation.follow import follow, predict
 from latentbandits.evaluation.intervals import (
     SAME,
     Interval,
@@ -30,7 +30,6 @@ from latentbandits.evaluation.intervals import (
     verdict,
 )
 from latentbandits.evaluation.log import DecisionLog, EvaluationError
-from latentbandits.evaluation.model_based import predict
 from latentbandits.models.checks import FloatArray
 from latentbandits.policies.protocol import AnyPolicy, adopt
 
@@ -114,7 +113,7 @@ def evaluate(
         estimators: names of `NAMES`; by default all that the log allows.
         horizon: sums are over rounds 1..horizon; by default the largest with an effective sample
             size of at least 100 in every round, for every policy.
-        unrewarded: the reward of decisions that got none; None has those that came stand for them.
+        unrewarded: the reward of decisions without one; None: rewards that came are weighted up.
         draws: posterior draws that Thompson sampling counts for pi_t(a); None asks the policy for
             its own probabilities, by quadrature where it has them (slower).
         level: of the intervals.

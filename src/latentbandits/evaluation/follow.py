@@ -1,16 +1,24 @@
-"""Follow a policy along logged sessions: what it would have done at each decision."""
+"""Follow a policy along logged sessions: its action probabilities at each logged decision.
+
+A reward model is followed the same way: it predicts the reward of every action (q of DR and DM).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from latentbandits.beliefs import joint
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.evaluation.log import DecisionLog, EvaluationError, LoggedRound
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.composed.known import Known
+from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Context
-from latentbandits.models.trees import map_leaves
-from latentbandits.policies.decision import ANYONE, Decision
+from latentbandits.policies.decision import ANYONE, Decision, at
+from latentbandits.policies.latent.bayes_ucb import mmGreedy
 from latentbandits.policies.protocol import AnyPolicy
 
 
@@ -22,20 +30,24 @@ class Followed(NamedTuple):
 
 
 class SessionBeliefs:
-    """A belief for a batch of sessions, some of which learn at a time."""
+    """A policy's belief for a batch of `n` sessions, some of which learn at a time."""
 
-    def __init__(self, belief: Any) -> None:
-        self.belief = belief
+    def __init__(self, policy: AnyPolicy, n: int) -> None:
+        self.policy, self.n = policy, n
+        self.belief = policy.init(n)
 
-    def take(self, index: IntArray, n: int) -> Any:
-        """Return the belief of the sessions `index`; the whole of it where these are all `n`."""
-        if len(index) == n:
+    def take(self, index: IntArray) -> Any:
+        """Return the belief of the sessions `index`; the whole of it where these are all."""
+        if len(index) == self.n:
             return self.belief
         return map_leaves(lambda leaf: leaf[index], self.belief)
 
-    def put(self, index: IntArray, n: int, learned: Any) -> None:
-        """Replace the belief of the sessions `index`."""
-        if len(index) == n:
+    def learn(
+        self, index: IntArray, context: Context, decision: Decision, reward: FloatArray
+    ) -> None:
+        """Replace the belief of the sessions `index` by what the policy learns from rewards."""
+        learned = self.policy.update(self.take(index), context, decision, reward)
+        if len(index) == self.n:
             self.belief = learned
             return
 
@@ -56,18 +68,18 @@ class UnevenBeliefsError(Exception):
 def probabilities(
     policy: AnyPolicy,
     belief: Any,
-    context: Context,
-    eligible: BoolArray | None,
+    round_: LoggedRound,
     n_actions: int,
     rng: np.random.Generator,
     draws: int | None,
 ) -> FloatArray:
     """Return pi(a) of every action, `(n, n_actions)`: exact, or an unbiased estimate.
 
-    `draws` posterior draws are counted where the policy has no cheap closed form; None asks the
-    policy for its own. Averages of importance weights stay unbiased with either, because draws
-    of different rounds are independent.
+    `draws` posterior draws are counted where the policy has no cheap closed form; with None the
+    policy computes its probabilities by itself. Averages of importance weights stay unbiased with
+    either, because draws of different rounds are independent.
     """
+    context, eligible = round_.context, round_.eligible
     if draws is not None:
         counted = policy.count_probabilities(belief, context, eligible, draws, rng)
         if counted is not None:
@@ -75,7 +87,7 @@ def probabilities(
     known = policy.action_probabilities(belief, context, rng, eligible=eligible)
     if known is not None and known.kind != "none":
         return known.values
-    count = np.zeros((len(_first_leaf(belief)), n_actions))
+    count = np.zeros((len(round_.action), n_actions))
     rows = np.arange(len(count))
     for _ in range(draws or 100):
         action = policy.decide(belief, context, rng, eligible=eligible, propensity=False).action
@@ -90,10 +102,11 @@ def own_decision(
     chance: FloatArray,
     rng: np.random.Generator,
 ) -> Decision:
-    """Return the logged action as a decision of `policy`: its own propensity and believed state.
+    """Return the logged action as a decision of `policy`, with the policy's propensity and state.
 
-    Policies that learn from the state that they believed (mUCB) are asked for a decision that
-    agrees with the log; where they never would have made it, its weight is zero from here on.
+    Policies that learn from the believed state of a decision (mUCB) are asked for a decision that
+    agrees with the log. Where the policy never makes that decision, the session's weight is zero
+    from here on.
     """
     n = len(round_.action)
     state = np.zeros(n, np.int64)
@@ -121,68 +134,55 @@ def follow(
     The candidate learns, before decision t, from the rewards that the log had applied by then, in
     log order. `q` are the reward model's predictions (`predict`); None leaves `direct` 0.
     """
-    try:
-        return _follow(policy, log, q, rng, draws)
-    except UnevenBeliefsError:
-        parts = [
-            _follow(policy, log.take(np.array([i])), None if q is None else q[[i]], rng, draws)
-            for i in range(log.n_sessions)
-        ]
-        return Followed(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-
-
-def _follow(
-    policy: AnyPolicy,
-    log: DecisionLog,
-    q: FloatArray | None,
-    rng: np.random.Generator,
-    draws: int | None,
-) -> Followed:
     n, n_rounds = log.action.shape
     chance, direct = np.ones((n, n_rounds)), np.zeros((n, n_rounds))
-    candidate = SessionBeliefs(policy.init(n))
-    decisions: list[Decision] = []
-    for t in range(n_rounds):
-        learn_before(t, policy, candidate, log, decisions)
-        rows = np.flatnonzero(log.lengths > t)
-        round_ = log.round(t, rows)
-        belief = candidate.take(rows, n)
-        pi = probabilities(
-            policy, belief, round_.context, round_.eligible, log.n_actions, rng, draws
-        )
+
+    def step(t: int, rows: IntArray, round_: LoggedRound, belief: Any) -> Decision:
+        pi = probabilities(policy, belief, round_, log.n_actions, rng, draws)
         target = pi[np.arange(len(rows)), round_.action]
         chance[rows, t] = target
         if q is not None:
             direct[rows, t] = (pi * q[rows, t]).sum(axis=1)
-        decisions.append(_spread(own_decision(policy, belief, round_, target, rng), rows, n))
+        return own_decision(policy, belief, round_, target, rng)
+
+    walk(policy, log, step)
     return Followed(chance, direct)
 
 
-def _spread(decision: Decision, rows: IntArray, n: int) -> Decision:
-    """Return the decision of some sessions, in arrays for all `n`."""
-    if len(rows) == n:
-        return decision
-
-    def full(values: Any, fill: float) -> Any:
-        array = np.full((n, *values.shape[1:]), fill, values.dtype)
-        array[rows] = values
-        return array
-
-    return Decision(
-        full(decision.action, 0),
-        full(decision.state, 0),
-        None if decision.propensity is None else full(decision.propensity, 1.0),
-        decision.propensity_kind,
-        decision.policy,
-        None if decision.eligible is None else full(decision.eligible, 1),
-    )
+Step = Callable[[int, IntArray, LoggedRound, Any], Decision]
+"""From t, the sessions that decide in round t, that round and their beliefs to their decisions."""
 
 
-def learn_before(
-    t: int, policy: AnyPolicy, learner: SessionBeliefs, log: DecisionLog, decisions: list[Decision]
+def walk(policy: AnyPolicy, log: DecisionLog, step: Step) -> None:
+    """Walk `policy` through the log round by round; `step` looks at its beliefs and decides.
+
+    Sessions whose beliefs differ in shape are walked through one after the other.
+    """
+    everyone = np.arange(log.n_sessions)
+    try:
+        _walk(policy, log, everyone, step)
+    except UnevenBeliefsError:
+        for session in everyone:
+            _walk(policy, log, everyone[[session]], step)
+
+
+def _walk(policy: AnyPolicy, log: DecisionLog, sessions: IntArray, step: Step) -> None:
+    part = log if len(sessions) == log.n_sessions else log.take(sessions)
+    learner = SessionBeliefs(policy, len(sessions))
+    made: list[tuple[IntArray, Decision]] = []
+    for t in range(part.n_rounds):
+        _learn_before(t, learner, part, made)
+        rows = np.flatnonzero(part.lengths > t)
+        if len(rows) == 0:
+            return
+        belief = learner.take(rows)
+        made.append((rows, step(t, sessions[rows], part.round(t, rows), belief)))
+
+
+def _learn_before(
+    t: int, learner: SessionBeliefs, log: DecisionLog, made: list[tuple[IntArray, Decision]]
 ) -> None:
     """Learn from the rewards that were applied between decisions t - 1 and t, in log order."""
-    n = log.n_sessions
     observed = log.observed
     first = t - 1 if log.applied is None else 0
     for j in range(max(first, 0), t):
@@ -192,29 +192,64 @@ def learn_before(
         rows = np.flatnonzero(arrived & (log.lengths > t))
         if len(rows) == 0:
             continue
-        made, round_ = decisions[j], log.round(j, rows)
-        decision = Decision(
-            made.action[rows],
-            made.state[rows],
-            None if made.propensity is None else made.propensity[rows],
-            made.propensity_kind,
-            made.policy,
-            None if made.eligible is None else made.eligible[rows],
-        )
+        deciding, decision = made[j]
         try:
-            learned = policy.update(
-                learner.take(rows, n), round_.context, decision, log.reward[rows, j]
-            )
+            taken = decision.take(np.searchsorted(deciding, rows))
+            learner.learn(rows, log.round(j, rows).context, taken, log.reward[rows, j])
         except ValueError as error:
             raise EvaluationError(
-                f"{policy.name} cannot learn from the log: "
+                f"{learner.policy.name} cannot learn from the log: "
                 f"{error} (rewards of round {j + 1}). Is it a model of these rewards?"
             ) from None
-        learner.put(rows, n, learned)
 
 
-def _first_leaf(tree: Any) -> FloatArray:
-    while isinstance(tree, tuple):
-        tree = tree[0]
-    array: FloatArray = tree
-    return array
+def predict(model: Any, log: DecisionLog) -> FloatArray:
+    """Return q_t(a) = E[r | a, the session's logged history before t], `(n, T, K)`.
+
+    The history's posterior under `model` gives it in closed form: sum_s P(s) E[mu(a, s, theta)].
+    Entries past a session's end are 0.
+    """
+    policy = mmGreedy(model if hasattr(model, "posterior_rewards") else Known(model))
+    q = np.zeros((*log.action.shape, log.n_actions))
+
+    def step(t: int, rows: IntArray, round_: LoggedRound, belief: Any) -> Decision:
+        q[rows, t] = joint.mean_rewards(policy.model, belief, round_.context)
+        return Decision.logged(round_.action)
+
+    walk(policy, log, step)
+    return q
+
+
+# Simulate a candidate on its reward model: the direct method for sessions of several rounds.
+
+Simulator = Callable[[AnyPolicy, int, int], FloatArray]
+"""From a policy, a number of sessions and a horizon to mean rewards `(n_sessions, horizon)`."""
+
+
+def simulator(model: Any, log: DecisionLog, seed: int = 0) -> Simulator | None:
+    """Return a function that plays a policy on users drawn from `model`.
+
+    Simulated sessions are as long as the logged ones; a session that ended earns 0. None where
+    rounds have contexts or eligible actions of their own, or where users cannot be drawn.
+    """
+    if log.has_context or log.eligible is not None:
+        return None
+    try:
+        users = UsersOfModel(model)
+    except ValueError:
+        return None
+
+    def play(policy: AnyPolicy, n_sessions: int, horizon: int) -> FloatArray:
+        rng = np.random.default_rng([seed, 17])
+        instances = users.start(n_sessions, horizon, rng)
+        belief = policy.init(n_sessions)
+        earned = np.zeros((n_sessions, horizon))
+        for t in range(horizon):
+            round_ = instances.round(t, rng)
+            decision = policy.decide(belief, round_.context, rng, propensity=False)
+            earned[:, t] = at(round_.means, decision.action)
+            reward = at(round_.rewards, decision.action)
+            belief = policy.update(belief, round_.context, decision, reward)
+        return np.where(log.active[:, :horizon], earned, 0.0)
+
+    return play

@@ -41,10 +41,19 @@ def normal_interval(value: float, influence: FloatArray, level: float = 0.95) ->
     >>> normal_interval(1.0, np.array([1.0, -1.0, 1.0, -1.0])).stderr.__round__(3)
     0.577
     """
-    from scipy.special import ndtri
-
     n = len(influence)
     stderr = float(np.std(influence, ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    return normal(value, stderr, level)
+
+
+def normal(value: float, stderr: float, level: float = 0.95) -> Interval:
+    """Return the normal interval of an estimate with a standard error.
+
+    >>> [round(bound, 2) for bound in normal(1.0, 0.1)[2:]]
+    [0.8, 1.2]
+    """
+    from scipy.special import ndtri
+
     width = float(ndtri(0.5 + check_level(level) / 2)) * stderr
     return Interval(value, stderr, value - width, value + width)
 

@@ -23,6 +23,10 @@ class LoggedRound(NamedTuple):
     action: IntArray  # (n,)
 
 
+_BY_ROUND = ("reward", "propensity", "eligible", "features", "items", "applied")
+"""Arrays that begin with sessions and rounds, as `action` does."""
+
+
 @dataclass(frozen=True, eq=False)
 class DecisionLog:
     """`n` sessions of at most `T` decisions among at most `K` actions a round.
@@ -65,7 +69,7 @@ class DecisionLog:
         n, t = self.action.shape
         if n == 0 or t == 0:
             raise EvaluationError("the log is empty: there is no decision to evaluate")
-        for name in ("reward", "propensity", "eligible", "features", "items", "applied"):
+        for name in _BY_ROUND:
             array = getattr(self, name)
             if array is not None and array.shape[:2] != (n, t):
                 raise EvaluationError(
@@ -132,31 +136,19 @@ class DecisionLog:
         """Return the first `horizon` rounds."""
         if horizon >= self.n_rounds:
             return self
-        cut: dict[str, Any] = {
-            name: None if getattr(self, name) is None else getattr(self, name)[:, :horizon]
-            for name in ("reward", "propensity", "eligible", "features", "items", "applied")
-        }
-        return replace(
-            self,
-            action=self.action[:, :horizon],
-            lengths=np.minimum(self.lengths, horizon),
-            **cut,
-        )
+        return self._part(np.s_[:, :horizon], lengths=np.minimum(self.lengths, horizon))
 
     def take(self, rows: IntArray) -> DecisionLog:
         """Return some of the sessions."""
-        parts: dict[str, Any] = {
-            name: None if getattr(self, name) is None else getattr(self, name)[rows]
-            for name in ("reward", "propensity", "eligible", "features", "items", "applied")
-        }
-        ids = self.session_ids
-        return replace(
-            self,
-            action=self.action[rows],
-            lengths=self.lengths[rows],
-            session_ids=None if ids is None else tuple(ids[i] for i in rows),
-            **parts,
-        )
+        ids = None if self.session_ids is None else tuple(self.session_ids[i] for i in rows)
+        return self._part(rows, lengths=self.lengths[rows], session_ids=ids)
+
+    def _part(self, index: Any, **changes: Any) -> DecisionLog:
+        """Return the log with the same part of each array of sessions and rounds."""
+        arrays = {name: getattr(self, name) for name in ("action", *_BY_ROUND)}
+        for name, array in arrays.items():
+            changes[name] = None if array is None else array[index]
+        return replace(self, **changes)
 
     def round(self, t: int, rows: IntArray) -> LoggedRound:
         """Return round `t` of the sessions `rows`, all of which must still be active."""
@@ -220,14 +212,5 @@ class Columns:
     reward_time: str = "reward_time"
 
 
-OPTIONAL = (
-    "round",
-    "propensity",
-    "eligible",
-    "features",
-    "propensity_kind",
-    "decision",
-    "cursor",
-    "time",
-    "reward_time",
-)
+REQUIRED = ("session", "action", "reward")
+"""The columns that every log has."""

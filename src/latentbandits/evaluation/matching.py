@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from latentbandits.evaluation.estimators import ByRound, mean_by_round
@@ -39,12 +37,12 @@ def replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByR
     n, n_rounds = log.action.shape
     earned = np.full((n, n_rounds), np.nan)
     accepted = np.zeros(n, np.int64)
-    learner = SessionBeliefs(policy.init(n))
+    learner = SessionBeliefs(policy, n)
     observed = log.observed
     for t in range(n_rounds):
         rows = np.flatnonzero(log.lengths > t)
         round_ = log.round(t, rows)
-        belief = learner.take(rows, n)
+        belief = learner.take(rows)
         decision = policy.decide(
             belief, round_.context, rng, eligible=round_.eligible, propensity=False
         )
@@ -55,10 +53,7 @@ def replay(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByR
         earned[kept, accepted[kept]] = log.reward[kept, t]
         accepted[kept] += 1
         context = None if round_.context is None else round_.context[same]
-        learned = policy.update(
-            learner.take(kept, n), context, _rows(decision, same), log.reward[kept, t]
-        )
-        learner.put(kept, n, learned)
+        learner.learn(kept, context, decision.take(same), log.reward[kept, t])
     return _trimmed(earned)
 
 
@@ -79,10 +74,10 @@ def queue(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRo
     queues, count = _queues(log)
     used = np.zeros((n, log.n_actions), np.int64)
     earned = np.full((n, n_rounds), np.nan)
-    learner = SessionBeliefs(policy.init(n))
+    learner = SessionBeliefs(policy, n)
     rows = np.arange(n)
     for t in range(n_rounds):
-        decision = policy.decide(learner.take(rows, n), None, rng, propensity=False)
+        decision = policy.decide(learner.take(rows), None, rng, propensity=False)
         action = decision.action
         there = np.flatnonzero(used[rows, action] < count[rows, action])
         rows, action = rows[there], action[there]
@@ -91,8 +86,7 @@ def queue(policy: AnyPolicy, log: DecisionLog, rng: np.random.Generator) -> ByRo
         reward = queues[rows, action, used[rows, action]]
         earned[rows, t] = reward
         used[rows, action] += 1
-        learned = policy.update(learner.take(rows, n), None, _rows(decision, there), reward)
-        learner.put(rows, n, learned)
+        learner.learn(rows, None, decision.take(there), reward)
     return _trimmed(earned)
 
 
@@ -139,15 +133,3 @@ def _trimmed(earned: FloatArray) -> ByRound:
     reached = ~np.isnan(earned)
     length = int(reached.any(axis=0).sum())
     return mean_by_round(np.where(reached, earned, 0.0)[:, :length], reached[:, :length])
-
-
-def _rows(decision: Any, rows: IntArray) -> Any:
-    """Return the decision of some of the sessions."""
-    return type(decision)(
-        decision.action[rows],
-        decision.state[rows],
-        None if decision.propensity is None else decision.propensity[rows],
-        decision.propensity_kind,
-        decision.policy,
-        None if decision.eligible is None else decision.eligible[rows],
-    )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from latentbandits.evaluation.log import OPTIONAL, Columns, DecisionLog, EvaluationError
+from latentbandits.evaluation.log import REQUIRED, Columns, DecisionLog, EvaluationError
 from latentbandits.evaluation.logged_actions import LoggedActions
 from latentbandits.learning.logs.tables import TableSource, column_names, latest, read_table
 from latentbandits.models.artefacts.catalogue import Catalogue
@@ -115,10 +115,10 @@ def load_decisions(source: TableSource, names: Columns, also: Sequence[str] = ()
     needed = [names.action, names.reward, *also]
     if not alone:
         needed.insert(0, names.session)
-    defaults = Columns()
-    for field in OPTIONAL:
+    for field, default in asdict(Columns()).items():
         name = getattr(names, field)
-        if name in there or name != getattr(defaults, field):  # given by the caller, so required
+        given = name != default  # by the caller, so required
+        if field not in REQUIRED and (name in there or given):
             needed.append(name)
     text = [names.session, names.action, names.eligible]
     frame = read_table(source, needed, text=[c for c in text if c in needed]).frame

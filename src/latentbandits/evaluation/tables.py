@@ -18,8 +18,8 @@ from latentbandits.report.drawing import (
     ORANGE,
     PINK,
     SMALL,
-    WIDTH,
     label_lines,
+    new_figure,
     plain,
 )
 from latentbandits.report.report import Estimate, Table
@@ -75,10 +75,9 @@ def target_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def figure(evaluation: Evaluation, max_policies: int = 5) -> Figure:
     """Draw the value of each round with its interval, and the effective sample size below."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    drawn = Figure(figsize=(WIDTH, 5.4), layout="constrained")
+    drawn = new_figure(5.4, f"What each policy would have earned: {evaluation.n_sessions} sessions")
     top, bottom = drawn.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     policies = list(dict.fromkeys(row["policy"] for row in evaluation.rounds))
     candidates = [name for name in policies if name != LOGGED][: max_policies - 1]
@@ -107,9 +106,6 @@ def figure(evaluation: Evaluation, max_policies: int = 5) -> Figure:
     bottom.set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
     bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
     label_lines(top)
-    top.set_title(
-        f"What each policy would have earned: {evaluation.n_sessions} sessions", fontsize=11
-    )
     return drawn
 
 

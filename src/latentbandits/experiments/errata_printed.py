@@ -11,8 +11,8 @@ from latentbandits.beliefs import states
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray, session_count
 from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.models.numerics.blocks import log_normal_density
-from latentbandits.policies import choice
+from latentbandits.models.numerics.arrays import log_normal_density
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities, check_state
 from latentbandits.policies.latent.base import PosteriorPolicy
@@ -53,7 +53,7 @@ class PrintedThompson(PosteriorPolicy[PrintedBelief]):
         session = np.arange(len(state))
         draws = asked.rng.standard_normal(mean[session, state].shape)
         rewards = mean[session, state] + draws * np.sqrt(variance[session, state])
-        action = choice.pick(choice.best(choice.restrict(rewards, asked.eligible)), asked.rng)
+        action = decision.pick(decision.best(decision.restrict(rewards, asked.eligible)), asked.rng)
         return Choice(action, state, None, "none")
 
     def _learn(self, belief: PrintedBelief, outcome: Outcome) -> PrintedBelief:
@@ -133,7 +133,7 @@ class PrintedLinearThompson(PosteriorPolicy[PrintedLinearBelief]):
         root = np.linalg.cholesky(precision).swapaxes(1, 2)
         theta = mean[..., None] + np.linalg.solve(root, noise)
         rewards = (asked.context @ theta)[..., 0]
-        return Choice(choice.pick_best(rewards, asked.eligible, asked.rng), state, None, "none")
+        return Choice(decision.pick_best(rewards, asked.eligible, asked.rng), state, None, "none")
 
     def _posterior(
         self, belief: PrintedLinearBelief, chosen: tuple[IntArray, IntArray]

@@ -11,6 +11,7 @@ from latentbandits.experiments import experiment as frame
 from latentbandits.experiments import theory
 from latentbandits.experiments.experiment import Alike, Degrades, Order, Share
 from latentbandits.options import choose, simulation_options
+from latentbandits.report.drawing import new_figure
 from latentbandits.report.report import Report
 from latentbandits.simulation import Results
 from latentbandits.simulation.plots import draw_curves, name_lines
@@ -130,10 +131,8 @@ DRAWN = ("TS", "mUCB", "mTS", "mmTS", "mmIDS")
 
 def draw(results: Mapping[str, Results], runs: int) -> Figure:
     """Draw the good model, the bad model, and its worst runs."""
-    from matplotlib.figure import Figure
-
     good, bad = results["sigma0=0.05"], results["sigma0=0.2"]
-    figure = Figure(figsize=(9, 3.9), layout="constrained")
+    figure = new_figure(3.9, f"10 actions, 5 latent states: {runs} runs, one standard error")
     panels = figure.subplots(1, 3, sharey=True)
     titles = (
         r"good model, $\sigma_0 = 0.05$",
@@ -148,5 +147,4 @@ def draw(results: Mapping[str, Results], runs: int) -> Figure:
         axes.set_title(title, fontsize=10)
     panels[0].set_ylabel("mean reward")
     name_lines(figure, panels)
-    figure.suptitle(f"10 actions, 5 latent states: {runs} runs, one standard error", fontsize=11)
     return figure

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from latentbandits.learning.linear.completion import complete
     from latentbandits.learning.logs.rows import Log, read_log
     from latentbandits.learning.logs.tables import LogError
-    from latentbandits.learning.mixture import fit_mixture
+    from latentbandits.learning.mixture import fit_mixture, fit_spectral
     from latentbandits.learning.save import load_report, save_fit
-    from latentbandits.learning.spectral import fit_spectral
 
 __all__ = [
     "Fit",
@@ -44,7 +43,7 @@ __getattr__ = lazy_exports(
         "complete": "latentbandits.learning.linear.completion",
         "fit": "latentbandits.learning.fitting",
         "fit_mixture": "latentbandits.learning.mixture",
-        "fit_spectral": "latentbandits.learning.spectral",
+        "fit_spectral": "latentbandits.learning.mixture",
         "judge_saved": "latentbandits.learning.assess.verdict",
         "load_report": "latentbandits.learning.save",
         "read_log": "latentbandits.learning.logs.rows",

@@ -45,9 +45,9 @@ _DEPENDS = 4.0  # standard deviations of the statistic beyond which actions depe
 
 @dataclass(frozen=True, eq=False)
 class WithActions(Learnable):
-    """A reward family whose states choose actions with probabilities of their own.
+    """A reward family in which each state also has its probabilities rho of choosing actions.
 
-    The hyperparameters of an action are those of its rewards, then its own of Dirichlet(rho).
+    An action has the hyperparameters of its rewards, then its entry of the Dirichlet prior of rho.
     """
 
     rewards: Learnable
@@ -97,7 +97,7 @@ class WithActions(Learnable):
         return np.concatenate([self.rewards.centre(totals[:, :-1]), share], axis=-1)
 
     def prior(self, centre: FloatArray, strength: FloatArray) -> FloatArray:
-        """Return the prior; that of rho is worth one row for each action."""
+        """Return the prior; the part for rho is worth one row for each action."""
         inner = self.rewards.prior(centre[:, :-1], strength)
         shares = np.broadcast_to(centre[:, -1:], (*inner.shape[:-1], 1))
         return np.concatenate([inner, shares], axis=-1)
@@ -203,7 +203,7 @@ class DependencePass:
 def depends_on_users(log: Engine) -> bool:
     """Return whether actions of a user are more alike than those of different users.
 
-    >>> from latentbandits.learning.backends.memory import engine_of
+    >>> from latentbandits.learning.backends.backend import engine_of
     >>> from latentbandits.learning.generate import generate_arms
     >>> depends_on_users(engine_of(generate_arms(300, 20, n_states=2, n_actions=3).log))
     False

@@ -99,10 +99,30 @@ class FitOptions(Opening):
 
     def check(self, kind: Form) -> None:
         """Refuse an option that only the other kind of model has, instead of ignoring it."""
-        check_options(
-            check_kind(kind), self.method, self.reg, self.rank, self.rewards, self.transform,
-            self.noise,
-        )  # fmt: skip
+        check_kind(kind)
+        rewards, transform = self.rewards, self.transform
+        _one_of("rewards", rewards, ("auto", *reward_families()))
+        _one_of("method", self.method, get_args(Method))
+        if transform is not None:
+            _one_of("transform", transform, tuple(TRANSFORMS))
+            if rewards not in ("auto", "gaussian"):
+                raise LogError(
+                    f"--transform {transform} makes rewards that are modelled as gaussian; leave "
+                    f"--rewards {rewards} out, or the transform"
+                )
+        if kind == "linear" and self.method != "em":
+            raise LogError(f"method {self.method} is for models of --kind arms; this one is linear")
+        if kind == "linear" and rewards not in ("auto", "gaussian", "bernoulli"):
+            raise LogError(
+                f"--rewards {rewards} is for models of --kind arms; a linear model takes gaussian "
+                "or bernoulli rewards"
+            )
+        if kind == "arms" and self.reg != "auto":
+            raise LogError("reg is for models of --kind linear; a model of arms has none")
+        if kind == "arms" and self.rank != "auto":
+            raise LogError("rank is for models of --kind linear; a model of arms has none")
+        if self.noise is not None and rewards not in ("auto", "gaussian"):
+            raise LogError(f"noise is for gaussian rewards; these are {rewards}")
 
     @property
     def wanted_states(self) -> tuple[int, ...] | None:
@@ -137,40 +157,6 @@ def kinds_of(kind: Kind, log: AnyLog, check: Callable[[Form], None]) -> tuple[Fo
     if not possible:
         raise refused[0]
     return tuple(possible)
-
-
-def check_options(
-    kind: Form,
-    method: Method,
-    reg: float | Auto,
-    rank: int | Auto,
-    rewards: Rewards | Auto,
-    transform: Transform | None,
-    noise: float | None,
-) -> None:
-    """Refuse an option that only the other kind of model has, instead of ignoring it."""
-    _one_of("rewards", rewards, ("auto", *reward_families()))
-    _one_of("method", method, get_args(Method))
-    if transform is not None:
-        _one_of("transform", transform, tuple(TRANSFORMS))
-        if rewards not in ("auto", "gaussian"):
-            raise LogError(
-                f"--transform {transform} makes rewards that are modelled as gaussian; leave "
-                f"--rewards {rewards} out, or the transform"
-            )
-    if kind == "linear" and method != "em":
-        raise LogError(f"method {method} is for models of --kind arms; this one is linear")
-    if kind == "linear" and rewards not in ("auto", "gaussian", "bernoulli"):
-        raise LogError(
-            f"--rewards {rewards} is for models of --kind arms; a linear model takes gaussian or "
-            "bernoulli rewards"
-        )
-    if kind == "arms" and reg != "auto":
-        raise LogError("reg is for models of --kind linear; a model of arms has none")
-    if kind == "arms" and rank != "auto":
-        raise LogError("rank is for models of --kind linear; a model of arms has none")
-    if noise is not None and rewards not in ("auto", "gaussian"):
-        raise LogError(f"noise is for gaussian rewards; these are {rewards}")
 
 
 def check_sizes(states: int | Auto, rank: int | Auto, log: AnyLog) -> None:

@@ -17,31 +17,31 @@ import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms.choose_family import FamilyChoice, choose_family
+from latentbandits.learning.arms.coordinate_ascent import earlier_means
 from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import LARGE, ArmsLearner
 from latentbandits.learning.arms.outliers import without_outliers
-from latentbandits.learning.arms.starts import earlier_means
 from latentbandits.learning.assess import report
-from latentbandits.learning.assess.baselines import (
+from latentbandits.learning.assess.comparisons import (
     FACTORISATION,
     ONE_STATE,
-    Comparison,
+    KindChoice,
+    StateComparison,
+    choose_kind,
     compare_with_one_state,
     factorise,
     learn_one_state,
 )
-from latentbandits.learning.assess.cautions import cautions
+from latentbandits.learning.assess.report import cautions
 from latentbandits.learning.assess.verdict import judge_policies, saved_and_loaded, unjudged
-from latentbandits.learning.attributes import encoding as side
+from latentbandits.learning.attributes import encoding
 from latentbandits.learning.attributes.attribute_gain import learn_gate, worth
 from latentbandits.learning.attributes.encoding import UserAttributes
 from latentbandits.learning.attributes.gate import choose_states
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
-from latentbandits.learning.backends.backend import Engine, Merged
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import Engine, Merged, engine_of
 from latentbandits.learning.backends.opening import opened
-from latentbandits.learning.choose_kind import KindChoice, choose_kind
 from latentbandits.learning.confounding import has_propensities, learn_choices
 from latentbandits.learning.fit_options import (
     FitOptions,
@@ -52,13 +52,20 @@ from latentbandits.learning.fit_options import (
     first_row,
     kinds_of,
 )
-from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.linear.learner import LinearLearner
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
 from latentbandits.learning.logs.summary import RewardSummary
 from latentbandits.learning.logs.tables import TableSource
-from latentbandits.learning.selection import Candidate, Selection, Step, judge, try_step
+from latentbandits.learning.selection import (
+    Candidate,
+    Learned,
+    Learner,
+    Selection,
+    Step,
+    judge,
+    try_step,
+)
 from latentbandits.learning.transforms import Transform, Transformed, TransformedLearner
 from latentbandits.learning.uncertainty import Disagreement, bootstrap, excess_spread, widened
 from latentbandits.models.artefacts.catalogue import Catalogue
@@ -153,12 +160,12 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
     if options.bootstrap:
         positive_count("bootstrap", options.bootstrap)
     if not options.features:
-        options = replace(options, features=side.default_features(log, options.text_format))
+        options = replace(options, features=encoding.default_features(log, options.text_format))
     if options.features:
-        side.check_kind(options.kind, options.rank, options.transform, options.item_features)
+        encoding.check_kind(options.kind, options.rank, options.transform, options.item_features)
     elif options.kind != "auto":
         options.check(check_kind(options.kind))
-    more = side.columns(options.user_features, options.features, options.user, options.reward)
+    more = encoding.columns(options.user_features, options.features, options.user, options.reward)
     with opened(log, replace(options, more=more), bar) as opened_log:
         # Only a log that fits into memory is read again to name the row of a bad reward.
         source = log if opened_log.engine.name == "memory" else opened_log.engine
@@ -166,8 +173,10 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         engine, far = opened_log.engine, None
         if _may_have_outliers(options, engine):
             engine, far = without_outliers(engine, options.seed)
-        beside = side.learn_side(engine, options.user_features, options.features, options.action)
-        raw = beside.log
+        encoded = encoding.encode_log(
+            engine, options.user_features, options.features, options.action
+        )
+        raw = encoded.log
         items = None
         if options.item_features is not None:
             items = read_items(options.item_features, options.action, raw.action_ids)
@@ -185,7 +194,7 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         halves = halves_of(held_out, kept, options.seed)
         confoundable = not has_propensities(log)
         yield Users(
-            everyone, kept, few, *halves, beside.users, beside.rows, items, confoundable, about
+            everyone, kept, few, *halves, encoded.users, encoded.rows, items, confoundable, about
         )
 
 
@@ -222,7 +231,7 @@ class Choice:
     families: FamilyChoice | None  # of the rewards of arms
     steps: tuple[Step, ...]
     one_state: Selection
-    comparison: Comparison | None  # with one state; None if the choice has one state only
+    comparison: StateComparison | None  # with one state; None if the choice has one state only
     kinds: KindChoice | None = None  # with the other kind of model
 
 
@@ -353,7 +362,7 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Cho
 
 
 def _with_row(selection: Selection, other: Selection) -> Selection:
-    """Return the choice `other`, with its candidate in its place among those of `selection`."""
+    """Return the choice `other`, with its candidate inserted among the rows of `selection`."""
     same = [
         row.n_states == other.chosen.n_states and row.rank == other.chosen.rank
         for row in selection.rows

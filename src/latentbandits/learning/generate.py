@@ -16,6 +16,7 @@ from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.linear.gaussian import LinearGaussian
 
+_NOISE = 0.5  # of ratings, and of Gaussian rewards of a family
 _BLOCK = 2**20  # ratings made at a time, to bound the memory of intermediate arrays
 
 
@@ -53,7 +54,6 @@ def generate_ratings(
     level: float = 3.5,
     separation: float = 1.0,
     spread: float = 0.3,
-    noise: float = 0.5,
     seed: int = 0,
 ) -> GeneratedRatings:
     """Generate ratings of about a share `density` of all pairs, around `level`.
@@ -80,7 +80,7 @@ def generate_ratings(
     centres[:, 0] = level + 0.3 * rng.standard_normal(n_states)
     covariance = spread**2 * np.eye(n_features)
     shares = rng.dirichlet(np.full(n_states, 20.0))
-    model = LinearGaussian(centres, noise, np.stack([covariance] * n_states), shares)
+    model = LinearGaussian(centres, _NOISE, np.stack([covariance] * n_states), shares)
     state = rng.choice(n_states, size=n_users, p=shares)
     user_vectors = centres[state] + spread * rng.standard_normal((n_users, n_features))
     action_vectors = scale * rng.standard_normal((n_actions, n_features))
@@ -90,7 +90,7 @@ def generate_ratings(
     for start in range(0, len(users), _BLOCK):
         block = slice(start, start + _BLOCK)
         means = np.einsum("nd,nd->n", user_vectors[users[block]], action_vectors[actions[block]])
-        rewards[block] = means + noise * rng.standard_normal(len(means))
+        rewards[block] = means + _NOISE * rng.standard_normal(len(means))
     groups = rng.random((n_actions, n_groups)) < 1.5 / n_groups
     groups[np.arange(n_actions), rng.integers(n_groups, size=n_actions)] = True
     return GeneratedRatings(
@@ -213,7 +213,6 @@ def generate_family(
     return KnownArms(log, mean_rewards(rewards, theta), shares, _NOISE, state)
 
 
-_NOISE = 0.5  # of Gaussian rewards
 _BASE: Mapping[Rewards, tuple[float, float]] = {
     "gaussian": (0.5, 0.3),
     "bernoulli": (-1.0, 0.5),

@@ -16,7 +16,7 @@ from latentbandits.learning.kmeans import seeds
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
-from latentbandits.models.numerics.log_weights import log_sum
+from latentbandits.models.numerics.arrays import log_sum
 from latentbandits.policies.registry import Inputs, build, parse
 from latentbandits.policies.shared import Phased
 

@@ -1,7 +1,7 @@
 """Learning from transformed rewards: log1p or sqrt of them, for heavy tails.
 
-The learner receives f(r). Its model is wrapped (`models/composed/transformed.py`), so that it
-takes and predicts original rewards.
+The learner receives f(r). The learned model is wrapped (`models/composed/transformed.py`); the
+wrapped model takes and predicts original rewards.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from latentbandits.learning.backends.backend import AnyLog, Engine, summary_of
-from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.learners import Learned, Learner, Replicate
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import Candidate, Selection, judge
+from latentbandits.learning.selection import (
+    Candidate,
+    Learned,
+    Learner,
+    Replicate,
+    Selection,
+    judge,
+)
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.transformed import (
@@ -128,9 +133,9 @@ class TransformedLearner:
 
 
 def smearing(kind: type[TransformedRewards], inner: Learned, log: AnyLog) -> FloatArray:
-    """Return c for which the model's average reward is that of the log (Duan 1983).
+    """Return c for which the model's average reward equals the log's average (Duan 1983).
 
-    For arms one c for each action, pooled with that of all rewards; for features one number.
+    For arms there is one c for each action, pooled with the c of all rewards; for features one.
     """
     summary = summary_of(log)
     counts, sums = summary.action_counts.astype(np.float64), summary.action_sums

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentbandits.learning.backends.backend import AnyLog
-from latentbandits.learning.learners import Learned, Learner
 from latentbandits.learning.logs.summary import LogSummary
-from latentbandits.learning.selection import Candidate
+from latentbandits.learning.selection import Candidate, Learned, Learner
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian

@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.numerics import arrays
 
-Keys = NDArray[np.uint64]
+Keys = arrays.Keys
 
 MOST_BUCKETS = 256
 USERS_OF_A_BUCKET = 2048  # fewer make sums by action dear, more leave threads idle
@@ -86,13 +86,5 @@ def mix(keys: Keys, seed: int, purpose: int) -> Keys:
     """Hash keys together with a seed and a purpose (the finaliser of SplitMix64, twice)."""
     salt = np.array([seed % 2**63, purpose], np.uint64)
     with np.errstate(over="ignore"):
-        state = _finalise(salt[:1] * np.uint64(0x9E3779B97F4A7C15) + salt[1:])
-        return _finalise(keys ^ state)
-
-
-def _finalise(x: Keys) -> Keys:
-    with np.errstate(over="ignore"):
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed: Keys = x ^ (x >> np.uint64(31))
-        return mixed
+        state = arrays.mix(salt[:1] * np.uint64(0x9E3779B97F4A7C15) + salt[1:])
+        return arrays.mix(keys ^ state)

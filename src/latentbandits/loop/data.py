@@ -36,8 +36,10 @@ def uniforms(sessions: Iterable[str], salt: bytes, purpose: bytes) -> FloatArray
 
 
 def held_out(sessions: Iterable[str], salt: bytes, share: float) -> BoolArray:
-    """Return which sessions no fit may see: the same in every run, so that neither the current
-    model nor a candidate was fitted on them. Who does not know the salt cannot choose ids of them.
+    """Return which sessions no fit may see.
+
+    They are the same in every run, so that neither the current model nor a candidate was fitted on
+    them. Callers who do not know the salt cannot choose ids of held-out sessions.
     """
     return np.asarray(uniforms(sessions, salt, _HOLDOUT) < share)
 
@@ -47,8 +49,8 @@ def young_enough(
 ) -> BoolArray:
     """Keep a session of some age with probability 2^(-age / half_life).
 
-    Its number is another one than the one that holds it out: with the same number, sessions to
-    learn from would be thinned too much, because theirs are large.
+    The random number of a session for this differs from its number in `held_out`. With the same
+    number too few sessions would be kept: sessions to learn from have large numbers there.
     """
     number = uniforms(sessions, salt, _AGE)
     return np.asarray(number < 0.5 ** (np.maximum(age, 0.0) / half_life))
@@ -123,11 +125,22 @@ def divide(
     )
 
 
+def generation() -> pl.Expr:
+    """Number the sessions of one name from 1: rounds begin anew where a session ended.
+
+    >>> log = pl.DataFrame({"session": ["ann"] * 4, "round": [1, 2, 1, 2]})
+    >>> log.select(generation()).to_series().to_list()
+    [1, 1, 2, 2]
+    """
+    again = pl.col("round") <= pl.col("round").shift(1)
+    return 1 + again.fill_null(False).cast(pl.Int64).cum_sum().over("session")
+
+
 def numbered_sessions(decisions: pl.DataFrame) -> pl.DataFrame:
     """Name each generation of a session: a session that ended and began anew is another one."""
-    began = (pl.col("round") == pl.col("round").min()).cum_sum().over("session")
+    number = generation().cast(pl.String)
     return decisions.with_columns(
-        pl.concat_str(pl.col("session"), pl.lit("#"), began.cast(pl.String)).alias("session")
+        pl.concat_str(pl.col("session"), pl.lit("#"), number).alias("session")
     )
 
 

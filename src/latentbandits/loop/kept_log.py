@@ -1,6 +1,6 @@
-"""The part of the service's log that relearning has read, kept in its own folder.
+"""The service's log: read from a cursor on, over HTTP or from the store, and kept by relearning.
 
-It is one Parquet file, whose name holds the cursor up to which the log was read:
+The kept log is one Parquet file, whose name holds the cursor up to which the log was read:
 `log-<cursor>.parquet`. A run reads the log after that cursor, writes a new file beside the old one
 and removes that. A crash leaves the old file, or both: then the one that was read further counts.
 """
@@ -8,16 +8,115 @@ and removes that. A crash leaves the old file, or both: then the one that was re
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import polars as pl
 
-from latentbandits.loop.sources import REWARD_COLUMNS, Source
-from latentbandits.serving.errors import UnknownCursor
-from latentbandits.serving.export import frame
+from latentbandits.client import Client
+from latentbandits.loop.data import generation
+from latentbandits.serving.errors import Refused, UnknownCursor
+from latentbandits.serving.export import export, frame
+from latentbandits.serving.log import forgotten
+from latentbandits.serving.records import RewardEntry
+from latentbandits.serving.stores import open_log
 
 _PREFIX, _SUFFIX = "log-", ".parquet"
+REWARD_COLUMNS = ("reward", "reward_status", "reward_kind", "reward_time")
+
+
+class Changes(NamedTuple):
+    """The log after a cursor.
+
+    Attributes:
+        decisions: new decisions with the rewards that count, and older ones that changed.
+        rewards: `decision_id` and `REWARD_COLUMNS` of the last reward events, of any decisions.
+        cursor: where the log ended.
+    """
+
+    decisions: pl.DataFrame
+    rewards: pl.DataFrame
+    cursor: str
+
+
+class Source(Protocol):
+    """A log that can be read from a cursor on."""
+
+    def read(self, since: str) -> Changes:
+        """Read the log after the cursor `since`; ValueError where it is one of another store."""
+
+    def forgotten(self, decisions: Sequence[str]) -> set[str]:
+        """Return the ids of those decisions whose sessions were forgotten; ValueError where the
+        log cannot be read.
+        """
+
+
+class StoreSource:
+    """The store of a service, read beside it."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    def read(self, since: str) -> Changes:
+        with (
+            closing(open_log(self._store)) as reader,
+            tempfile.TemporaryDirectory(prefix="latentbandits-relearn-") as folder,
+        ):
+            path = Path(folder, "log.parquet")
+            done = export(reader, str(path), since)
+            # Decisions of earlier pages whose reward changed are exported again.
+            return Changes(pl.read_parquet(path), reward_table([]), done.next)
+
+    def forgotten(self, decisions: Sequence[str]) -> set[str]:
+        with closing(open_log(self._store)) as reader:
+            try:
+                return set(forgotten(reader, decisions))
+            except Refused as refusal:
+                raise ValueError(refusal.message) from None
+
+
+class ServiceSource:
+    """A running service, over HTTP."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def read(self, since: str) -> Changes:
+        decisions, rewards, cursor, until = [], [], since, ""
+        while True:
+            page = self._client.log(cursor, until=until)
+            if page.decisions:
+                decisions.append(frame(page.decisions))
+            rewards += page.rewards
+            if page.next == cursor:
+                break
+            cursor, until = page.next, page.end
+        rows = pl.concat(decisions) if decisions else frame([])
+        return Changes(rows, reward_table(rewards), cursor)
+
+    def forgotten(self, decisions: Sequence[str]) -> set[str]:
+        return set(self._client.forgotten(decisions))
+
+
+def reward_table(entries: Sequence[RewardEntry]) -> pl.DataFrame:
+    """Return the last reward event of each decision, in the columns of an export."""
+    last = {entry.decision_id: entry for entry in entries}
+    kinds = frame([]).schema
+    columns = {
+        "decision_id": list(last),
+        "reward": [entry.value for entry in last.values()],
+        "reward_status": [entry.status for entry in last.values()],
+        "reward_kind": [entry.kind for entry in last.values()],
+        "reward_time": [round(entry.time * 1000) for entry in last.values()],
+    }
+    numbered = {name: kinds[name] for name in columns} | {"reward_time": pl.Int64()}
+    return pl.DataFrame(columns, numbered).cast({"reward_time": kinds["reward_time"]})
+
+
+# The copy in the work folder.
 
 
 class Logged(NamedTuple):
@@ -110,22 +209,16 @@ def without(decisions: pl.DataFrame, forgotten: set[str]) -> pl.DataFrame:
     if not forgotten:
         return decisions
     gone = pl.col("decision_id").is_in(list(forgotten))
-    return decisions.filter(~gone.any().over("session", _generation()))
+    return decisions.filter(~gone.any().over("session", generation()))
 
 
 def _one_of_each_session(decisions: pl.DataFrame) -> list[str]:
     """Return one decision id of every generation of every session: sessions are forgotten whole."""
-    sessions = decisions.group_by("session", _generation().alias("generation")).agg(
+    sessions = decisions.group_by("session", generation().alias("generation")).agg(
         pl.col("decision_id").last()
     )
     ids: list[str] = sessions["decision_id"].to_list()
     return ids
-
-
-def _generation() -> pl.Expr:
-    """Number the sessions of one name: rounds begin anew where a session ended."""
-    again = pl.col("round") <= pl.col("round").shift(1)
-    return again.fill_null(False).cast(pl.Int64).cum_sum().over("session")
 
 
 def _position(path: Path) -> int:

@@ -116,7 +116,6 @@ def compare(
     *,
     unrewarded: float | None = None,
     users: IntArray | None = None,
-    draws: int = 100,
     seed: int = 0,
 ) -> Comparison:
     """Weigh both policies on the same sessions (arguments as in `judge`)."""
@@ -133,7 +132,6 @@ def compare(
             model=side.model,
             estimators=[ESTIMATOR],
             unrewarded=unrewarded,
-            draws=draws,
             seed=seed,
         )
         return evaluation.weighted["policy"]
@@ -154,7 +152,7 @@ class Verdict:
         current, candidate: the two estimates.
         horizon: rounds that were compared.
         typical: rounds of a typical session, the median.
-        n_sessions: held-out sessions; those of one user count once.
+        n_sessions: held-out sessions; several sessions of one user count once.
         ess: the least effective sample size within the horizon, of both policies.
         sessions_needed: held-out sessions after which a difference as large as the measured one
             would be decided; None where it is decided, or the estimate is zero.
@@ -200,7 +198,6 @@ def judge(
     tightest_at: int = TIGHTEST_AT,
     unrewarded: float | None = None,
     users: IntArray | None = None,
-    draws: int = 100,
     seed: int = 0,
 ) -> Verdict:
     """Compare two policies on logged sessions, paired by session, and say whether to activate.
@@ -218,18 +215,15 @@ def judge(
         margin: the gain that a candidate must show.
         compared: the share of a typical session's rounds (the median) without which there is no
             decision.
-        level: of all candidates against the current model together.
-        number: which of them this is, counted from 1: the k-th has alpha / (k (k + 1)).
+        level: confidence level for all candidates against the current model together.
+        number: number of this candidate, counted from 1; the k-th has alpha / (k (k + 1)).
         tightest_at: sessions n* near which the confidence sequence is tightest. It must be the same
             at every look.
-        unrewarded: the reward of decisions that got none; None has those that came stand for them.
+        unrewarded: the reward of decisions without one; None: rewards that came are weighted up.
         users: the user of each session: sessions of one user are not independent.
-        draws: posterior draws that Thompson sampling counts.
         seed: of the draws.
     """
-    comparison = compare(
-        current, candidate, unrewarded=unrewarded, users=users, draws=draws, seed=seed
-    )
+    comparison = compare(current, candidate, unrewarded=unrewarded, users=users, seed=seed)
     typical = int(np.ceil(np.median(current.log.lengths)))
     least = max(1, math.ceil(compared * typical))
     longest = comparison.longest

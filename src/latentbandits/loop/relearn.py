@@ -10,55 +10,40 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
+from latentbandits.client import Client
 from latentbandits.client_protocol import NoAnswerError, ServiceError
-from latentbandits.evaluation.intervals import (
-    TIGHTEST_AT,
-    check_level,
-    compare_groups,
-)
+from latentbandits.evaluation.intervals import TIGHTEST_AT, check_level, compare_groups
 from latentbandits.evaluation.reading import read_decisions
 from latentbandits.learning.fit_options import FitOptions
 from latentbandits.learning.fitting import Fit, fit
 from latentbandits.learning.save import save_fit
 from latentbandits.loop import data
 from latentbandits.loop.caller_features import brings_features, encode_log, keep_names
-from latentbandits.loop.kept_log import KeptLog, Logged
+from latentbandits.loop.kept_log import KeptLog, Logged, Source
 from latentbandits.loop.promotion import Side, Verdict, judge
 from latentbandits.loop.records import Records, Run
-from latentbandits.loop.sources import Source
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.growing import add_average
 from latentbandits.owned_tempdir import remove_left_overs
 from latentbandits.policies.registry import Inputs, PolicySpec, build, parse
 from latentbandits.report.report import Progress
 from latentbandits.serving.engine.model_rows import notes, read_artefact, unpack
-from latentbandits.serving.http.messages import ActiveModel, Models, Swap
-from latentbandits.serving.records import ModelRow, SwapMode
+from latentbandits.serving.http.messages import Swap
+from latentbandits.serving.records import ModelRow
 
 PREFIX = "relearned-"
 MAIN_GROUP = "policy"
 
 
-class Service(Protocol):
-    """The part of the service's client that the loop uses."""
-
-    def active_model(self) -> ActiveModel: ...
-
-    def models(self) -> Models: ...
-
-    def activate(
-        self,
-        path: str | None = None,
-        mode: SwapMode | None = None,
-        *,
-        model: str | None = None,
-        request_id: str | None = None,
-        if_active: str | None = None,
-    ) -> Models: ...
+ASKED = (
+    "policy", "with_logs", "margin", "compared", "level", "tightest_at", "held_out", "unrewarded",
+    "since", "half_life", "dry_run", "seed",
+)  # fmt: skip
+"""The settings that a verdict depends on."""
 
 
 @dataclass(frozen=True)
@@ -105,20 +90,14 @@ class Settings:
 
     def options(self) -> dict[str, Any]:
         """Return the settings that a verdict depends on, as JSON values."""
-        ages = {"since": self.since, "half_life": self.half_life}
-        return {
-            "policy": self.policy,
-            "with_logs": list(self.with_logs),
-            "margin": self.margin,
-            "compared": self.compared,
-            "level": self.level,
-            "tightest_at": self.tightest_at,
-            "held_out": self.held_out,
-            "unrewarded": self.unrewarded,
-            **{name: age and age.total_seconds() for name, age in ages.items()},
-            "dry_run": self.dry_run,
-            "seed": self.seed,
-        }
+        values = {name: getattr(self, name) for name in ASKED}
+        return {name: _as_json(value) for name, value in values.items()}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +125,10 @@ class Model:
         return brings_features(self.model, self.catalogue)
 
     def with_actions_of(self, other: Model) -> Model:
-        """Return the model with the other's actions added that it lacks, as the service does when
-        it activates it; the model itself where its kind cannot take new actions.
+        """Return this model with the missing actions of `other` added.
+
+        The service does the same when it activates a model. A model whose kind cannot take new
+        actions is returned unchanged.
         """
         new = [name for name in other.ids if name not in self.ids]
         if not new or other.brings_features:
@@ -180,7 +161,7 @@ class Relearner:
     """Runs the loop in a work folder. A crash at any point leaves the service as it was."""
 
     def __init__(
-        self, settings: Settings, service: Service, source: Source, learner: Learn = learn
+        self, settings: Settings, service: Client, source: Source, learner: Learn = learn
     ) -> None:
         self.settings = settings
         self.records = Records(settings.work)
@@ -338,7 +319,7 @@ class Relearner:
             seed=settings.seed,
         )
 
-    def _activate(self, run: Run, **named: str) -> Run:
+    def _activate(self, run: Run, path: str | None = None, model: str | None = None) -> Run:
         """Activate the candidate, unless the model it was compared with is no longer active.
 
         An activation by hand wins. Where no answer comes the record stays "planned", and the next
@@ -348,7 +329,7 @@ class Relearner:
             return self.records.finish(run, outcome="dry run")
         try:
             models = self._service.activate(
-                mode="migrated", request_id=run.request_id, if_active=run.current, **named
+                path, "migrated", model=model, request_id=run.request_id, if_active=run.current
             )
         except NoAnswerError as error:
             return self.records.finish(run, why=f"{run.why}; not known to be activated: {error}")

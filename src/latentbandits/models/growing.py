@@ -107,10 +107,10 @@ def add_vectors(
 def add_average(
     model: Any, catalogue: Catalogue, ids: Sequence[str], names: Sequence[str] | None = None
 ) -> tuple[Any, Catalogue]:
-    """Return model and catalogue with actions of which nothing is known: like the average one.
+    """Return model and catalogue with new actions about which nothing is known.
 
-    Their means are those of the average action in each state. Their variances are the sum of the
-    variance between actions and the average prior variance of an action.
+    A new action has the mean of the average action in each state. Its variance is the variance
+    between actions plus the average prior variance of an action.
 
     >>> from latentbandits import GaussianArms
     >>> model = GaussianArms([[1.0, 3.0]], noise=0.5, spread=1.0)
@@ -158,9 +158,9 @@ def retire(catalogue: Catalogue, ids: Sequence[str]) -> Catalogue:
 def with_offsets(model: Any, catalogue: Catalogue, covariance: FloatArray) -> tuple[Any, Catalogue]:
     """Return a linear model with `OFFSETS` more coordinates for offsets of uncertain vectors.
 
-    The prior variance of the first ones in each state is that of an action whose vector has this
-    `covariance` (d, d); further ones have the same. The model's own actions have zeros there: it
-    expects the same rewards of them.
+    The first new coordinates have, in each state, the prior variance of an action whose vector has
+    this `covariance` (d, d); further coordinates have the same variance. Actions of the model have
+    zeros in the new coordinates, so that their expected rewards stay the same.
     """
     assert catalogue.features is not None
     inner = untransformed(model)

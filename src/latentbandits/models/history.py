@@ -8,11 +8,9 @@ batch, and when it is rebuilt from its log.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from latentbandits.models.checks import FloatArray, IntArray
-
-Keys = NDArray[np.uint64]
+from latentbandits.models.numerics.arrays import Keys, mix
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -37,10 +35,3 @@ def uniforms(keys: Keys, n_numbers: int) -> FloatArray:
 def generator(key: np.uint64) -> np.random.Generator:
     """Return a generator for one session that needs many numbers."""
     return np.random.Generator(np.random.Philox(key=int(key)))
-
-
-def mix(values: Keys) -> Keys:
-    """Apply the finaliser of splitmix64 (Steele, Lea & Flood 2014): all bits depend on all."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))

@@ -1,6 +1,6 @@
 """The registry of models: every model class by its name.
 
-It holds the models of `families`, those that `register` was called with, and those that other
+It holds the models of `families`, the models added by `register`, and the models that other
 packages declare under the entry point `latentbandits.models`. Saving and loading, the command
 line, learning, the table in the documentation, the conformance tests and the experiment `families`
 read it.
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from latentbandits.models import families
 from latentbandits.models.arms.learnable import Learnable
-from latentbandits.models.base import StationaryModel
+from latentbandits.models.protocol import StationaryModel
 from latentbandits.names import one_of
 
 ModelClass = type[Any]

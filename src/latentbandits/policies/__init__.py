@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING
 
 from latentbandits.lazy import lazy_exports
 from latentbandits.policies.agent import Agent
-from latentbandits.policies.classic.experts import EXP4
-from latentbandits.policies.classic.popularity import Popularity, Uniform
-from latentbandits.policies.classic.ucb import UCB1, LinUCB
+from latentbandits.policies.classic import EXP4, UCB1, LinUCB, Popularity, Uniform
 from latentbandits.policies.decision import ActionProbabilities, Decision
 from latentbandits.policies.latent.bayes_ucb import mBayesUCB, mmBayesUCB, mmGreedy
 from latentbandits.policies.latent.information_directed import mIDS, mmIDS
@@ -15,8 +13,7 @@ from latentbandits.policies.latent.thompson import TS, LinTS, mmTS, mTS
 from latentbandits.policies.latent.ucb import mmUCB, mUCB
 from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy, Policy
-from latentbandits.policies.wrappers.exploring import Exploring
-from latentbandits.policies.wrappers.forgetting import Discounted, SlidingWindow
+from latentbandits.policies.wrappers import Discounted, Exploring, SlidingWindow
 
 if TYPE_CHECKING:
     from latentbandits.policies.shared import GroupedLinUCB as GroupedLinUCB

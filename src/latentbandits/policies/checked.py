@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.protocol import KnownModel
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.decision import (
     ActionProbabilities,
     Decision,
@@ -152,7 +152,7 @@ class CheckedPolicy(Policy[BeliefT], ABC):
 
 
 class Wrapper(CheckedPolicy[BeliefT], ABC):
-    """The frame of a policy around another one, `_inner`: it says of itself what that one says."""
+    """The frame of a policy around another one, `_inner`, whose properties it passes on."""
 
     @property
     @abstractmethod
@@ -216,24 +216,24 @@ def choose_best(
     state: IntArray | None = None,
 ) -> Choice:
     """Choose the best score of every session, ties at random."""
-    action = choice.pick_best(scores, eligible, rng)
+    action = decision.pick_best(scores, eligible, rng)
     if state is None:
         state = np.zeros(len(action), np.int64)
     if not propensity:
         return Choice(action, state, None, "none")
-    ties = np.count_nonzero(choice.best(choice.restrict(scores, eligible)), axis=1)
+    ties = np.count_nonzero(decision.best(decision.restrict(scores, eligible)), axis=1)
     return Choice(action, state, 1 / ties, "exact")
 
 
 def best_probabilities(scores: FloatArray, eligible: BoolArray | None) -> ActionProbabilities:
     """Return the distribution that `choose_best` draws from."""
-    mask = choice.best(choice.restrict(scores, eligible))
-    return ActionProbabilities(choice.shares(mask), "exact")
+    mask = decision.best(decision.restrict(scores, eligible))
+    return ActionProbabilities(decision.shares(mask), "exact")
 
 
 def _is_generator(rng: object) -> bool:
     """Tell whether `rng` is numpy's generator, or one with a stream for every session."""
-    return isinstance(rng, (np.random.Generator, choice.StreamPerSession))
+    return isinstance(rng, (np.random.Generator, decision.StreamPerSession))
 
 
 def _n_sessions(belief: object) -> int:

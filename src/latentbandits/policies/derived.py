@@ -24,13 +24,11 @@ import numpy as np
 
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.protocol import KnownModel, Model, support_of
-from latentbandits.policies.classic.experts import EXP4
-from latentbandits.policies.classic.ucb import UCB1
+from latentbandits.policies.classic import EXP4, UCB1
 from latentbandits.policies.latent.thompson import TS
 from latentbandits.policies.latent.ucb import mmUCB
 from latentbandits.policies.registry import Inputs, build
-from latentbandits.policies.wrappers.exploring import Exploring
-from latentbandits.policies.wrappers.forgetting import Discounted, SlidingWindow
+from latentbandits.policies.wrappers import Discounted, Exploring, SlidingWindow
 
 
 def build_ucb1(n_actions: int, noise: float = 1.0, scale: float | None = None) -> UCB1:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
 from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
-from latentbandits.models.trees import map_leaves
+from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.policies.decision import Decision, PropensityKind, check_eligible
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
 

@@ -16,11 +16,10 @@ from numpy.typing import ArrayLike
 
 from latentbandits.beliefs.encoding import StandsFor
 from latentbandits.models.attributes.columns import Row
-from latentbandits.models.attributes.gate import Gate
-from latentbandits.models.attributes.parts import part
+from latentbandits.models.attributes.parts import Gate, part
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.numerics.laws import BINARY
 from latentbandits.models.protocol import KnownModel, support_of
-from latentbandits.models.support import BINARY
 from latentbandits.policies.decision import ActionProbabilities, Decision
 
 BeliefT = TypeVar("BeliefT")
@@ -258,8 +257,8 @@ _OPTIONAL = (
 class Adopted(Policy[Any], StandsFor):
     """A class of somebody else with three methods, with the defaults of `Policy` for all others.
 
-    What the class says by a name of `Policy` is taken from it; its field `model` is the model that
-    it acts on, and `n_actions` the number of its actions.
+    A member of `Policy` that the class defines is used as the class defines it. The field `model`
+    of the class is the model of the policy, and `n_actions` the number of actions.
     """
 
     def __init__(self, policy: ThreeMethods[Any]) -> None:

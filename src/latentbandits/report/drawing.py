@@ -41,10 +41,26 @@ def estimates(rows: Iterable[Mapping[str, Any]], metric: str) -> dict[str, dict[
     return by_setting
 
 
-def plain(axes: Axes) -> None:
-    """Give the panel a light grid, no box, and numbers without an offset."""
+def new_figure(height: float, title: str = "") -> Figure:
+    """Return an empty figure of the width of a page, `height` inches high."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def plain(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
+    """Give the panel a light grid, no box, numbers without an offset, and what is not empty."""
     from matplotlib.ticker import ScalarFormatter
 
+    if x:
+        axes.set_xlabel(x, fontsize=SMALL)
+    if y:
+        axes.set_ylabel(y, fontsize=SMALL)
+    if title:
+        axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -129,11 +145,9 @@ def draw_dots(
         bands: each has panels by title; they stand side by side and share their policies, the
             smallest first.
     """
-    from matplotlib.figure import Figure
-
     ranked = [_ranked(panels) for panels in bands]
     heights = [0.22 * len(order) + 0.75 for order in ranked]
-    figure = Figure(figsize=(WIDTH, sum(heights) + 0.5), layout="constrained")
+    figure = new_figure(sum(heights) + 0.5, title)
     columns = max(len(panels) for panels in bands)
     grid = figure.add_gridspec(len(bands), columns, height_ratios=heights)
     for row, (panels, order) in enumerate(zip(bands, ranked, strict=True)):
@@ -143,13 +157,10 @@ def draw_dots(
             shown = [by_policy[order[place]] for place in places]
             axes.errorbar([one.mean for one in shown], places, xerr=[one.stderr for one in shown],
                           fmt="o", color=BLUE, ms=5, lw=1.6)  # fmt: skip
-            plain(axes)
+            plain(axes, x=label, title=name)
             axes.set_yticks(range(len(order)), order if column == 0 else [""] * len(order))
             axes.set_ylim(len(order) - 0.5, -0.5)
             axes.set_xlim(left=0)
-            axes.set_title(name, fontsize=10)
-            axes.set_xlabel(label, fontsize=SMALL)
-    figure.suptitle(title, fontsize=11)
     return figure
 
 

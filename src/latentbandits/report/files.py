@@ -19,7 +19,9 @@ def write(report: Report, folder: Path) -> None:
         figure.savefig(folder / f"{name}.png", dpi=160)
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
     fields: dict[str, Any] = {} if report.experiment is None else {"experiment": report.experiment}
-    fields |= {"policies": report.policies, "claims": [claim._asdict() for claim in report.claims]}
+    claims = [claim._asdict() for claim in report.claims]
+    own = {"policies": report.policies, "claims": claims}
+    fields |= own if report.results is None else report.results
     results = envelope(report.command, report.settings, report.seconds, report.warnings)
     write_results(results | fields, folder)
 
@@ -27,7 +29,7 @@ def write(report: Report, folder: Path) -> None:
 def envelope(
     command: str, settings: Mapping[str, Any], seconds: float, warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the keys that results.json has for every command; a command adds its own.
+    """Return the keys of results.json that all commands share; each command adds further keys.
 
     >>> envelope("simulate", {"seed": 0}, 1.234)
     {'command': 'simulate', 'settings': {'seed': 0}, 'seconds': 1.23, 'warnings': []}

@@ -102,6 +102,8 @@ class Report:
     tables: list[Table] = field(default_factory=list)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     frames: Mapping[str, polars.DataFrame] = field(default_factory=dict)
+    results: Mapping[str, Any] | None = None  # in results.json in place of policies and claims
+    summary: str | None = None  # of the last line; None: how many claims hold, and the seconds
 
 
 def all_positive(differences: Iterable[Estimate]) -> bool | None:

@@ -24,7 +24,7 @@ def show(report: Report, folder: Path | None = None) -> None:
     console = show_tables(tables)
     held = sum(claim.holds is True for claim in report.claims)
     undecided = sum(claim.holds is None for claim in report.claims)
-    parts = [f"{report.seconds:.0f} s"]
+    parts = [report.summary or f"{report.seconds:.0f} s"]
     if report.claims:
         rest = f", {undecided} undecided" if undecided else ""
         parts.insert(0, f"{held} of {len(report.claims)} claims hold{rest}")

@@ -204,7 +204,7 @@ def _snapshots(
                 continue
             group = served.of_group(MAIN)
             first = first_belief(group.policy, session)
-            worst = _difference(belief, replay(group, served.id, served.space, rows, first))
+            worst = _difference(belief, replay(group, served, rows, first))
             if not worst <= _TOLERANCE:
                 yield (
                     f"the snapshot of session {session.name!r} differs by {worst:.1e} from the "

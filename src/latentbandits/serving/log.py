@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 
 from latentbandits.serving.engine.actions import decode_names
-from latentbandits.serving.engine.ids import decision_id, parse_decision_id
 from latentbandits.serving.engine.model_rows import ActionNames
 from latentbandits.serving.engine.open_session import decode_user
 from latentbandits.serving.errors import Invalid, NotFound, UnknownCursor
@@ -22,7 +21,9 @@ from latentbandits.serving.records import (
     LoggedEvent,
     RewardEntry,
     RewardRow,
+    decision_id,
     floats,
+    parse_decision_id,
 )
 from latentbandits.serving.stores.protocol import SHARED, STORE_ID, LogReader, decode_shared
 
@@ -31,11 +32,11 @@ CURSOR = "^([0-9a-f]{8}-[0-7][0-9a-f]{15})?$"
 
 
 class Cursors(msgspec.Struct, frozen=True):
-    """The cursors of a store: an id of its own, then a position.
+    """The cursors of a store: the id of the store, then a position.
 
-    A copy of a store has the same log as the original up to a position, and another one after it.
-    So a copy gets an id of its own, and keeps for each id of the stores before it the position up
-    to which their log is its log, too: `shared`, in order.
+    A copy of a store has the same log as the original up to some position, and another log after
+    it. So the copy gets a new id. `shared` keeps, for the id of each earlier store in order, the
+    position up to which both stores have the same log.
     """
 
     store_id: bytes
@@ -43,8 +44,9 @@ class Cursors(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, reader: LogReader) -> Cursors:
-        """Return the cursors of a store; a copy that no service was started on has those of the
-        store that it was copied from.
+        """Return the cursors of a store.
+
+        A copy on which no service was started yet has the cursors of the original.
         """
         shared = decode_shared(reader.note(SHARED))
         own = reader.note(STORE_ID)

@@ -8,10 +8,13 @@ session they grow, whatever the clocks say. Times are milliseconds since 1970, f
 
 from __future__ import annotations
 
+import re
 from array import array
 from typing import Literal
 
 import msgspec
+
+from latentbandits.serving.errors import NotFound
 
 SwapMode = Literal["pinned", "migrated", "restarted"]
 ActivationMode = Literal["pinned", "migrated", "restarted", "extended"]
@@ -23,6 +26,9 @@ FALLBACK = "default"
 """The policy of a decision that the caller's default made."""
 VISITORS = "visitors/"
 """Notes with this prefix and a session's key hold the rows of its users; they go with it."""
+
+
+_DECISION_ID = re.compile("[0-9a-fA-F]{32}")
 
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):
@@ -213,3 +219,21 @@ def floats(data: bytes) -> list[float]:
 def as_bytes(values: list[float]) -> bytes:
     """Return numbers as float64 bytes."""
     return array("d", values).tobytes()
+
+
+def decision_id(order: int, token: int) -> str:
+    """Return the public id of a decision: 32 hexadecimal digits.
+
+    >>> decision_id(1, 2)
+    '00000000000000010000000000000002'
+    """
+    return f"{order:016x}{token:016x}"
+
+
+def parse_decision_id(text: str) -> tuple[int, int]:
+    """Return order and token; NotFound where no decision can have this id."""
+    if _DECISION_ID.fullmatch(text):
+        order, token = int(text[:16], 16), int(text[16:], 16)
+        if order < 1 << 63 and token < 1 << 63:
+            return order, token
+    raise NotFound("decision", text)

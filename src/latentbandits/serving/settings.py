@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from latentbandits.models.numerics.laws import REALS
 from latentbandits.models.protocol import support_of
-from latentbandits.models.support import REALS
 from latentbandits.policies.registry import AUTO, parse
 from latentbandits.serving.records import SwapMode
 
@@ -57,7 +57,7 @@ def parse_groups(text: str) -> tuple[Group, ...]:
 def group_of(session: str, salt: bytes, groups: Sequence[Group]) -> str:
     """Return the group of a session: by a salted hash, so the same in every process.
 
-    `groups` are those beside the main one, which gets the rest.
+    `groups` excludes the main group, which gets all other sessions.
 
     >>> group_of("ann", b"salt", []), group_of("ann", b"salt", [Group("all", "mTS", 1.0)])
     ('policy', 'all')
@@ -85,10 +85,10 @@ UNLIMITED = RewardRange()
 def reward_range(model: Any, notes: Mapping[str, Any]) -> RewardRange:
     """Return the range of a model's rewards.
 
-    It is that of the family: 0 to 1 for clicks, 0 and above for counts, the values of categories.
-    Where the family takes every number (Gaussian rewards), it is the range of the data that the
-    model was learned from, with as much room again on either side, and at least five standard
-    deviations of the noise. A model without such data has no limits.
+    The family determines the range: 0 to 1 for clicks, 0 and above for counts, the values of
+    categories. A family that takes every number (Gaussian rewards) has the range of the data that
+    the model was learned from, widened on either side by the width of the range, and by at least
+    five standard deviations of the noise. A model without such data has no limits.
 
     >>> from latentbandits import GaussianArms
     >>> reward_range(GaussianArms([[0.5]], noise=0.1), {"reward_range": [0.0, 2.0]})

@@ -33,7 +33,7 @@ _log = logging.getLogger("latentbandits")
 def lacks_policy(engine: Engine, row: ModelRow) -> bool:
     """Return whether a group's policy is `auto` and this model has no policy for it.
 
-    Call it inside a transaction. A model that was active before keeps the policy that it had.
+    Call it inside a transaction. A model that was active before keeps its policy.
     """
     if AUTO not in engine.settings.policies().values() or notes(row).get("recommended_policy"):
         return False
@@ -47,7 +47,6 @@ def tune_row(row: ModelRow) -> Tuning:
     ValueError, TypeError or TimeoutError if no policy can be tuned.
     """
     from latentbandits.environments import UsersOfModel
-    from latentbandits.policies.registry import parse
     from latentbandits.simulation.tune import default_candidates, tune
 
     model, catalogue = unpack(row)
@@ -59,12 +58,11 @@ def tune_row(row: ModelRow) -> Tuning:
     contexts = items if model.n_features is not None else None
     if not UsersOfModel(model, contexts).is_generative:
         raise ValueError(f"a {type(model).__name__} draws no rewards")
-    texts = default_candidates(model, _ROUNDS, model.n_actions)
     return tune(
         model,
         _ROUNDS,
         contexts,
-        [text for text in texts if "horizon" not in parse(text).options],
+        default_candidates(model, None),  # the length of sessions is not known
         effort=EFFORT * min(1.0, _MANY / (model.n_actions or 1)),
         seconds=_SECONDS,
     )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from latentbandits.environments.protocol import Round
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.simulation.results import WORST_SHARE, PolicyResult, Results, Windows
+from latentbandits.simulation.results import WORST_SHARE, PolicyResult, Windows
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,22 +81,8 @@ class Recorder:
         )
 
 
-class Accumulator:
-    """Adds up chunks; its memory is about a tenth of the trajectories."""
-
-    def __init__(self, policies: list[str], n_runs: int, horizon: int, windows: Windows) -> None:
-        self._totals = {name: _Totals(n_runs, horizon, windows) for name in policies}
-
-    def add(self, chunk: ChunkResult) -> None:
-        for name, result in chunk.policies.items():
-            self._totals[name].add(result)
-
-    def finish(self) -> Results:
-        return Results({name: total.finish(name) for name, total in self._totals.items()})
-
-
-class _Totals:
-    """The running statistics of one policy."""
+class Totals:
+    """The running statistics of one policy; their memory is about a tenth of the trajectories."""
 
     def __init__(self, n_runs: int, horizon: int, windows: Windows) -> None:
         self._n_runs = n_runs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.report.drawing import MOST_LABELLED, WIDTH, label_lines, plain
+from latentbandits.report.drawing import MOST_LABELLED, label_lines, new_figure, plain
 from latentbandits.simulation.results import PolicyResult, Results
 
 if TYPE_CHECKING:
@@ -71,10 +71,8 @@ def draw_results(
 
     Policies of `not_drawn` are left out, to reduce clutter, if others remain.
     """
-    from matplotlib.figure import Figure
-
     shown = [policy for name, policy in results.items() if name not in not_drawn]
-    figure = Figure(figsize=(WIDTH, 4), layout="constrained")
+    figure = new_figure(4, title)
     left, right = figure.subplots(1, 2)
     draw_curves(left, shown or list(results.values()), "mean")
     draw_curves(right, shown or list(results.values()), "worst")
@@ -82,7 +80,6 @@ def draw_results(
     right.set_title("bottom 10% of users", fontsize=11)
     left.set_ylabel(label)
     name_lines(figure, (left, right))
-    figure.suptitle(title, fontsize=11)
     return figure
 
 

@@ -18,7 +18,7 @@ from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
 from latentbandits.policies.protocol import AnyPolicy, adopt, begin, is_policy
 from latentbandits.policies.registry import Entry, Inputs, PolicySpec, find, parse
-from latentbandits.simulation.accumulate import Accumulator, ChunkResult, Recorder
+from latentbandits.simulation.accumulate import ChunkResult, Recorder, Totals
 from latentbandits.simulation.results import Results, Windows
 
 PolicyMaker: TypeAlias = Callable[[Any], AnyPolicy]
@@ -71,13 +71,14 @@ def simulate(
         environment: draws the problems and their rounds.
         n_runs: number of independent problems.
         horizon: rounds of a run.
-        seed: of all randomness; results depend on it and on `n_runs`, not on the executor.
+        seed: random seed; results depend on it and on `n_runs`, not on the executor.
         first_rounds: rounds of the window at the start, at most half the horizon.
         last_rounds: rounds of the window at the end, at most half the horizon.
         by_pull: where an action's rewards are independent draws of one distribution
             (`Instances.repeats`), the k-th time that a policy plays an action it receives the
-            action's reward of round k. Policies that play an action equally often then have seen
-            the same rewards of it: their difference varies less, its mean is the same.
+            action's reward of round k. Two policies that play an action equally often then see
+            the same rewards of the action. The difference between policies varies less, and its
+            mean stays the same.
         executor: runs chunks of 500 runs in parallel: any `concurrent.futures.Executor`, such as a
             ProcessPoolExecutor or a `SparkExecutor` (`simulation/spark_executor.py`); None runs
             them here. Results are the same to the last bit.
@@ -112,12 +113,13 @@ def simulate(
         )
         for chunk, start in enumerate(range(0, n_runs, CHUNK))
     ]
-    accumulator = Accumulator(list(policies), n_runs, horizon, windows)
+    totals = {name: Totals(n_runs, horizon, windows) for name in policies}
     for chunk in _run(jobs, executor):
-        accumulator.add(chunk)
+        for name, part in chunk.policies.items():
+            totals[name].add(part)
         if progress is not None:
             progress(chunk.n_runs)
-    return accumulator.finish()
+    return Results({name: total.finish(name) for name, total in totals.items()})
 
 
 def _run(jobs: list[_Job], executor: Executor | None) -> Iterator[ChunkResult]:

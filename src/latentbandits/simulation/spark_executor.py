@@ -18,8 +18,9 @@ _UNDER_WAY = 8
 class SparkExecutor(Executor):
     """Submits each call as a job of one task: `simulate(..., executor=SparkExecutor(session))`.
 
-    The workers need latentbandits, and the interpreter that the driver runs. Results are those of
-    any other executor: a chunk's random streams follow from its number. The session stays open.
+    The workers need latentbandits, and the interpreter that the driver runs. Any
+    executor gives the same results: a chunk's random streams follow from its number. The session
+    stays open.
 
     Args:
         session: a SparkSession.

@@ -7,8 +7,9 @@ learners and engines.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from latentbandits.lazy import lazy_exports
 from latentbandits.testing.environments import check_environment
 from latentbandits.testing.models import check_model
 from latentbandits.testing.policies import check_policy
@@ -27,13 +28,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "check_store":  # needs the extra `serving`, the others do not
-        from latentbandits.testing.stores import check_store
-
-        return check_store
-    if name in ("check_engine", "check_learner"):  # these need the extra `learning`
-        from latentbandits.testing import learners
-
-        return getattr(learners, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(  # they need the extras `serving` and `learning`, the others do not
+    __name__,
+    {
+        "check_engine": "latentbandits.testing.learners",
+        "check_learner": "latentbandits.testing.learners",
+        "check_store": "latentbandits.testing.stores",
+    },
+)

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.backends.backend import Engine, FoldLearner, add, prepared
-from latentbandits.learning.backends.memory import MemoryEngine
+from latentbandits.learning.backends.backend import Engine, FoldLearner, MemoryEngine, add, prepared
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.checks import IntArray
 
@@ -77,13 +76,13 @@ def check_learner(
 
 
 def check_engine(engine: Engine, log: Log, tolerance: float = TOLERANCE) -> None:
-    """Check that an engine that holds `log` gives what the engine in memory gives.
+    """Check that an engine with `log` gives the same results as the engine in memory.
 
     AssertionError if sizes, users chosen by hash, their rows, or sums of a learner differ.
 
     Args:
         engine: the engine to check.
-        log: the log that it holds.
+        log: the log of the engine.
         tolerance: relative difference of sums that is allowed.
     """
     ours = MemoryEngine(log)

@@ -9,14 +9,15 @@ a kink, such as Laplace's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from latentbandits.models.checks import Context, FloatArray, IntArray
+from latentbandits.models.numerics.arrays import map_leaves
+from latentbandits.models.numerics.laws import Counts, Interval, OneOf, Support
 from latentbandits.models.protocol import Generative, KnownModel, Model
-from latentbandits.models.support import Counts, Interval, OneOf, Support
-from latentbandits.models.trees import map_leaves
 
 TOLERANCE = 1e-3  # of an integral over rewards
 N_DRAWS = 20_000
@@ -139,51 +140,59 @@ def check_likelihood(model: KnownModel, context: Context, support: Support) -> N
 
     It integrates to one and its mean is `expected_rewards`.
     """
+
+    def log_density(s: int, a: int, r: FloatArray) -> FloatArray:
+        return model.log_likelihood(_repeat(context, len(r)), _all(a, r), r)[:, s]
+
     means = model.expected_rewards(context)[0]
-    scale = scale_of(model)
+    _check_densities(log_density, support, means, scale_of(model), "likelihood")
+
+
+def _check_densities(
+    log_density: Callable[[int, int, FloatArray], FloatArray],
+    support: Support,
+    means: FloatArray,
+    scale: float,
+    what: str,
+) -> None:
+    """Check a density in every state and action, whose `means` are (n_states, n_actions)."""
     for s, a in np.ndindex(means.shape):
-
-        def log_density(r: FloatArray, s: int = s, a: int = a) -> FloatArray:
-            return model.log_likelihood(_repeat(context, len(r)), _all(a, r), r)[:, s]
-
-        density = Density(log_density, support, float(means[s, a]), scale)
-        density.check(float(means[s, a]), f"the likelihood of action {a} in state {s}")
+        mean = float(means[s, a])
+        density = Density(partial(log_density, s, a), support, mean, scale)
+        density.check(mean, f"the {what} of action {a} in state {s}")
 
 
 def check_predictive(model: Model, parameters: Any, context: Context, support: Support) -> None:
     """Check the predictive density of the first session in every state and action.
 
-    It integrates to one, its mean is that of `posterior_rewards`, and if the model is certain it
-    is the likelihood.
+    The density integrates to one, and its mean is the mean of `posterior_rewards`. If the model is
+    certain, the density equals the likelihood.
     """
-    means = np.broadcast_to(*_first_mean(model, parameters, context))
-    scale = scale_of(model)
-    for s, a in np.ndindex(means.shape):
 
-        def log_density(r: FloatArray, s: int = s, a: int = a) -> FloatArray:
-            learned = map_leaves(lambda leaf: np.repeat(leaf[:1], len(r), axis=0), parameters)
-            wide = _repeat(context, len(r))
-            density = model.condition(learned, wide, _all(a, r), r)[0][:, s]
-            if model.is_certain:
-                likelihood = model.log_likelihood(wide, _all(a, r), r)[:, s]
-                np.testing.assert_allclose(
-                    density, likelihood, rtol=1e-9, err_msg="predictive of a certain model"
-                )
-            return density
+    def log_density(s: int, a: int, r: FloatArray) -> FloatArray:
+        learned = map_leaves(lambda leaf: np.repeat(leaf[:1], len(r), axis=0), parameters)
+        wide = _repeat(context, len(r))
+        density = model.condition(learned, wide, _all(a, r), r)[0][:, s]
+        if model.is_certain:
+            likelihood = model.log_likelihood(wide, _all(a, r), r)[:, s]
+            np.testing.assert_allclose(
+                density, likelihood, rtol=1e-9, err_msg="predictive of a certain model"
+            )
+        return density
 
-        density = Density(log_density, support, float(means[s, a]), scale)
-        density.check(float(means[s, a]), f"the predictive density of action {a} in state {s}")
-
-
-def _first_mean(model: Model, parameters: Any, context: Context) -> tuple[FloatArray, Any]:
-    mean = model.posterior_rewards(parameters, context)[0]
-    return mean[0], mean.shape[1:]
+    means = model.posterior_rewards(parameters, context)[0][0]
+    _check_densities(log_density, support, means, scale_of(model), "predictive density")
 
 
 def check_users(
     model: KnownModel, generative: Generative, context: Context, support: Support
 ) -> None:
     """Check users drawn from the prior: their densities, mean rewards, draws and moments."""
+
+    def log_density(theta: Any, a: int, r: FloatArray) -> FloatArray:
+        same = map_leaves(lambda leaf: np.repeat(leaf, len(r), axis=0), theta)
+        return generative.log_reward_density(same, _repeat(context, len(r)), _all(a, r), r)
+
     rng = np.random.default_rng(37)
     for s in range(model.n_states):
         theta = generative.draw_theta(np.array([s]), rng)
@@ -193,25 +202,9 @@ def check_users(
         assert support.contains(draws).all(), f"a reward drawn in state {s} is outside the support"
         for a, mean in enumerate(means):
             what = f"of action {a} for a user in state {s}"
-            density = _user_density(generative, theta, context, support, a, mean, scale_of(model))
+            density = Density(partial(log_density, theta, a), support, float(mean), scale_of(model))
             density.check(float(mean), f"the density {what}")
             density.check_draws(draws[:, a], f"the rewards {what}")
-
-
-def _user_density(
-    generative: Generative,
-    theta: Any,
-    context: Context,
-    support: Support,
-    action: int,
-    mean: float,
-    scale: float,
-) -> Density:
-    def log_density(r: FloatArray) -> FloatArray:
-        same = map_leaves(lambda leaf: np.repeat(leaf, len(r), axis=0), theta)
-        return generative.log_reward_density(same, _repeat(context, len(r)), _all(action, r), r)
-
-    return Density(log_density, support, float(mean), scale)
 
 
 def check_point(model: KnownModel, context: Context, action: IntArray, reward: FloatArray) -> None:

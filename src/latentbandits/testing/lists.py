@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.clicks import Cascade, ClickModel, Each
 from latentbandits.models.protocol import is_order_free
 from latentbandits.models.visit import Visit
-from latentbandits.policies.decision import Decision
 from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.testing.trees import assert_same, rows
 
@@ -130,7 +128,7 @@ def _observed_rounds(case: Case, length: int) -> None:
         some = None if context is None else context[one]
         seen = ~np.isnan(rewards[session])
         for position in np.flatnonzero(seen):
-            decision = decision_rows(shown.positions[position], one)
+            decision = shown.positions[position].take(one)
             alone = case.policy.update(alone, some, decision, rewards[one, position])
         _same_decisions(case, alone, rows(after, one), some)
 
@@ -146,19 +144,3 @@ def _same_decisions(case: Case, alone: Any, after: Any, context: Any) -> None:
     if one is not None and other is not None and one.kind in ("exact", "quadrature"):
         message = "a cascade teaches other actions than its observed rounds"
         assert_same(other.values, one.values, message, 1e-6)
-
-
-def decision_rows(decision: Decision, session: IntArray) -> Decision:
-    """Return the decision of some of the sessions."""
-
-    def take(field: FloatArray | BoolArray | None) -> Any:
-        return None if field is None else field[session]
-
-    return Decision(
-        decision.action[session],
-        decision.state[session],
-        take(decision.propensity),
-        decision.propensity_kind,
-        decision.policy,
-        take(decision.eligible),
-    )

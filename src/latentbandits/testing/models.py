@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
 from latentbandits.models.checks import Context, FloatArray, IntArray
+from latentbandits.models.numerics.laws import Support
 from latentbandits.models.protocol import (
     Generative,
     KnownModel,
@@ -16,9 +18,8 @@ from latentbandits.models.protocol import (
     is_order_free,
     support_of,
 )
-from latentbandits.models.support import Support
 from latentbandits.testing import likelihoods
-from latentbandits.testing.trees import assert_same, rows, snapshot
+from latentbandits.testing.trees import assert_same, rows
 
 N_SESSIONS = 4
 N_ROUNDS = 5
@@ -134,7 +135,7 @@ def _check_known(model: KnownModel, n_actions: int, history: list[Any]) -> None:
 
 def _check_posterior(model: Model, n_actions: int, history: list[Any], order_free: bool) -> None:
     parameters = model.parameters(N_SESSIONS)
-    before = snapshot(parameters)
+    before = deepcopy(parameters)
     mean, variance = model.posterior_rewards(parameters, history[0][0])
     shape = (N_SESSIONS, model.n_states, n_actions)
     assert np.broadcast_shapes(mean.shape, shape) == shape, f"posterior mean: {mean.shape}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,13 @@ from numpy.typing import NDArray
 
 from latentbandits.beliefs.encoding import can_encode, decode, encode
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.numerics.arrays import leaves
 from latentbandits.models.protocol import is_order_free
-from latentbandits.models.trees import leaves
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
-from latentbandits.testing.lists import decision_rows, lists
-from latentbandits.testing.trees import assert_same, rows, snapshot
+from latentbandits.testing.lists import lists
+from latentbandits.testing.trees import assert_same, rows
 
 N_SESSIONS = 5
 N_ROUNDS = 6
@@ -121,7 +122,7 @@ def _pure(case: Case) -> None:
     belief, _ = case.play(N_SESSIONS, N_ROUNDS)
     rng = case.rng(1)
     context, reward = case.context(N_SESSIONS, rng), case.reward(N_SESSIONS, rng)
-    before = snapshot((belief, _arrays(context), reward))
+    before = deepcopy((belief, _arrays(context), reward))
     decision = case.policy.decide(belief, context, rng)
     action = decision.action.copy()
     case.policy.update(belief, context, decision, reward)
@@ -137,7 +138,7 @@ def _sessions_are_independent(case: Case) -> None:
         alone = case.policy.init(len(order))
         for context, decision, reward in history:
             some = None if context is None else context[order]
-            alone = case.policy.update(alone, some, decision_rows(decision, order), reward[order])
+            alone = case.policy.update(alone, some, decision.take(order), reward[order])
         assert_same(alone, rows(belief, order), f"sessions {order} learn otherwise alone", 1e-9)
 
 
@@ -220,7 +221,7 @@ def _bad_input(case: Case) -> None:
     """Impossible input is refused with a ValueError, and the belief stays as it was."""
     belief, history = case.play(N_SESSIONS, N_ROUNDS)
     context, decision, reward = history[-1]
-    before = snapshot(belief)
+    before = deepcopy(belief)
     spoiled = np.array(reward, np.float64)
     spoiled[1] = np.nan
     attempts: dict[str, tuple[Any, Decision, Any]] = {

@@ -76,6 +76,12 @@ def reward(
     return RewardRow(order, decided, session, place, value, kind, status, 1000 + order, event_id)
 
 
+def _next(store: Store) -> None:
+    """End a transaction and begin the next one."""
+    store.commit()
+    store.begin()
+
+
 def _orders(store: Store) -> None:
     first = store.reserve(0)
     second = store.reserve(0)
@@ -206,8 +212,7 @@ def _corrections(store: Store) -> None:
 
 
 def _unrewarded(store: Store) -> None:
-    store.commit()
-    store.begin()
+    _next(store)
     rows, position = store.unrewarded(0, 1000 + 1203, 100)
     waiting = [row.order for row in rows]
     assert waiting == [1101, 1102], "decisions made before then that have no reward"
@@ -230,8 +235,7 @@ def _snapshots(store: Store) -> None:
 def _rollback(store: Store) -> None:
     store.add_session(session(51, "lea"))
     store.add_decisions([decision(1501, 51)])
-    store.commit()
-    store.begin()
+    _next(store)
     store.put_session(session(51, "lea", rounds=9))
     store.add_session(session(52, "max"))
     store.add_decisions([decision(1502, 52, request_id="r9")])
@@ -262,7 +266,7 @@ def _rollback(store: Store) -> None:
 
 
 def _changed_models(store: Store) -> None:
-    """Keep models that are based on another one, and forget those that no session can have."""
+    """Keep models as differences from another one, and forget models that no session can have."""
     catalogues = [Catalogue([f"action {i}" for i in range(500 + n)]) for n in range(3)]
     files = [model_files(GaussianArms(np.ones((2, len(c))), 1.0), c) for c in catalogues]
     rows = [
@@ -315,8 +319,7 @@ def _notes(store: Store) -> None:
 
 
 def _log(store: Store) -> None:
-    store.commit()
-    store.begin()
+    _next(store)
     reader = store.log_reader()
     last = 0
     while page := reader.read(last, 50):
@@ -327,12 +330,10 @@ def _log(store: Store) -> None:
     assert reader.read(last, 9) == [], "nothing is seen before its commit"
     before = reader.end()
     assert before >= last, "the end is not before the last event"
-    store.commit()
-    store.begin()
+    _next(store)
     late = reward(1602, 1501, 51, 2.0, "late")
     store.add_rewards([late])
-    store.commit()
-    store.begin()
+    _next(store)
     page = reader.read(last, 2)
     assert [e.decision.order for e in page] == [1603, 1601], "the log is in order, in pages"
     assert {event.session_name for event in page} == {"log"}
@@ -357,8 +358,7 @@ def _deletion(store: Store) -> None:
     store.add_decisions([decision(1702, 72)])
     store.add_rewards([reward(1801, 1701, 71, 1.0, event_id="e71")])
     store.put_snapshot(SnapshotRow(71, "m", "mmTS", 0, 1, 1801, b""))
-    store.commit()
-    store.begin()
+    _next(store)
     reader = store.log_reader()
     end = reader.end()
     reader.close()
@@ -373,8 +373,7 @@ def _deletion(store: Store) -> None:
     ):
         assert rows is None, "nothing of a deleted session is left"
     assert store.latest(71, 10) == store.latest(72, 10) == []
-    store.commit()
-    store.begin()
+    _next(store)
     reader = store.log_reader()
     names = {event.session_name for event in reader.read(0, 1000)}
     assert "gone" not in names, "a deleted session is not in the log"
@@ -395,8 +394,7 @@ def _outlives(store: Store, open_store: Opener) -> None:
     store.begin()
     store.add_session(session(81, "kept"))
     last = store.reserve(0)
-    store.commit()
-    store.begin()
+    _next(store)
     store.add_session(session(82, "lost"))
     store.close()
     again = open_store()

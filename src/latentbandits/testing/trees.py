@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.models.trees import leaves, map_leaves
+from latentbandits.models.numerics.arrays import leaves, map_leaves
 
 
 def rows(tree: Any, index: NDArray[np.int64]) -> Any:
     """Return the belief of some of its sessions."""
     return map_leaves(lambda leaf: np.asarray(leaf)[index], tree)
-
-
-def snapshot(value: Any) -> Any:
-    """Return a copy that later changes of `value` cannot reach."""
-    return copy.deepcopy(value)
 
 
 def assert_same(actual: Any, expected: Any, what: str, tolerance: float = 0.0) -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import latentbandits
 from latentbandits.serving import errors
-from latentbandits.serving.http.app import STATUSES
+from latentbandits.serving.http.requests import STATUSES
 from tools.site.reference.docstrings import escaped, own_doc
 
 _BY_HTTP = {

@@ -13,7 +13,7 @@ from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import ArmStatistics
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.protocol import Context
-from latentbandits.policies import UCB1, choice
+from latentbandits.policies import UCB1, decision
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits_related.nmf import NMFBandit
@@ -95,7 +95,7 @@ class FactorTS(CheckedPolicy[FactorBelief]):
     def _choose(self, belief: FactorBelief, asked: Asked, propensity: bool) -> Choice:
         u, v = (asked.rng.beta(side[..., 0], side[..., 1]) for side in belief)
         products = (u[:, :, None] * v[:, None, :]).reshape(len(u), -1)
-        action = choice.pick_best(products, asked.eligible, asked.rng)
+        action = decision.pick_best(products, asked.eligible, asked.rng)
         return Choice(action, np.zeros(len(action), np.int64), None, "none")
 
     def _learn(self, belief: FactorBelief, outcome: Outcome) -> FactorBelief:

@@ -2,7 +2,7 @@
 
 Each family whose support contains all rewards learns from the same users, with its own number of
 states, and predicts the same held-out rewards. Families are compared by their probability of the
-cell of the recording resolution around each reward (`lattice`). Gaussian models of transformed
+cell of the recording resolution around each reward (`families`). Gaussian models of transformed
 rewards are compared as well, to recommend a transform.
 """
 
@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from latentbandits.learning.arms.families import Rewards, make_family
-from latentbandits.learning.arms.lattice import Cells, cells_of_values
+from latentbandits.learning.arms.families import Cells, Rewards, cells_of_values, make_family
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.assess.heldout import score
-from latentbandits.learning.backends.backend import AnyLog, summary_of
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import AnyLog, engine_of, summary_of
 from latentbandits.learning.logs.formats import LogError
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.summary import RewardSummary

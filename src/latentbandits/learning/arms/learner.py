@@ -13,23 +13,24 @@ import numpy as np
 from latentbandits.learning.arms.coordinate_ascent import (
     TOLERANCE,
     Climbed,
+    Earlier,
     Problem,
     best_of,
     climb,
+    joined,
     start_at,
 )
 from latentbandits.learning.arms.fitted import FittedArms, finish
 from latentbandits.learning.arms.mixture import Mixture
-from latentbandits.learning.arms.starts import Earlier, joined
 from latentbandits.learning.assess.heldout import HeldOut, score
-from latentbandits.learning.backends.backend import AnyLog, Engine
-from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.learners import Learned, Replicate
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.selection import (
     LEAST_NATS,
     Candidate,
+    Learned,
+    Replicate,
     Selection,
     clearly_below,
     vetoed,
@@ -201,7 +202,7 @@ class ArmsLearner:
             n_starts = 0 if start is not None else n_starts
             tolerance = LARGE_TOLERANCE * log.n_users
         if self.method == "spectral":
-            from latentbandits.learning.spectral import spectral_start
+            from latentbandits.learning.mixture import spectral_start
 
             start, n_starts = spectral_start(problem, log, n_states, seed), 0
         starts = [] if start is None else [start]

@@ -21,7 +21,7 @@ from latentbandits.learning.backends.backend import Engine
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.selection import clearly_below
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.numerics.blocks import log_normal_density
+from latentbandits.models.numerics.arrays import log_normal_density
 
 FREEDOM = 4.0
 """Degrees of freedom nu, the choice of Lange, Little & Taylor."""
@@ -158,7 +158,7 @@ def bulk_of(log: Log) -> Bulk | None:
 
     >>> log = Log(np.arange(9), np.zeros(9, int), np.append(np.arange(8.0), 1e9), "abcdefghi", "x")
     >>> bulk_of(log).location.round(1)
-    array([3.9])
+    array([3.5])
     """
     rewards, actions = np.asarray(log.rewards), log.actions
     middle = float(np.median(rewards))

@@ -18,8 +18,7 @@ from latentbandits.learning.logs.rows import Log
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
-from latentbandits.models.numerics.blocks import log_normal_density
-from latentbandits.models.numerics.log_weights import log_sum
+from latentbandits.models.numerics.arrays import log_normal_density, log_sum
 
 Edges = tuple[FloatArray, FloatArray]
 Tails = tuple[FloatArray, FloatArray, FloatArray | None]

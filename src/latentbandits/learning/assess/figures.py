@@ -18,8 +18,8 @@ from latentbandits.report.drawing import (
     PINK,
     SKY,
     SMALL,
-    WIDTH,
     label_lines,
+    new_figure,
     plain,
 )
 from latentbandits.simulation.plots import moving_average
@@ -44,12 +44,10 @@ _SMALLEST_SPAN = 5e-3  # of the axis of scores, relative to the scores
 
 def draw_verdict(report: Mapping[str, Any]) -> Figure:
     """Draw the reward by round of the recommended policy and baselines, and all differences."""
-    from matplotlib.figure import Figure
-
     judged = report["judgement"]
     policies = list(dict.fromkeys(row["policy"] for row in judged["replay"]))
     height = max(4.2, 1.6 + 0.3 * len(policies))
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = new_figure(height)
     left, right = figure.subplots(1, 2)
     _reward_by_round(left, judged)
     _differences(right, judged, policies)
@@ -110,9 +108,10 @@ def _differences(axes: Axes, judged: Mapping[str, Any], policies: list[str]) -> 
 
 def draw(report: Mapping[str, Any]) -> Figure:
     """Draw model selection, states, calibration and errors in six panels."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, 10), layout="constrained")
+    log = report["log"]
+    figure = new_figure(
+        10, f"{log['users']:,} users, {log['actions']:,} actions, {log['rewards']:,} rewards"
+    )
     panels = figure.subplots(3, 2)
     _candidates(panels[0, 0], report, "evidence", "log density of a held-out reward (nats)")
     _candidates(panels[0, 1], report, "rmse", "held-out root mean square error")
@@ -123,11 +122,6 @@ def draw(report: Mapping[str, Any]) -> Figure:
     for axes in panels.flat:
         plain(axes)
         label_lines(axes)
-    log = report["log"]
-    figure.suptitle(
-        f"{log['users']:,} users, {log['actions']:,} actions, {log['rewards']:,} rewards",
-        fontsize=12,
-    )
     return figure
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from latentbandits.beliefs import joint, states
 from latentbandits.beliefs.joint import JointBelief
-from latentbandits.learning.arms.lattice import Cells
+from latentbandits.learning.arms.families import Cells
 from latentbandits.learning.arms.predict import Edges, Predicted, in_cells, predict
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs.rows import Log
@@ -23,8 +23,8 @@ from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.linear.logistic import LogisticLinear
+from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.models.protocol import Model, untransformed
-from latentbandits.models.trees import map_leaves
 
 MOST_ROUNDS = 200
 """The number of a user's first rewards that are scored; a cold start is over by then."""

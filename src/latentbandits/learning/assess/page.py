@@ -7,8 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from latentbandits.learning.attributes.tables import one_state_sentence, side_tables
-from latentbandits.report.report import Estimate
+from latentbandits.learning.assess.tables import (
+    choice_tables,
+    error_tables,
+    one_state_sentence,
+    replay_table,
+)
+from latentbandits.report.report import Table
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color: #222; }
@@ -22,7 +27,7 @@ th { border-bottom: 1px solid #999; font-weight: 600; }
   font-size: 1.15rem; }
 .verdict.helps { border-color: #009e73; } .verdict.harms { border-color: #d55e00; }
 .warnings { border-left: 6px solid #d55e00; padding: 0.1rem 1rem; background: #fdf3ec; }
-.recommended td { font-weight: 600; } .note { color: #555; }
+.note { color: #555; }
 """.strip()
 
 _LISTS = (
@@ -42,10 +47,6 @@ def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | No
         f"{plural(settings['states'], 'state')}{rank}, learned from {log['rewards']:,} rewards of "
         f"{plural(log['users'], 'user')} for {plural(log['actions'], 'action')}."
     )
-    repeated = f"{log['repeated_pairs']:,} rewards repeat a pair of user and action"
-    if log["repeated_pairs"]:
-        repeated += f"; {log['repeated_pairs_are']}"
-    repeated += f". {log['repeated_rows']:,} rows repeat another row exactly."
     judged = (
         f"On {plural(held_out['users'], 'held-out user')}, a reward was predicted to "
         f"{held_out['rmse']:.3g} (the action's mean over all users: "
@@ -58,21 +59,14 @@ def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | No
         f"<p>{escape(one_state_sentence(report))}</p>",
         _warnings(report["warnings"]),
         "<h1>What the log taught</h1>",
-        f"<p>{escape(summary)} {escape(repeated)} {escape(judged)}</p>",
+        f"<p>{escape(summary)} {escape(judged)}</p>",
         _image(figure_png, "figures of the fit"),
         "<h2>The states</h2><div class='states'>",
         *(_state(state) for state in report["states"]),
-        "</div><h2>Calibration on held-out users</h2>",
-        _table(("interval", "held"), ((f"{row['level']:.0%}", f"{row['covered']:.1%}")
-               for row in held_out["coverage"])),
-        "<h2>What it was chosen from</h2>",
-        *([f"<p>Kind {escape(report['kinds']['sentence'])}.</p>"] if report.get("kinds") else []),
-        _table(("rank", "states", "evidence", "error", ""), map(_candidate, report["selection"])),
-        "<h2>How wrong it may be</h2>",
-        _uncertainty(report["uncertainty"]),
-        *(f"<h2>{escape(t.title)}</h2>" + _table(t.columns, t.rows) for t in side_tables(report)),
+        "</div>",
+        *(_titled(table) for table in (*choice_tables(report), *error_tables(report))),
         "</html>",
-    ]  # fmt: skip
+    ]
     return "\n".join(parts) + "\n"
 
 
@@ -97,28 +91,10 @@ def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
         parts.append(_image(png, "reward by round of each policy, and differences"))
     if not judged["replay"]:
         return "".join(parts)
-    horizons = sorted({row["rounds"] for row in judged["replay"]})
-    policies = list(dict.fromkeys(row["policy"] for row in judged["replay"]))
-    by_policy = {(row["policy"], row["rounds"]): row for row in judged["replay"]}
-    simulated = {row["policy"]: row for row in judged["simulated"]}
-    head = ["policy", *(f"rounds 1-{h}" for h in horizons),
-            *(f"over popularity, 1-{h}" for h in horizons), "simulated regret"]  # fmt: skip
-    rows = []
-    for policy in policies:
-        cells = [policy]
-        cells += [_error(by_policy[policy, h], "reward", "stderr") for h in horizons]
-        lead = ("over_popularity", "over_popularity_stderr")
-        cells += ["" if policy == "popularity" else _error(by_policy[policy, h], *lead, "+")
-                  for h in horizons]  # fmt: skip
-        cells.append(_error(simulated[policy], "regret", "stderr") if policy in simulated else "")
-        chosen = " class='recommended'" if policy == judged["recommended_policy"] else ""
-        rows.append(f"<tr{chosen}>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
-    titles = "".join(f"<th>{escape(title)}</th>" for title in head)
-    parts.append(f"<table><tr>{titles}</tr>{''.join(rows)}</table>")
-    users = ", ".join(f"{by_policy[policies[0], h]['users']:,} with {h} rounds" for h in horizons)
+    parts.append(_titled(replay_table(judged)))
     parts.append(
-        f"<p class='note'>Held-out users on their real rewards ({users}): every round offers "
-        f"{judged['offered']} of the user's own rows that were not shown yet. Differences are "
+        f"<p class='note'>Every round offers {judged['offered']} of the user's own rows that were "
+        "not shown yet. Differences are "
         "paired by user; ± is one standard error. The last column is the regret over "
         f"{judged['simulated_rounds']} rounds with users drawn from the model: the least among the "
         f"policies that replay does not veto is recommended. {escape(judged['caveat'])}</p>"
@@ -129,10 +105,6 @@ def _verdict(judged: Mapping[str, Any], png: bytes | None) -> str:
             "the best action on average, by the model.</p>"
         )
     return "".join(parts)
-
-
-def _error(row: Mapping[str, Any], mean: str, stderr: str, sign: str = "") -> str:
-    return f"{Estimate(row[mean], row[stderr]):{sign}}"
 
 
 def _warnings(warnings: Sequence[str]) -> str:
@@ -154,23 +126,8 @@ def _state(state: Mapping[str, Any]) -> str:
     return f"<div class='state'><h3>{title}</h3><p>{mean}</p>{''.join(lists)}</div>"
 
 
-def _candidate(row: Mapping[str, Any]) -> Sequence[str]:
-    rank = "" if row["rank"] is None else str(row["rank"])
-    if row["evidence"] is None:
-        return rank, str(row["states"]), "", "", row["reason"]
-    mark = "chosen" if row["chosen"] else ""
-    return rank, str(row["states"]), f"{row['evidence']:.4f}", f"{row['rmse']:.4f}", mark
-
-
-def _uncertainty(uncertainty: Mapping[str, Any]) -> str:
-    keys = ("prior_all", "prior_known_well", "bootstrap_all", "bootstrap_known_well")
-    rows = (
-        (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in keys))
-        for row in uncertainty["epsilon"]
-    )
-    columns = ("delta", "epsilon: prior, all actions", "frequent actions",
-               "epsilon: bootstrap, all actions", "frequent actions")  # fmt: skip
-    return f"<p>Noise of a reward: {uncertainty['noise']:.4f}.</p>" + _table(columns, rows)
+def _titled(table: Table) -> str:
+    return f"<h2>{escape(table.title)}</h2>" + _table(table.columns, table.rows)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -35,6 +35,9 @@ HORIZONS = (10, 20, 50)
 FEWEST_USERS = 30
 """Number of users with at least H rounds that horizon H needs to be reported."""
 
+SESSIONS, MOST_PASSES = 2_000, 8
+"""Sessions that are played with few users, and the most of one user."""
+
 _CHUNK = 256  # users that are played together
 
 
@@ -143,6 +146,20 @@ class Replay:
         """Return the mean reward of `policy` less that of `other`, paired by user."""
         return Estimate.from_values(self.by_user(policy, horizon) - self.by_user(other, horizon))
 
+    def lead(self, policy: str, other: str) -> Estimate:
+        """Return the reward of a round of `policy` less that of `other`, over all users' rounds.
+
+        Users with fewer rounds than the longest horizon count with those that they have, so that
+        the estimate is a ratio of sums: that of the users' differences, and that of their rounds.
+        """
+        horizon = self.horizons[-1]
+        rounds = np.minimum(self.rounds, horizon)
+        by_round = self.rewards[policy][:, :horizon] - self.rewards[other][:, :horizon]
+        sums = np.nansum(by_round, axis=1)
+        mean = float(sums.sum() / rounds.sum())
+        residuals = Estimate.from_values((sums - mean * rounds) / rounds.mean())
+        return Estimate(mean, residuals.stderr)
+
     def curve(self, policy: str) -> tuple[FloatArray, FloatArray]:
         """Return each round's mean reward and standard error, over users of the longest horizon."""
         horizon = self.horizons[-1]
@@ -184,12 +201,26 @@ def playable_rounds(log: Log, most_rounds: int = MOST_ROUNDS) -> IntArray:
     return rounds
 
 
+def passes_for(log: Log) -> int:
+    """Return how often the users of `log` should be played: the fewer they are, the more often.
+
+    What a session earns depends on the rows that it is offered. The mean over several sessions of
+    a user does so less, which matters where users are few.
+
+    >>> from latentbandits.learning.logs.rows import read_log
+    >>> passes_for(read_log({"u": [1] * 7, "a": list("xyxyxyx"), "r": [0] * 7}, "u", "a", "r"))
+    8
+    """
+    return max(min(SESSIONS // log.n_users, MOST_PASSES), 1)
+
+
 def replay(
     players: Mapping[str, Player],
     log: Log,
     *,
     offered: int = OFFERED,
     most_rounds: int = MOST_ROUNDS,
+    passes: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Replay:
@@ -204,11 +235,13 @@ def replay(
         log: users that no policy has learned from.
         offered: rows that a round offers; fewer where a user has fewer left.
         most_rounds: the longest session.
+        passes: how often each user is played, with other offers. Rewards are means over passes.
         seed: of all randomness.
         progress: called after each policy.
     """
     positive_count("offered", offered)
     positive_count("most_rounds", most_rounds)
+    positive_count("passes", passes)
     bar = Silent() if progress is None else progress
     rounds = playable_rounds(log, most_rounds)
     users = np.flatnonzero(rounds)
@@ -220,10 +253,15 @@ def replay(
     bar.start("replaying held-out users", len(players) * len(chunks))
     for name, player in players.items():
         for i, chunk in enumerate(chunks):
-            offers = _Offers(log, chunk, offered, np.random.default_rng([seed, i]))
-            stream = [seed, i, zlib.crc32(name.encode())]
-            player.start(chunk, np.random.default_rng(stream))
-            earned = _play(player, offers, rounds[chunk], log)
+            # The first pass has the streams of a replay of one pass.
+            streams = [[seed, i]] + [[seed, i, later] for later in range(1, passes)]
+            sessions = []
+            for stream in streams:
+                offers = _Offers(log, chunk, offered, np.random.default_rng(stream))
+                own = np.random.default_rng([*stream, zlib.crc32(name.encode())])
+                player.start(chunk, own)
+                sessions.append(_play(player, offers, rounds[chunk], log))
+            earned = np.mean(sessions, axis=0)
             rewards[name][i * _CHUNK : i * _CHUNK + len(chunk), : earned.shape[1]] = earned
             bar.advance(1)
     return Replay(rounds[users], rewards)

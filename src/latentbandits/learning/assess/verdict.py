@@ -41,14 +41,12 @@ from latentbandits.learning.assess.replay import (
     ScorePlayer,
     playable_rounds,
 )
-from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.backends.backend import AnyLog, summary_of
-from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.selection import Learned, rows_as_actions
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import load_files, model_files, notes_of, read_files
-from latentbandits.models.attributes.gate import log_softmax
-from latentbandits.models.attributes.parts import part
+from latentbandits.models.attributes.parts import log_softmax, part
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.latent.bayes_ucb import mmGreedy
@@ -56,25 +54,17 @@ from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import Inputs, build
 from latentbandits.report.report import Estimate, Progress, Silent
 from latentbandits.simulation.simulate import simulate
-from latentbandits.simulation.tune import Candidate, least_exploring, tune
+from latentbandits.simulation.tune import (
+    TunedPolicy,
+    least_exploring,
+    replayed_candidates,
+    tune,
+)
 
 Verdict = Literal["helps", "harms", "no difference", "cannot tell"]
 
 UNIFORM = "uniform"
 POPULARITY = "popularity"
-
-CANDIDATES = {
-    "arms": (
-        "mmGreedy", "mIDS", "mmBayesUCB(quantile=0.6)", "mmBayesUCB(quantile=0.7)",
-        "mmBayesUCB(quantile=0.9)", "mmTS", "mTS", "mUCB",
-    ),
-    "context": (
-        "mmGreedy", "mmBayesUCB(quantile=0.7)", "mmBayesUCB(quantile=0.9)", "mmTS", "mTS",
-    ),
-    "particles": ("mmGreedy", "mTS"),
-}  # fmt: skip
-"""Policies on the model that are played; one of them is recommended. mmIDS is left out: its
-decisions cost twenty times as much as those of mIDS, and mmBayesUCB earns as much."""
 
 UNJUDGED = "mmGreedy"
 """The policy that is recommended if nothing could be replayed or simulated."""
@@ -130,7 +120,7 @@ NOT_SIMULATED = Simulated({}, {}, {})
 
 
 class Lead(NamedTuple):
-    """The reward of a policy less that of popularity, and what it says about the model."""
+    """The reward of a policy minus the reward of popularity, and the resulting verdict."""
 
     estimate: Estimate
     low: float  # ends of the 95% interval
@@ -182,6 +172,7 @@ class Judgement:
     reward_sd: float = 0.0  # of a reward of the log
     doubts: tuple[str, ...] = ()  # why predictions of the model are not to be acted on
     choosing: Replay | None = None  # of the users by whom the policy is chosen; None: `replay`
+    separate: bool = False  # whether a reward tells about its own action only: arms of one state
 
     @property
     def horizon(self) -> int:
@@ -201,9 +192,7 @@ class Judgement:
         """The candidates that replay does not veto: not clearly below the best."""
         best, replay = self.best, self._chooser
         return tuple(
-            name
-            for name in self.candidates
-            if not _clearly_below(replay.difference(name, best, replay.horizons[-1]))
+            name for name in self.candidates if not _clearly_below(replay.lead(name, best))
         )
 
     @property
@@ -211,12 +200,19 @@ class Judgement:
         """The policy with the least regret under simulation among those that replay admits.
 
         Policies whose first rounds are clearly below popularity, in replay or under simulation,
-        are left out if others remain. Of those whose regret is within `ALIKE` of the least, those
-        with the smallest loss in their first rounds are left, rounded to a percent of popularity's
-        reward; of these, `tune`'s rule takes the best, or one that explores less.
+        are left out if others remain. Then only policies with a regret within `ALIKE` of the least
+        remain, then only policies with the smallest loss in their first rounds, rounded to a
+        percent of popularity's reward. Among these `tune`'s rule chooses the best policy, or one
+        that explores less.
+
+        If rewards tell about their own action only, simulation is not relied on: such a model is
+        taken where users do not fall into kinds, or where there was too little to tell them. What
+        exploring would find out is then unknown, and it must be seen to pay in replay.
         """
         if not self.admitted:
             return POPULARITY
+        if self.separate and UNJUDGED in self.admitted:
+            return self._best_proven()
         steady = [name for name in self.admitted if not self._falls_short(name)] or self.admitted
         cheap = [name for name in steady if self.simulated.lost.get(name, 0.0) <= MOST_LOST]
         return self._best_of(cheap or steady)
@@ -235,6 +231,12 @@ class Judgement:
             return self.doubts[0]
         return ""
 
+    def _best_proven(self) -> str:
+        """The best policy in replay if it is clearly above `UNJUDGED`, which explores least."""
+        best = self._largest(self.admitted)
+        lead = self._chooser.lead(best, UNJUDGED)
+        return best if lead.mean > CLEAR * lead.stderr else UNJUDGED
+
     def _falls_short(self, name: str) -> bool:
         """Return whether the policy is clearly below popularity in replay at some horizon."""
         replay = self._chooser
@@ -242,7 +244,7 @@ class Judgement:
 
     def _largest(self, names: Sequence[str]) -> str:
         replay = self._chooser
-        return max(names, key=lambda name: replay.reward(name, replay.horizons[-1]).mean)
+        return max(names, key=lambda name: replay.lead(name, POPULARITY).mean)
 
     def _best_of(self, names: Sequence[str]) -> str:
         behind, lost = self.simulated.behind, self.simulated.lost
@@ -267,12 +269,12 @@ class Judgement:
         """The lead of the judged policy over popularity, with its 95% interval (Student's t)."""
         from scipy.special import stdtrit
 
-        n_users = self.replay.n_users(self.horizon)
-        estimate = self.replay.difference(self.judged, POPULARITY, self.horizon)
+        n_users = len(self.replay.rounds)
+        estimate = self.replay.lead(self.judged, POPULARITY)
         width = float(stdtrit(max(n_users - 1, 1), (1 + LEVEL) / 2)) * estimate.stderr
         tolerated = LEAST_TOLERATED * self.reward_sd
         if UNIFORM in self.replay.rewards:
-            level = self.replay.difference(POPULARITY, UNIFORM, self.horizon).mean
+            level = self.replay.lead(POPULARITY, UNIFORM).mean
             tolerated = max(tolerated, TOLERATED * level)
         return Lead(estimate, estimate.mean - width, estimate.mean + width, tolerated, n_users)
 
@@ -360,7 +362,7 @@ def unjudged(
     its actions are known; popularity if there are `doubts` about the model's predictions.
     """
     model, recommended = learned.model, UNJUDGED
-    policies = model_policies(Inputs(model, horizon=SIMULATED_ROUNDS, items=learned.features))
+    policies = replayed_candidates(Inputs(model, horizon=SIMULATED_ROUNDS, items=learned.features))
     known = learned.features is not None or not model.n_features
     if doubts:
         recommended = POPULARITY
@@ -439,6 +441,7 @@ def judge_policies(
         summary.deviation,
         tuple(doubts),
         None if other is None else stage.play(other),
+        separate=learned.model.n_states == 1 and learned.features is None,
     )
     deciding, log = stage.shown(learned if written is None else written, judging)
     admitted = {name: build(name, stage.inputs(deciding)) for name in before.admitted}
@@ -490,7 +493,7 @@ class _Replaying:
         inputs = self.inputs(self.learned)
         if self.policies:
             return {name: build(name, inputs) for name in self.policies}
-        return model_policies(inputs)
+        return replayed_candidates(inputs)
 
     def play(self, log: Log) -> Replay:
         """Replay the model's policies and the baselines."""
@@ -516,7 +519,9 @@ class _Replaying:
             name: PolicyPlayer(policy, log.n_actions, learned.features, log_prior)
             for name, policy in self.on_model.items()
         }
-        return replays.replay(players, log, seed=self.seed, progress=self.bar)
+        return replays.replay(
+            players, log, passes=replays.passes_for(log), seed=self.seed, progress=self.bar
+        )
 
 
 def users_log_prior(model: Any, log: Log) -> FloatArray | None:
@@ -575,10 +580,10 @@ def judge_saved(
 
 
 def saved_and_loaded(learned: Learned, catalogue: Catalogue) -> Learned:
-    """Return the model as it is after it was written to a folder and read again.
+    """Return the model after it was written to a folder and read again.
 
-    `catalogue` is that of the model of all users. The features of the actions are those of
-    `learned`: others would tell it about users that it must not know.
+    `catalogue` belongs to the model of all users, but the actions get the features of `learned`:
+    features learned from all users would give away the held-out ones.
     """
     features = None if catalogue.features is None else learned.features
     own = Catalogue(catalogue.ids, catalogue.names, features)
@@ -631,13 +636,13 @@ def _lost_first(
     return {name: 1 - played[name].reward.mean / level for name in policies}
 
 
-def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:
+def paired_regrets(table: Sequence[TunedPolicy]) -> dict[str, Estimate]:
     """Return the winner's regret plus each candidate's paired difference from it.
 
     The standard error takes the two parts as independent.
 
-    >>> won = Candidate("mIDS", Estimate(1.8, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
-    >>> out = Candidate("mmTS", Estimate(1.7, 0.11), Estimate(0.3, 0.08), users=160, stages=1)
+    >>> won = TunedPolicy("mIDS", Estimate(1.8, 0.06), Estimate(0.0, 0.0), users=480, stages=2)
+    >>> out = TunedPolicy("mmTS", Estimate(1.7, 0.11), Estimate(0.3, 0.08), users=160, stages=1)
     >>> {name: round(regret.mean, 3) for name, regret in paired_regrets([won, out]).items()}
     {'mIDS': 1.8, 'mmTS': 2.1}
     """
@@ -648,20 +653,6 @@ def paired_regrets(table: Sequence[Candidate]) -> dict[str, Estimate]:
         )
         for row in table
     }
-
-
-def model_policies(inputs: Inputs) -> dict[str, AnyPolicy]:
-    """Return the candidates that can be built on the model."""
-    policies: dict[str, AnyPolicy] = {}
-    kind = "arms" if inputs.n_actions is not None else "context"
-    if isinstance(inputs.model, ParticleModel):
-        kind = "particles"
-    for text in CANDIDATES[kind]:
-        try:
-            policies[text] = build(text, inputs)
-        except ValueError:
-            continue  # it needs a model of another kind
-    return policies
 
 
 def value_of_state(learned: Learned, log: Log, seed: int = 0) -> float:

@@ -21,13 +21,10 @@ from latentbandits.learning.attributes.gate import (
     user_evidence,
     with_ones,
 )
-from latentbandits.learning.attributes.tables import rows_as_actions
 from latentbandits.learning.backends.backend import AnyLog
-from latentbandits.learning.learners import Learned
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import Step, try_step
-from latentbandits.models.attributes.gate import Gate
-from latentbandits.models.attributes.parts import part, with_parts
+from latentbandits.learning.selection import Learned, Step, rows_as_actions, try_step
+from latentbandits.models.attributes.parts import Gate, part, with_parts
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.policies.registry import Inputs, build

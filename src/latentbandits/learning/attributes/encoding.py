@@ -256,23 +256,23 @@ def check_kind(kind: str, rank: object, transform: object, item_features: object
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
-    """The side information of users and rows; the log holds both as numbers."""
+class EncodedLog:
+    """A log that holds attributes of users and features of rows as numbers."""
 
     log: Engine
     users: UserAttributes | None = None
     rows: Encoder | None = None
 
 
-def learn_side(
+def encode_log(
     log: Engine, user_features: Sequence[str], features: Sequence[str], action: str | None
-) -> Side:
+) -> EncodedLog:
     """Return the log with its users' attributes and its rows' features, encoded.
 
     `action` is the column of actions; if it is a feature, a request's action ids fill it in.
     """
     if not user_features and not features:
-        return Side(log)
+        return EncodedLog(log)
     sums = log.fold(SumColumns(tuple(columns_of(features)), tuple(user_features)), None)
     users = learn_attributes(log, sums) if user_features else None
     rows = None
@@ -281,4 +281,4 @@ def learn_side(
         name = action or "action"
         rows = replace(rows, action=name if name in rows.names else None)
     change = Encoded(rows, None if users is None else users.encoder)
-    return Side(log.mapped(change), users, rows)
+    return EncodedLog(log.mapped(change), users, rows)

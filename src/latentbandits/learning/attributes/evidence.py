@@ -9,16 +9,16 @@ import numpy as np
 
 from latentbandits.beliefs import joint
 from latentbandits.learning.arms.predict import log_density_by_state
-from latentbandits.learning.learners import Learned
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs.rows import Log
+from latentbandits.learning.selection import Learned
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.models.trees import map_leaves
+from latentbandits.models.numerics.arrays import map_leaves
 
 _BLOCK = 2**22  # numbers of the users' second moments that are held at once
 
@@ -46,7 +46,7 @@ def state_evidence(learned: Learned, log: Log) -> FloatArray:
 
 
 def row_features(learned: Learned, log: Log) -> FloatArray:
-    """Return the features of every event, `(n_events, n_features)`: its own, or its action's."""
+    """Return the features of every event, `(n_events, n_features)`: of its row or its action."""
     if log.features is not None:
         return log.features
     assert learned.features is not None

@@ -24,20 +24,17 @@ import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.arms import mixture as vb
-from latentbandits.learning.arms.cells import Partition, Prepare
-from latentbandits.learning.arms.coordinate_ascent import Climbed, Problem
+from latentbandits.learning.arms.coordinate_ascent import SAMPLE, Climbed, Problem, grouped_starts
 from latentbandits.learning.arms.fitted import FittedArms, finish
-from latentbandits.learning.arms.starts import SAMPLE, grouped_starts
+from latentbandits.learning.arms.mixture import Partition, Prepare
 from latentbandits.learning.attributes.evidence import state_evidence
-from latentbandits.learning.backends.backend import AnyLog
-from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.learners import Learned, Learner
+from latentbandits.learning.backends.backend import AnyLog, engine_of
 from latentbandits.learning.logs.rows import Log
-from latentbandits.learning.selection import LEAST_NATS, Selection, clearly_below
-from latentbandits.models.attributes.gate import log_softmax
+from latentbandits.learning.selection import LEAST_NATS, Learned, Learner, Selection, clearly_below
+from latentbandits.models.attributes.parts import log_softmax
 from latentbandits.models.checks import BoolArray, FloatArray
 from latentbandits.models.composed.transformed import TransformedRewards
-from latentbandits.models.numerics.log_weights import log_sum
+from latentbandits.models.numerics.arrays import log_sum
 from latentbandits.report.report import Progress
 
 RIDGES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
@@ -181,8 +178,9 @@ def choose_ridge(learned: Learned, kept: AnyLog, held_out: Log) -> tuple[float, 
     """Return the ridge of the largest cross-fitted evidence.
 
     Every user is scored by a gate that is learned from the users of the other folds. The model was
-    learned without attributes, so that its own users can be scored too: attributes that say nothing
-    gain nothing on them. The users are the held-out ones and a sample of `CROSS_FITTED` others.
+    learned without attributes, so the users that it was learned from can be scored too: attributes
+    without information gain nothing on them. The users are the held-out ones and a sample of
+    `CROSS_FITTED` others.
 
     The ridge is infinity, which ignores the attributes, unless the total gain is above its standard
     error and `LEAST_NATS`.

@@ -25,14 +25,19 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from latentbandits.learning.attributes.evidence import rounds, user_blocks, user_sums
-from latentbandits.learning.backends.backend import AnyLog, Engine, summary_of
-from latentbandits.learning.backends.memory import engine_of
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of, summary_of
 from latentbandits.learning.kmeans import lloyd
-from latentbandits.learning.learners import Learned, Replicate
 from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.population_mixture import far_apart
-from latentbandits.learning.selection import Candidate, Selection, fewest_states, judge
+from latentbandits.learning.selection import (
+    Candidate,
+    Learned,
+    Replicate,
+    Selection,
+    fewest_states,
+    judge,
+)
 from latentbandits.learning.uncertainty import Disagreement
 from latentbandits.learning.user_hash import Keys, bootstrap_weights
 from latentbandits.models.attributes.columns import Encoder
@@ -40,7 +45,7 @@ from latentbandits.models.attributes.parts import with_parts
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, UserSums, condition_on_sums
 from latentbandits.models.linear.logistic import LogisticLinear
-from latentbandits.models.trees import map_leaves
+from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.report.report import Progress
 
 _TOLERANCE = 1e-4  # nats per user: EM ends when a pass gains less
@@ -51,7 +56,7 @@ _STEPS = 10  # of k-means for each start
 _SAMPLE = 2_000  # users for the starts
 
 
-class Mixture(NamedTuple):
+class StateRegressions(NamedTuple):
     """The parameters of S regressions."""
 
     weights: FloatArray  # (n_states, d)
@@ -67,7 +72,7 @@ class Mixture(NamedTuple):
         return LinearGaussian(self.weights, self.noise, self.covariances, self.shares)
 
 
-class Sums(NamedTuple):
+class RegressionSums(NamedTuple):
     """Sums over users, weighted by their responsibilities; sums of partitions add."""
 
     shares: FloatArray  # (n_states,)
@@ -86,7 +91,7 @@ class Posterior(NamedTuple):
     covariance: FloatArray  # (n, n_states, d, d)
 
 
-class Users(NamedTuple):
+class PreparedUsers(NamedTuple):
     """The users of a partition, prepared once for all passes."""
 
     rows: Any  # UserSums; the log for clicks
@@ -99,8 +104,8 @@ class PrepareSums:
 
     is_clicks: bool
 
-    def __call__(self, log: Log) -> Users:
-        return Users(self._rows(log), log.keys)
+    def __call__(self, log: Log) -> PreparedUsers:
+        return PreparedUsers(self._rows(log), log.keys)
 
     def _rows(self, log: Log) -> Any:
         assert log.features is not None
@@ -121,10 +126,12 @@ class RegressionMixture:
     prepare: PrepareSums
     floor: float  # prior variance of a weight within a state, worth one user
 
-    def summarise(self, partition: Users, mixture: Mixture) -> Sums:
+    def summarise(self, partition: PreparedUsers, mixture: StateRegressions) -> RegressionSums:
         return self.weighed(partition, mixture, np.ones(len(partition.keys)))
 
-    def weighed(self, partition: Users, mixture: Mixture, weights: FloatArray) -> Sums:
+    def weighed(
+        self, partition: PreparedUsers, mixture: StateRegressions, weights: FloatArray
+    ) -> RegressionSums:
         """Return the sums with user u counted `weights[u]` times."""
         rows = partition.rows
         conditional = posterior(rows, mixture, self.prepare.is_clicks)
@@ -143,7 +150,7 @@ class RegressionMixture:
             fit += rows.squares[:, None]
             residual = np.array([(taken * fit).sum()])
             n_rows = np.array([weights @ rows.counts])
-        return Sums(
+        return RegressionSums(
             taken.sum(axis=0),
             np.einsum("ns,nsi->si", taken, conditional.mean),
             np.einsum("ns,nsij->sij", taken, outer),
@@ -152,7 +159,7 @@ class RegressionMixture:
             np.array([weights @ (top + np.log(total))[:, 0]]),
         )
 
-    def step(self, sums: Sums, mixture: Mixture) -> Mixture:
+    def step(self, sums: RegressionSums, mixture: StateRegressions) -> StateRegressions:
         size = np.maximum(sums.shares, 1e-9)
         n_states, d = sums.means.shape
         weights = sums.means / size[:, None]
@@ -164,9 +171,9 @@ class RegressionMixture:
         if sums.n_rows[0] > 0:
             noise = float(np.sqrt(max(sums.residual[0] / sums.n_rows[0], 1e-12)))
         symmetric = (covariances + covariances.swapaxes(1, 2)) / 2
-        return Mixture(weights, symmetric, portion / portion.sum(), noise)
+        return StateRegressions(weights, symmetric, portion / portion.sum(), noise)
 
-    def objective(self, sums: Sums, mixture: Mixture) -> float:
+    def objective(self, sums: RegressionSums, mixture: StateRegressions) -> float:
         """Return the evidence of all users plus the log priors of covariances and shares."""
         _, log_det = np.linalg.slogdet(mixture.covariances)
         inverse = np.linalg.inv(mixture.covariances)
@@ -175,7 +182,7 @@ class RegressionMixture:
         return float(sums.log_evidence[0] - penalty.sum() / 2 + shares)
 
 
-Replicated: TypeAlias = "tuple[tuple[int, Mixture], ...]"
+Replicated: TypeAlias = "tuple[tuple[int, StateRegressions], ...]"
 """Indices of bootstrap replicates, and the mixture of each."""
 
 
@@ -191,7 +198,9 @@ class Bootstraps:
     def prepare(self) -> PrepareSums:
         return self.learner.prepare
 
-    def summarise(self, partition: Users, mixtures: Replicated) -> dict[int, Sums]:
+    def summarise(
+        self, partition: PreparedUsers, mixtures: Replicated
+    ) -> dict[int, RegressionSums]:
         weights = bootstrap_weights(partition.keys, self.n_replicates, self.seed)
         return {
             i: self.learner.weighed(partition, mixture, weights[:, i]) for i, mixture in mixtures
@@ -199,8 +208,8 @@ class Bootstraps:
 
 
 def fit_bootstraps(
-    learner: RegressionMixture, log: Engine, start: Mixture, n_fits: int, seed: int
-) -> list[Mixture]:
+    learner: RegressionMixture, log: Engine, start: StateRegressions, n_fits: int, seed: int
+) -> list[StateRegressions]:
     """Fit `n_fits` Poisson bootstraps of the users from `start`, all in the same passes."""
     boots = Bootstraps(learner, n_fits, seed)
     mixtures = dict.fromkeys(range(n_fits), start)
@@ -220,7 +229,7 @@ def fit_bootstraps(
     return list(mixtures.values())
 
 
-def posterior(partition: Any, mixture: Mixture, is_clicks: bool) -> Posterior:
+def posterior(partition: Any, mixture: StateRegressions, is_clicks: bool) -> Posterior:
     """Return the posterior of every user of a partition in every state."""
     if not is_clicks:
         model = LinearGaussian(mixture.weights, mixture.noise, mixture.covariances)
@@ -246,8 +255,8 @@ def posterior(partition: Any, mixture: Mixture, is_clicks: bool) -> Posterior:
 
 
 def climb(
-    learner: RegressionMixture, log: Engine, start: Mixture, most: int = _MAX_PASSES
-) -> tuple[Mixture, float]:
+    learner: RegressionMixture, log: Engine, start: StateRegressions, most: int = _MAX_PASSES
+) -> tuple[StateRegressions, float]:
     """Repeat passes until the gain is below `_TOLERANCE` nats per user; return the last mixture."""
     mixture, before = start, -np.inf
     for _ in range(most):
@@ -266,7 +275,7 @@ def regressions(scale: float, is_clicks: bool) -> RegressionMixture:
 
 def fit_mixture(
     log: Engine, n_states: int, n_features: int, scale: float, is_clicks: bool, seed: int
-) -> tuple[Mixture, float]:
+) -> tuple[StateRegressions, float]:
     """Return the best mixture of several starts, and its penalised evidence.
 
     `scale` is the standard deviation of rewards (1 for clicks); weights of standardised features
@@ -275,7 +284,7 @@ def fit_mixture(
     learner = regressions(scale, is_clicks)
     d = n_features
     noise = 1.0 if is_clicks else max(scale, 1e-6)
-    alone = Mixture(np.zeros((1, d)), scale**2 * np.eye(d)[None], np.ones(1), noise)
+    alone = StateRegressions(np.zeros((1, d)), scale**2 * np.eye(d)[None], np.ones(1), noise)
     alone, evidence = climb(learner, log, alone)
     if n_states == 1:
         return alone, evidence
@@ -289,14 +298,14 @@ def fit_mixture(
     best = max(fits, key=lambda one: one[1])[0]
     best, evidence = climb(learner, log, best)
     order = np.argsort(-best.shares, kind="stable")
-    return Mixture(
+    return StateRegressions(
         best.weights[order], best.covariances[order], best.shares[order], best.noise
     ), evidence
 
 
 def _grouped(
-    points: FloatArray, n_states: int, alone: Mixture, rng: np.random.Generator
-) -> Mixture:
+    points: FloatArray, n_states: int, alone: StateRegressions, rng: np.random.Generator
+) -> StateRegressions:
     """Return a start: clusters of users by k-means on their whitened weights."""
     root = np.linalg.cholesky(alone.covariances[0] + 1e-9 * np.eye(points.shape[1]))
     scaled: FloatArray = np.linalg.solve(root, points.T).T.astype(np.float64)
@@ -304,7 +313,7 @@ def _grouped(
     centres, group = lloyd(scaled, centres, _STEPS)
     shares = (np.bincount(group, minlength=n_states) + 1.0) / (len(points) + n_states)
     covariances = np.repeat(alone.covariances / 2, n_states, axis=0)
-    return Mixture(centres @ root.T, covariances, shares, alone.noise)
+    return StateRegressions(centres @ root.T, covariances, shares, alone.noise)
 
 
 # The learner of `fit --features`: a mixture of regressions on features of each row.
@@ -389,7 +398,7 @@ class RowLearner:
     def _scale(self, log: AnyLog) -> float:
         return 1.0 if self.is_clicks else max(summary_of(log).rewards.deviation, 1e-6)
 
-    def _model(self, mixture: Mixture) -> Any:
+    def _model(self, mixture: StateRegressions) -> Any:
         return with_parts(mixture.model(self.is_clicks), encoder=self.encoder)
 
     def replicates(
@@ -404,7 +413,7 @@ class RowLearner:
         """Refit to `n_fits` Poisson bootstraps of the users, all in the same passes."""
         engine = engine_of(log)
         mixture = learned.fitted
-        assert isinstance(mixture, Mixture)
+        assert isinstance(mixture, StateRegressions)
         learner = regressions(self._scale(engine), self.is_clicks)
         for again in fit_bootstraps(learner, engine, mixture, n_fits, seed):
             progress.advance(1)
@@ -417,7 +426,7 @@ class RowLearner:
         The covariance describes users within their state only, not the error of the mean.
         """
         mixture = learned.fitted
-        assert isinstance(mixture, Mixture)
+        assert isinstance(mixture, StateRegressions)
         assert disagreement.weights is not None
         moved = np.einsum("bsi,bsj->sij", disagreement.weights, disagreement.weights) / len(
             disagreement.weights

@@ -31,7 +31,15 @@ from latentbandits.learning.logs.rows import (
     refuse,
     sort_ids,
 )
-from latentbandits.learning.logs.tables import Table, as_text, check_columns, files_of, typed
+from latentbandits.learning.logs.tables import (
+    Table,
+    as_text,
+    check_columns,
+    files_of,
+    read_rows,
+    row_count,
+    typed,
+)
 from latentbandits.learning.user_hash import MOST_BUCKETS
 from latentbandits.models.checks import IntArray
 from latentbandits.report.report import Progress, Silent
@@ -253,23 +261,6 @@ def open_partitions(folder: Path, source: Any, columns: LogColumns) -> Partition
             "folder, it will be made again"
         )
     return partitions
-
-
-def row_count(path: Path) -> int:
-    """Return the number of rows of a file, estimated from its size if it is not stored."""
-    if path.suffix == ".parquet":
-        return int(read_rows(path, pl.scan_parquet(path).select(pl.len())).item())
-    packed = 4 if path.suffix in (".gz", ".zst", ".zstd") else 1
-    return packed * path.stat().st_size // 16 + 1
-
-
-def read_rows(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
-    """Return the `rows` of a Parquet file; LogError if the file is damaged."""
-    try:
-        return rows.collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise LogError(f"{path} cannot be read as Parquet: {reason}") from None
 
 
 class _Writer:

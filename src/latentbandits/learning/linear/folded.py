@@ -1,46 +1,185 @@
-"""Matrix completion as a fold over users; `completion.py` states the objective.
+"""Alternating least squares: one loop for a log in memory, on disk or on Spark.
 
-A pass solves for the users of every partition given the broadcast vectors of the actions, and
-returns the actions' normal equations. Users' vectors are never stored: they are functions of the
-actions' vectors, and are computed again when they are needed.
+The objective is
+
+    sum over entries of n (r - mean - b_u - c_a - u'v)^2
+        + reg (sum_u w_u (|u|^2 + b_u^2) + sum_a w_a (|v|^2 + c_a^2)),
+
+with n the number of rewards of an entry, and weights w equal to one ("plain") or to the number of
+rewards of the row ("counts"). mean, b and c are zero without biases. Between sweeps the two sides
+are balanced. Clicks (`link="logit"`) have the same form, with -2 log likelihood of a logistic model
+instead of the squares; with the bound of Jaakkola & Jordan (2000) every half sweep is a weighted
+least squares problem.
+
+A sweep solves for the users of every partition given the vectors of the actions, and returns the
+actions' normal equations. Users' vectors are not stored on disk or on Spark: they are functions of
+the actions' vectors, and are computed again when they are needed.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from latentbandits.learning import user_hash
 from latentbandits.learning.backends.backend import Engine
-from latentbandits.learning.linear.completion import Link, Sweep, balanced, level_of
-from latentbandits.learning.linear.logistic_bound import LogisticBound
-from latentbandits.learning.linear.ridge_rows import Equations, Factors, Rows, Weighting, joined
+from latentbandits.learning.linear.ridge_rows import (
+    Each,
+    Equations,
+    Factors,
+    Rows,
+    joined,
+    logistic_bound,
+    logistic_deviance,
+)
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.user_hash import Keys
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import FloatArray, IntArray, positive_count, positive_number
 
 if TYPE_CHECKING:
     from latentbandits.learning.linear.variational import Uncertain
+
+Link = Literal["identity", "logit"]
+Weighting = Literal["plain", "counts"]
+
+_BOUNDS = 8  # iterations of the logistic bound for a user's clicks, from zero
+
+
+@dataclass(frozen=True)
+class CompletionSettings:
+    """Settings of a matrix completion.
+
+    Args:
+        rank: rank of the factorisation.
+        reg: factor of the penalty.
+        weighting: weights w of the penalty: "plain" is one, "counts" the number of rewards of a
+            row.
+        biases: whether rows and columns have levels of their own.
+        link: "identity", or "logit" for clicks.
+        seed: of the first vectors, and of a bootstrap.
+        sweeps: largest number of passes.
+        tolerance: relative decrease of the objective below which passes end.
+        popularity_reg: penalty of the actions' biases; None: that of their vectors.
+        replicate: number of the bootstrap replicate whose weights users have; None: one each.
+    """
+
+    rank: int
+    reg: float = 1.0
+    weighting: Weighting = "plain"
+    biases: bool = False
+    link: Link = "identity"
+    seed: int = 0
+    sweeps: int = 20
+    tolerance: float = 0.0
+    popularity_reg: float | None = None
+    replicate: int | None = None
+
+    def __post_init__(self) -> None:
+        positive_count("rank", self.rank)
+        positive_count("sweeps", self.sweeps)
+        positive_number("reg", self.reg)
+        if self.weighting not in ("plain", "counts"):
+            raise ValueError(f"weighting must be 'plain' or 'counts'; got {self.weighting!r}")
+        if self.link not in ("identity", "logit"):
+            raise ValueError(f"link must be 'identity' or 'logit'; got {self.link!r}")
+        if not self.tolerance >= 0:
+            raise ValueError(f"tolerance must be a number of at least zero; got {self.tolerance}")
+
+    def weigh(self, keys: Keys) -> FloatArray | None:
+        """Return the bootstrap weight of each user, or None without a bootstrap."""
+        if self.replicate is None:
+            return None
+        return user_hash.bootstrap_weights(keys, self.replicate + 1, self.seed)[:, -1]
+
+    def ridge(self, totals: FloatArray) -> FloatArray:
+        """Return the penalties of rows with `totals` rewards; without rewards a vector is zero."""
+        return self.reg * (np.ones(len(totals)) if self.weighting == "plain" else totals)
+
+    def action_ridge(self, totals: FloatArray) -> FloatArray:
+        """Return the penalties of every coefficient of the actions, `(n_actions, d)`."""
+        ridge = np.where(totals == 0, 1.0, self.ridge(totals))  # without rewards, z is zero
+        of_coefficients = np.repeat(ridge[:, None], self.rank + self.biases, axis=1)
+        if self.biases and self.popularity_reg is not None:
+            of_coefficients[:, -1] = self.popularity_reg
+        return of_coefficients
+
+
+class Sweep(NamedTuple):
+    """The objective and the error after one pass over both sides; with clicks, over the users."""
+
+    number: int
+    rmse: float  # for clicks, the root of the mean deviance
+    objective: float
+
+
+class ActionFactors(NamedTuple):
+    """The actions' side of the factorisation: mean + biases[a] + vectors[a]'u_u + d_u."""
+
+    vectors: FloatArray  # (n_actions, rank)
+    biases: FloatArray | None  # (n_actions,)
+    mean: float
+
+    @property
+    def factors(self) -> Factors:
+        """The vectors and biases of the actions."""
+        return Factors(self.vectors, self.biases)
+
+    @property
+    def known(self) -> Factors:
+        """The known side when users are solved for; its biases include the mean."""
+        return Factors(self.vectors, None if self.biases is None else self.biases + self.mean)
 
 
 # The rewards of a log summed by pair of user and action; repeated pairs get larger weights.
 
 
-class Pairs(NamedTuple):
-    """Distinct pairs of user and action, sorted by user and then by action."""
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """The distinct pairs of user and action of a partition, sorted by user and then by action."""
 
-    users: IntArray  # (n_pairs,)
-    actions: IntArray  # (n_pairs,)
-    means: FloatArray  # (n_pairs,): mean reward of the pair
-    counts: FloatArray | None  # (n_pairs,): number of rewards of the pair; None means one each
+    users: IntArray  # (n,)
+    actions: IntArray  # (n,)
+    means: FloatArray  # (n,): mean reward of the pair
+    counts: FloatArray | None  # (n,): number of rewards of the pair; None means one each
     scatter: float  # sum over all rewards of their squared distance from their pair's mean
+    shape: tuple[int, int]
+    keys: Keys
+    each: Each = map  # how tasks of the rows are mapped; a pool's `map` has threads
+
+    @cached_property
+    def by_user(self) -> Rows:
+        entries = self.users, self.actions, self.means
+        return Rows.from_entries(*entries, self.shape, self.counts)
+
+    @cached_property
+    def by_action(self) -> Rows:
+        entries = self.actions, self.users, self.means
+        return Rows.from_entries(*entries, self.shape[::-1], self.counts)
+
+    @cached_property
+    def totals(self) -> FloatArray:
+        """Number of rewards of every user, `(n_users,)`."""
+        return np.bincount(self.users, self.counts, minlength=self.shape[0]).astype(np.float64)
+
+    def weights(self, weigh: FloatArray | None) -> FloatArray:
+        """Return the weight of each entry `(n,)`; `weigh` are weights of users, None one each."""
+        if weigh is None:
+            return np.ones(len(self.users)) if self.counts is None else self.counts
+        user_weights: FloatArray = weigh[self.users]
+        return user_weights if self.counts is None else user_weights * self.counts
+
+    def rated(self, weigh: FloatArray | None) -> FloatArray:
+        """Return the weight of each user, zero without rewards, `(n_users,)`."""
+        rated = (self.totals > 0).astype(np.float64)
+        return rated if weigh is None else rated * weigh
 
 
-def sum_pairs(log: Log) -> Pairs:
+def sum_pairs(log: Log) -> Ratings:
     """Sum the rewards of every pair that occurs in `log`.
 
     >>> from latentbandits.learning.logs.rows import read_log
@@ -50,17 +189,19 @@ def sum_pairs(log: Log) -> Pairs:
     (array([2., 5.]), array([2., 1.]), 2.0)
     """
     order = _by_pair(log)
+    shape = (log.n_users, log.n_actions)
     users, actions = log.users[order], log.actions[order]
     first = np.ones(log.n_events, np.bool_)  # the first row of each pair
     first[1:] = (users[1:] != users[:-1]) | (actions[1:] != actions[:-1])
     if first.all():
-        return Pairs(log.users, log.actions, log.rewards, None, 0.0)
+        means = np.asarray(log.rewards)
+        return Ratings(log.users, log.actions, means, None, 0.0, shape, log.keys)
     which = np.empty(log.n_events, np.int64)  # the pair of each row
     which[order] = np.cumsum(first) - 1
     counts = np.bincount(which).astype(np.float64)
     means = np.bincount(which, log.rewards) / counts
     scatter = float(np.sum((log.rewards - means[which]) ** 2))
-    return Pairs(users[first], actions[first], means, counts, scatter)
+    return Ratings(users[first], actions[first], means, counts, scatter, shape, log.keys)
 
 
 def _by_pair(log: Log) -> IntArray:
@@ -79,125 +220,23 @@ def _by_pair(log: Log) -> IntArray:
     return order
 
 
-_BOUNDS = 8  # iterations of the logistic bound for a user's clicks, from zero
-
-
-class Items(NamedTuple):
-    """The broadcast side of the factorisation: offset[a] + vectors[a]'u_u + d_u."""
-
-    vectors: FloatArray  # (n_actions, rank)
-    biases: FloatArray | None  # (n_actions,)
-    mean: float
-
-    @property
-    def factors(self) -> Factors:
-        """The vectors and biases of the actions."""
-        return Factors(self.vectors, self.biases)
-
-    @property
-    def known(self) -> Factors:
-        """The known side when users are solved for; its biases include the mean."""
-        return Factors(self.vectors, None if self.biases is None else self.biases + self.mean)
-
-
-@dataclass(frozen=True, eq=False)
-class Ratings:
-    """The ratings of a partition's users, with the rewards of each pair summed."""
-
-    users: IntArray  # (n,), ascending
-    actions: IntArray  # (n,)
-    means: FloatArray  # (n,)
-    counts: FloatArray | None  # (n,); None means one each
-    shape: tuple[int, int]
-    scatter: float
-    keys: Keys
-
-    @cached_property
-    def by_user(self) -> Rows:
-        return Rows.from_entries(
-            self.users, self.actions, self.means, self.shape, 1.0, "plain", self.counts
-        )
-
-    @cached_property
-    def by_action(self) -> Rows:
-        shape = self.shape[::-1]
-        return Rows.from_entries(
-            self.actions, self.users, self.means, shape, 1.0, "plain", self.counts
-        )
-
-    @cached_property
-    def totals(self) -> FloatArray:
-        """Number of rewards of every user, `(n_users,)`."""
-        return np.bincount(self.users, self.counts, minlength=self.shape[0]).astype(np.float64)
-
-    def weights(self, weigh: FloatArray) -> FloatArray:
-        """Return the weight of each entry `(n,)`, given users' weights `weigh`."""
-        user_weights: FloatArray = weigh[self.users]
-        return user_weights if self.counts is None else user_weights * self.counts
-
-
 class PrepareRatings:
-    """A callable that turns a partition's log into ratings."""
+    """A callable that turns a partition's log into ratings; an engine keeps what it returns."""
 
     def __call__(self, log: Log) -> Ratings:
-        pairs = sum_pairs(log)
-        shape = (log.n_users, log.n_actions)
-        return Ratings(
-            pairs.users, pairs.actions, np.asarray(pairs.means), pairs.counts, shape,
-            pairs.scatter, log.keys,
-        )  # fmt: skip
+        return sum_pairs(log)
 
 
-@dataclass(frozen=True, eq=False)
-class Settings:
-    """Settings of a completion; with `replicate`, users have the weights of that bootstrap."""
-
-    rank: int
-    reg: float
-    weighting: Weighting
-    biases: bool
-    link: Link
-    seed: int
-    replicate: int | None = None
-
-    @property
-    def bound(self) -> LogisticBound | None:
-        """The bound on the likelihood of clicks; the mean is part of the known side."""
-        return LogisticBound(0.0) if self.link == "logit" else None
-
-    def weigh(self, keys: Keys) -> FloatArray | None:
-        """Return the bootstrap weight of each user, or None without a bootstrap."""
-        if self.replicate is None:
-            return None
-        return user_hash.bootstrap_weights(keys, self.replicate + 1, self.seed)[:, -1]
-
-    def ridge(self, totals: FloatArray) -> FloatArray:
-        """Return the penalties of rows with `totals` rewards; without rewards a vector is zero."""
-        return self.reg * (np.ones(len(totals)) if self.weighting == "plain" else totals)
-
-    def action_ridge(self, totals: FloatArray) -> FloatArray:
-        """Return the penalties of every coefficient of the actions, `(n_actions, d)`.
-
-        Clicks have a fixed penalty on the popularity of an action, as if its log-odds had a
-        standard deviation of one among actions. The penalty of vectors would draw all actions
-        together, by the same share for any number of rewards if it is weighted by counts, and the
-        first choices of new users depend on popularity alone.
-        """
-        d = self.rank + self.biases
-        ridge = np.where(totals == 0, 1.0, self.ridge(totals))  # without rewards, z is zero
-        of_coefficients = np.repeat(ridge[:, None], d, axis=1)
-        if self.biases and self.link == "logit":
-            of_coefficients[:, -1] = 1.0
-        return of_coefficients
+# The passes over partitions.
 
 
-class Totals(NamedTuple):
+class RatingTotals(NamedTuple):
     """The sums of the first pass."""
 
     counts: FloatArray  # (n_actions,): number of rewards
     rewards: float
-    scatter: float
-    n_users: float
+    squares: float  # sum of the squared means of pairs, weighted by their counts
+    scatter: float  # sum of squared distances of rewards from their pair's mean
 
 
 class SweepSums(NamedTuple):
@@ -215,18 +254,16 @@ class SweepSums(NamedTuple):
 class TotalsPass:
     """The first pass of a completion."""
 
-    settings: Settings
+    settings: CompletionSettings
     prepare: PrepareRatings
 
-    def summarise(self, part: Ratings, parameters: None) -> Totals:
-        weigh = self.settings.weigh(part.keys)
-        weigh = np.ones(part.shape[0]) if weigh is None else weigh
-        weights = part.weights(weigh)
-        return Totals(
+    def summarise(self, part: Ratings, parameters: None) -> RatingTotals:
+        weights = part.weights(self.settings.weigh(part.keys))
+        return RatingTotals(
             np.bincount(part.actions, weights, minlength=part.shape[1]).astype(np.float64),
             float(weights @ part.means),
+            float(weights @ part.means**2),
             part.scatter,
-            float(weigh.sum()),
         )
 
 
@@ -234,13 +271,17 @@ class TotalsPass:
 class SweepPass:
     """A pass that solves for users given actions, and returns the equations of the actions."""
 
-    settings: Settings
+    settings: CompletionSettings
     prepare: PrepareRatings
     threaded: bool = True
 
-    def summarise(self, part: Ratings, items: Items) -> SweepSums:
+    def solve_users(self, part: Ratings, items: ActionFactors) -> Factors:
+        """Return the users' vectors given the actions'."""
+        return users_of(part, items, self.settings)
+
+    def summarise(self, part: Ratings, items: ActionFactors) -> SweepSums:
         settings = self.settings
-        users = users_of(part, items, settings)
+        users = self.solve_users(part, items)
         weigh = settings.weigh(part.keys)
         ridge = settings.ridge(part.totals)
         ridge = ridge if weigh is None else ridge * weigh
@@ -249,35 +290,189 @@ class SweepPass:
         if users.biases is not None:
             penalty += float(ridge @ users.biases**2)
         known = users if users.biases is None else users._replace(biases=users.biases + items.mean)
-        bound = settings.bound
-        deviance = 0.0
-        if bound is not None:
-            entries = None if weigh is None and part.counts is None else part.weights(
-                np.ones(part.shape[0]) if weigh is None else weigh
-            )  # fmt: skip
-            deviance = bound.deviance(
-                part.users, part.actions, part.means, entries, known, items.factors
-            )
-        sums = part.by_action.equations(known, bound, items.factors, weigh)
-        rated = (part.totals > 0).astype(np.float64)
-        rated = rated if weigh is None else rated * weigh
+        bound, deviance = None, 0.0
+        if settings.link == "logit":
+            bound = logistic_bound
+            entries = part.users, part.actions, part.means, part.weights(weigh)
+            deviance = logistic_deviance(*entries, known, items.factors)
+        sums = part.by_action.equations(known, part.each, bound, items.factors, weigh)
+        rated = part.rated(weigh)
         total = rated @ users.vectors
         return SweepSums(sums, deviance, gram, penalty, total, float(rated.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class KeptSweepPass(SweepPass):
+    """A sweep over all users in memory, which keeps their vectors.
+
+    With clicks, the bound of the next sweep is made at these vectors, so that one step of it is
+    enough and the objective never rises.
+    """
+
+    kept: list[Factors] = field(default_factory=list)
+
+    def solve_users(self, part: Ratings, items: ActionFactors) -> Factors:
+        before = self.kept.pop() if self.kept else no_users(part, self.settings)
+        self.kept.append(users_of(part, items, self.settings, before, steps=1))
+        return self.kept[0]
 
 
 @dataclass(frozen=True, eq=False)
 class FreedomPass:
     """The last pass, which sums the users' degrees of freedom for the noise estimate."""
 
-    settings: Settings
+    settings: CompletionSettings
     prepare: PrepareRatings
     threaded: bool = True
 
-    def summarise(self, part: Ratings, items: Items) -> float:
-        rows = part.by_user.with_ridge(self.settings.ridge(part.totals))
-        freedom = rows.freedom(items.known)
+    def summarise(self, part: Ratings, items: ActionFactors) -> float:
+        ridge = self.settings.ridge(part.totals)
+        freedom = part.by_user.freedom(items.known, ridge, part.each)
         weigh = self.settings.weigh(part.keys)
         return float(freedom.sum() if weigh is None else weigh @ freedom)
+
+
+def users_of(
+    part: Ratings,
+    items: ActionFactors,
+    settings: CompletionSettings,
+    current: Factors | None = None,
+    steps: int = _BOUNDS,
+) -> Factors:
+    """Solve for the users of a partition given the actions.
+
+    With clicks, each of the `steps` bounds the likelihood at the previous log-odds: those of the
+    `current` users, or zero.
+    """
+    ridge = settings.ridge(part.totals)
+    if settings.link == "identity":
+        return part.by_user.solve(items.known, ridge, part.each)
+    users = no_users(part, settings) if current is None else current
+    for _ in range(steps):
+        users = part.by_user.solve(items.known, ridge, part.each, logistic_bound, users)
+    return users
+
+
+def no_users(part: Ratings, settings: CompletionSettings) -> Factors:
+    """Return zero vectors of the users."""
+    n = part.shape[0]
+    return Factors(np.zeros((n, settings.rank)), np.zeros(n) if settings.biases else None)
+
+
+# The loop.
+
+
+class Alternated(NamedTuple):
+    """The result of alternating least squares."""
+
+    start: ActionFactors  # the users are solved for given these
+    items: ActionFactors  # solved for given those users
+    centre: FloatArray  # (rank,): the mean vector of users with ratings
+    action_counts: IntArray  # (n_actions,)
+    noise: float
+    history: tuple[Sweep, ...]
+
+
+def alternate(
+    fold: Callable[[Any, Any], Any],
+    sweep: SweepPass,
+    start: ActionFactors | None = None,
+    callback: Callable[[Sweep], None] | None = None,
+) -> Alternated:
+    """Solve for users and actions in turns, until the objective falls by less than the tolerance.
+
+    Args:
+        fold: the sum of a pass over all partitions, given the pass and its parameters.
+        sweep: the pass over the users of a partition, with the settings.
+        start: first vectors of the actions; None: random ones.
+        callback: called after each sweep.
+    """
+    settings, prepare = sweep.settings, sweep.prepare
+    squared = settings.link == "identity"
+    totals = fold(TotalsPass(settings, prepare), None)
+    total = float(totals.counts.sum())
+    mean = level_of(totals.rewards / total, settings.link) if settings.biases else 0.0
+    ridge = settings.action_ridge(totals.counts)
+    current = first_items(len(totals.counts), settings, mean) if start is None else start
+    history: list[Sweep] = []
+    while True:
+        sums = fold(sweep, current)
+        z, squares = sums.items.solve(ridge)
+        items = ActionFactors(z, None, mean)
+        if settings.biases:
+            items = ActionFactors(z[:, :-1], z[:, -1], mean)
+        squares = squares + totals.scatter if squared else sums.deviance
+        penalised = z if squared else joined(current.factors)  # the deviance is that of `current`
+        penalty = float(np.einsum("nd,nd,nd->", ridge, penalised, penalised))
+        objective = squares + penalty + sums.penalty
+        rmse = math.sqrt(max(squares, 0.0) / total)
+        history.append(Sweep(len(history) + 1, rmse, objective))
+        if callback is not None:
+            callback(history[-1])
+        fallen = math.inf if len(history) == 1 else history[-2].objective - objective
+        if len(history) >= settings.sweeps or fallen < settings.tolerance * objective:
+            break
+        current = items
+        if squared:
+            current = items._replace(vectors=balanced(sums.user_gram, items.vectors, ridge[:, 0]))
+    left = 1.0
+    if squared:
+        # The fits of both sides absorb part of the noise; about this fraction is left.
+        left -= fold(FreedomPass(settings, prepare), items) / total
+        freedom = sums.items.freedom(ridge[:, 0])
+        left *= 1 - float(freedom[totals.counts > 0].sum()) / total
+    return Alternated(
+        current,
+        items,
+        sums.vectors / sums.n_users,
+        totals.counts.round().astype(np.int64),
+        history[-1].rmse / math.sqrt(left),
+        tuple(history),
+    )
+
+
+def level_of(mean: float, link: Link) -> float:
+    """Return the constant of a completion with biases: the mean, or its log-odds."""
+    if link == "identity":
+        return mean
+    inside = min(max(mean, 1e-6), 1 - 1e-6)
+    return math.log(inside / (1 - inside))
+
+
+def first_items(n_actions: int, settings: CompletionSettings, mean: float) -> ActionFactors:
+    """Return the random initial vectors of a completion."""
+    rng = np.random.default_rng(settings.seed)
+    random = rng.standard_normal((n_actions, settings.rank)) / math.sqrt(settings.rank)
+    return ActionFactors(random, np.zeros(n_actions) if settings.biases else None, mean)
+
+
+def balanced(user_gram: FloatArray, actions: FloatArray, action_ridge: FloatArray) -> FloatArray:
+    """Return the actions' vectors of the factorisation with the same products and least penalty.
+
+    `user_gram` is users'R users, with R the ridges. Over all transforms T (users T^-1', actions T),
+    the penalty is least if users'R users equals actions'R actions. With users'R users = C C', this
+    holds if the vectors actions C are scaled along each principal axis to the square root of their
+    length there. T is determined up to a rotation; the symmetric T is returned, which does not
+    depend on the signs of the axes. Alternating least squares converge to the same point, but spend
+    more than half of their sweeps on it.
+
+    >>> balanced(np.array([[64.0]]), np.array([[2.0]]), np.ones(1))
+    array([[4.]])
+    """
+    values, axes = np.linalg.eigh(user_gram)
+    change = axes * np.sqrt(np.maximum(values, 0.0))
+    change = change @ np.linalg.eigh(_gram(actions @ change, action_ridge))[1]
+    squares = np.einsum("de,de->e", change, _gram(actions, action_ridge) @ change)
+    root = np.sqrt(np.sqrt(np.maximum(squares, 0.0)))
+    change = np.divide(change, root, out=np.zeros_like(change), where=root > 0)
+    values, axes = np.linalg.eigh(change @ change.T)
+    moved: FloatArray = actions @ (axes * np.sqrt(np.maximum(values, 0.0)) @ axes.T)
+    return moved
+
+
+def _gram(vectors: FloatArray, weights: FloatArray) -> FloatArray:
+    gram: FloatArray = vectors.T @ (weights[:, None] * vectors)
+    return gram
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,9 +481,9 @@ class Folded:
 
     engine: Engine
     prepare: PrepareRatings
-    settings: Settings
-    start: Items  # the users are solved for given these
-    items: Items  # solved for given those users
+    settings: CompletionSettings
+    start: ActionFactors  # the users are solved for given these
+    items: ActionFactors  # solved for given those users
     centre: FloatArray  # (rank,): the mean vector of users with ratings
     action_counts: IntArray  # (n_actions,)
     noise: float
@@ -296,9 +491,17 @@ class Folded:
     uncertain: Uncertain | None = None  # set by a variational factorisation
     bounds: tuple[float, ...] = ()  # lower bounds on its log evidence, one per pass
 
+    @property
+    def link(self) -> Link:
+        return self.settings.link
+
+    @property
+    def biases(self) -> bool:
+        return self.settings.biases
+
     @cached_property
     def vectors(self) -> Any:
-        """The callable that computes users' vectors (`user_vectors.PrepareVectors`)."""
+        """The callable that computes users' vectors (`clusters.PrepareVectors`)."""
         from latentbandits.learning.linear.clusters import PrepareVectors, metric_root
 
         root = metric_root(self.items.vectors, self.action_counts.astype(np.float64))
@@ -317,85 +520,12 @@ class Folded:
 
 
 def complete_fold(
-    engine: Engine,
-    settings: Settings,
-    *,
-    sweeps: int = 20,
-    tolerance: float = 0.0,
-    start: Items | None = None,
+    engine: Engine, settings: CompletionSettings, start: ActionFactors | None = None
 ) -> Folded:
-    """Complete the matrix of a log on any engine: `sweeps` passes, and one before and after.
+    """Complete the matrix of a log on any engine: a pass for each sweep, and one before and after.
 
-    It stops earlier if the relative decrease of the objective falls below `tolerance`.
+    `start` are first vectors of the actions; None: random ones.
     """
     prepare = PrepareRatings()
-    totals = engine.fold(TotalsPass(settings, prepare), None)
-    total = float(totals.counts.sum())
-    mean = level_of(totals.rewards / total, settings.link) if settings.biases else 0.0
-    ridge = settings.action_ridge(totals.counts)
-    empty = totals.counts == 0
-    current = first_items(engine.n_actions, settings, mean) if start is None else start
-    history: list[Sweep] = []
-    while True:
-        sums = engine.fold(SweepPass(settings, prepare), current)
-        z, squares = sums.items.solve(ridge)
-        items = _items(z, settings, mean)
-        if settings.link == "identity":
-            squares += totals.scatter
-            penalty = float(np.einsum("nd,nd,nd->", ridge, z, z))
-        else:
-            squares = sums.deviance
-            factors = joined(current.factors)
-            penalty = float(np.einsum("nd,nd,nd->", ridge, factors, factors))
-        objective = squares + penalty + sums.penalty
-        rmse = math.sqrt(max(squares, 0.0) / total)
-        history.append(Sweep(len(history) + 1, rmse, objective))
-        fallen = math.inf if len(history) == 1 else history[-2].objective - objective
-        if len(history) >= sweeps or fallen < tolerance * objective:
-            break
-        current = items
-        if settings.link == "identity":
-            current = items._replace(vectors=balanced(sums.user_gram, items.vectors, ridge[:, 0]))
-    left = 1.0
-    if settings.link == "identity":
-        # The fits of both sides absorb part of the noise; about this fraction is left.
-        left -= engine.fold(FreedomPass(settings, prepare), items) / total
-        left *= 1 - float(sums.items.freedom(ridge[:, 0])[~empty].sum()) / total
-    return Folded(
-        engine,
-        prepare,
-        settings,
-        current,
-        items,
-        sums.vectors / sums.n_users,
-        totals.counts.round().astype(np.int64),
-        history[-1].rmse / math.sqrt(left),
-        tuple(history),
-    )
-
-
-def users_of(part: Ratings, items: Items, settings: Settings) -> Factors:
-    """Solve for the users of a partition given the actions."""
-    rows = part.by_user.with_ridge(settings.ridge(part.totals))
-    bound = settings.bound
-    if bound is None:
-        return rows.solve(items.known).factors
-    # Each step bounds the likelihood at the previous log-odds (`logistic_bound`), from zero.
-    n = part.shape[0]
-    users = Factors(np.zeros((n, settings.rank)), np.zeros(n) if settings.biases else None)
-    for _ in range(_BOUNDS):
-        users = rows.solve(items.known, likelihood=bound, current=users).factors
-    return users
-
-
-def first_items(n_actions: int, settings: Settings, mean: float) -> Items:
-    """Return the random initial vectors of a completion."""
-    rng = np.random.default_rng(settings.seed)
-    random = rng.standard_normal((n_actions, settings.rank)) / math.sqrt(settings.rank)
-    return Items(random, np.zeros(n_actions) if settings.biases else None, mean)
-
-
-def _items(z: FloatArray, settings: Settings, mean: float) -> Items:
-    if not settings.biases:
-        return Items(z, None, mean)
-    return Items(z[:, :-1], z[:, -1], mean)
+    found = alternate(engine.fold, SweepPass(settings, prepare), start)
+    return Folded(engine, prepare, settings, *found)

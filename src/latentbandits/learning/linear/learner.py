@@ -7,18 +7,21 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from latentbandits.learning.assess.heldout import HeldOut
-from latentbandits.learning.backends.backend import AnyLog, Engine
-from latentbandits.learning.backends.memory import engine_of
-from latentbandits.learning.learners import Learned, Replicate
-from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER
-from latentbandits.learning.linear.folded import Folded, Settings, complete_fold
-from latentbandits.learning.linear.folded_clusters import cluster_fold
-from latentbandits.learning.linear.ridge_rows import Weighting
+from latentbandits.learning.backends.backend import AnyLog, Engine, engine_of
+from latentbandits.learning.linear.clusters import SMALLEST_CLUSTER, cluster_fold
+from latentbandits.learning.linear.folded import (
+    CompletionSettings,
+    Folded,
+    Weighting,
+    complete_fold,
+)
 from latentbandits.learning.linear.variational import factorise
 from latentbandits.learning.logs.rows import Log
 from latentbandits.learning.logs.tables import LogError
 from latentbandits.learning.selection import (
     Candidate,
+    Learned,
+    Replicate,
     Selection,
     clearly_below,
     fewest_states,
@@ -44,6 +47,10 @@ REGS: Mapping[Weighting, tuple[float, ...]] = {
 deviation: a completion's penalty is a nuclear norm, which has the units of a reward."""
 
 _ATTEMPTS = 5  # extra bootstraps that may be tried to replace failed ones
+# Actions differ in the log-odds of clicks by about one. The penalty of vectors would draw all
+# actions together, by the same share for any number of rewards if it is weighted by counts, and
+# the first choices of new users depend on popularity alone.
+_CLICKS_POPULARITY_REG = 1.0
 _SETTLED = 1e-5  # relative decrease of the objective below which a bootstrap's sweeps stop
 _MOST_BEYOND = 5  # steps beyond the ends of REGS
 _CLEAR = 2.0  # paired standard errors by which the second choice must be better
@@ -225,9 +232,8 @@ class LinearLearner:
             if fitted.uncertain is not None:
                 again = factorise(log, settings, start=fitted.uncertain)
             else:
-                again = complete_fold(
-                    log, settings, sweeps=self.sweeps, tolerance=_SETTLED, start=fitted.start
-                )
+                settings = replace(settings, tolerance=_SETTLED)
+                again = complete_fold(log, settings, fitted.start)
             try:
                 clustering = self.clustered(again, chosen.n_states, seed + i, smallest=2)
             except ValueError:
@@ -260,18 +266,21 @@ class LinearLearner:
 
         A pair with several rewards has the weight of that many.
         """
-        settings = Settings(
+        clicks = self.rewards == "bernoulli"
+        settings = CompletionSettings(
             rank=rank,
-            reg=self.reg or 0.0,
+            reg=self.reg or 1.0,  # a variational factorisation has none
             weighting=self.weighting or "plain",
             biases=self.intercepts is not False,
-            link="logit" if self.rewards == "bernoulli" else "identity",
+            link="logit" if clicks else "identity",
             seed=seed,
+            sweeps=self.sweeps,
+            popularity_reg=_CLICKS_POPULARITY_REG if clicks else None,
         )
         if self.variational:
             return factorise(log, settings)
         assert self.reg is not None
-        return complete_fold(log, settings, sweeps=self.sweeps)
+        return complete_fold(log, settings)
 
     def clustered(
         self, prepared: Folded, n_states: int, seed: int, smallest: int = SMALLEST_CLUSTER

@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from latentbandits.models.checks import FloatArray, IntArray
-
-Weighting = Literal["plain", "counts"]
 
 Blocks: TypeAlias = "tuple[_Block, ...]"
 Each: TypeAlias = Callable[[Callable[[Blocks], Any], Iterable[Blocks]], Iterable[Any]]
@@ -25,6 +23,7 @@ Each: TypeAlias = Callable[[Callable[[Blocks], Any], Iterable[Blocks]], Iterable
 _BLOCK_ENTRIES = 2**15  # smaller blocks cost calls, larger ones padding and the cache
 _BLOCKS_PER_TASK = 4  # tasks of a few milliseconds, long enough for a thread
 _LARGEST_COUNT = 8  # largest whole weight for which scaled features are kept in a table
+_DEVIANCE_ENTRIES = 2**18  # entries whose deviance is summed at once
 
 
 class Factors(NamedTuple):
@@ -32,12 +31,6 @@ class Factors(NamedTuple):
 
     vectors: FloatArray  # (n_rows, rank)
     biases: FloatArray | None  # (n_rows,)
-
-
-class Fit(NamedTuple):
-    factors: Factors
-    squares: float  # sum over ratings of the squared residual
-    penalty: float  # reg times the weighted squares of these factors
 
 
 class Weighted(NamedTuple):
@@ -83,7 +76,9 @@ class Equations(NamedTuple):
     def solve(self, ridge: FloatArray) -> tuple[FloatArray, float]:
         """Return the minimiser of every row `(n_rows, d)`, and the sum of squared residuals.
 
-        `ridge` is the penalty of every coefficient, `(n_rows, d)`.
+        `ridge` is the penalty of every coefficient, `(n_rows, d)`. At the minimum z of
+        (y - X z)'W(y - X z) + ridge |z|^2 the residual squares are y'Wy - z'X'Wy - ridge |z|^2, so
+        the ratings are not read again.
         """
         z = minimum(self.gram(), self.targets, ridge)
         penalty = float(np.einsum("nd,nd,nd->", ridge, z, z))
@@ -105,8 +100,7 @@ class Rows:
     """The ratings of each row of the matrix; rows are users or actions."""
 
     tasks: tuple[Blocks, ...]
-    counts: IntArray  # (n_rows,): number of ratings of each row
-    ridge: FloatArray  # (n_rows,): reg times the weight of each row
+    n_rows: int
     largest_count: int = 0  # largest weight, if weights are small counts of rewards; else 0
 
     @classmethod
@@ -116,13 +110,9 @@ class Rows:
         columns: IntArray,
         ratings: FloatArray,
         shape: tuple[int, int],
-        reg: float,
-        weighting: Weighting,
         weights: FloatArray | None = None,
     ) -> Rows:
         counts = np.bincount(rows, minlength=shape[0])
-        total = counts if weights is None else np.bincount(rows, weights, minlength=shape[0])
-        penalties = np.ones(shape[0]) if weighting == "plain" else total.astype(np.float64)
         if (rows[1:] < rows[:-1]).any():
             order = _by_row(rows, shape[0])
             columns, ratings = columns[order], ratings[order]
@@ -131,42 +121,38 @@ class Rows:
         blocks = tuple(_pad(counts, columns, ratings, weights, shape[1], largest > 0))
         starts = range(0, len(blocks), _BLOCKS_PER_TASK)
         tasks = tuple(blocks[start : start + _BLOCKS_PER_TASK] for start in starts)
-        return cls(tasks, total.round().astype(np.int64), reg * penalties, largest)
+        return cls(tasks, shape[0], largest)
 
     def solve(
         self,
         others: Factors,
+        ridge: FloatArray,
         each: Each = map,
         likelihood: Likelihood | None = None,
         current: Factors | None = None,
-    ) -> Fit:
+    ) -> Factors:
         """Return the factors of these rows that minimise the objective, given the other side.
 
-        At the minimum z of (y - X z)'W(y - X z) + ridge |z|^2 the residual squares are
-        y'Wy - z'X'Wy - ridge |z|^2, so the ratings are not read again. A row without ratings has a
-        zero vector. With a `likelihood`, targets and weights are computed from the predictions of
-        the `current` factors of these rows.
+        `ridge` are the penalties of the rows, `(n_rows,)`. A row without ratings has a zero vector.
+        With a `likelihood`, targets and weights are computed from the predictions of the `current`
+        factors of these rows.
         """
-        z = np.zeros((len(self.ridge), _width(others)))
+        z = np.zeros((self.n_rows, _width(others)))
 
         def work(equations: _Equations) -> float:
-            ridge = self.ridge[equations.rows]
-            block = minimum(equations.gram, equations.target, ridge[:, None])
-            z[equations.rows] = block
-            return equations.squares - float(np.einsum("nd,nd->", block, equations.target))
+            penalties = ridge[equations.rows, None]
+            z[equations.rows] = minimum(equations.gram, equations.target, penalties)
+            return 0.0
 
-        squares = sum(self._map(others, work, each, likelihood, current))
-        penalty = float(self.ridge @ np.einsum("nd,nd->n", z, z))
-        factors = Factors(z, None) if others.biases is None else Factors(z[:, :-1], z[:, -1])
-        return Fit(factors, squares - penalty, penalty)
+        sum(self._map(others, work, each, likelihood, current))
+        return Factors(z, None) if others.biases is None else Factors(z[:, :-1], z[:, -1])
 
-    def freedom(self, others: Factors, each: Each = map) -> FloatArray:
+    def freedom(self, others: Factors, ridge: FloatArray, each: Each = map) -> FloatArray:
         """Return the degrees of freedom of every row `(n_rows,)`; zero without ratings."""
-        freedom = np.zeros(len(self.ridge))
+        freedom = np.zeros(self.n_rows)
 
         def work(equations: _Equations) -> float:
-            ridge = self.ridge[equations.rows]
-            freedom[equations.rows] = degrees_of_freedom(equations.gram, ridge)
+            freedom[equations.rows] = degrees_of_freedom(equations.gram, ridge[equations.rows])
             return 0.0
 
         sum(self._map(others, work, each))
@@ -175,6 +161,7 @@ class Rows:
     def equations(
         self,
         others: Factors,
+        each: Each = map,
         likelihood: Likelihood | None = None,
         current: Factors | None = None,
         column_weights: FloatArray | None = None,
@@ -185,8 +172,8 @@ class Rows:
         """
         d = _width(others)
         above = np.flatnonzero(np.triu(np.ones((d, d))))
-        products = np.zeros((len(self.ridge), len(above)))
-        targets = np.zeros((len(self.ridge), d))
+        products = np.zeros((self.n_rows, len(above)))
+        targets = np.zeros((self.n_rows, d))
 
         def work(equations: _Equations) -> float:
             n = len(equations.rows)
@@ -194,12 +181,8 @@ class Rows:
             targets[equations.rows] = equations.target
             return equations.squares
 
-        squares = sum(self._map(others, work, map, likelihood, current, column_weights))
+        squares = sum(self._map(others, work, each, likelihood, current, column_weights))
         return Equations(products, targets, squares)
-
-    def with_ridge(self, ridge: FloatArray) -> Rows:
-        """Return the same rows with other penalties, `(n_rows,)`."""
-        return replace(self, ridge=ridge)
 
     def _map(
         self,
@@ -380,3 +363,51 @@ def _pad(
         squares = float(np.einsum("nl,nl->", factor, rated))
         yield _Block(rows, column, rated, squares, weighed, scaled)
         first += len(rows)
+
+
+# Clicks: the quadratic bound of Jaakkola & Jordan (2000) on a logistic log likelihood.
+#
+# For c ones in n trials with log-odds z, and any xi,
+#
+#     c z - n log(1 + e^z) >= (c - n/2) z - n lambda(xi) z^2 + constant,
+#
+# with lambda(xi) = tanh(xi/2) / (4 xi) and equality at z = xi and z = -xi. The right side is a
+# weighted square with weight 2 n lambda(xi) and target (c - n/2) / (2 n lambda(xi)).
+
+
+def logistic_bound(rates: FloatArray, trials: FloatArray, predicted: FloatArray) -> Weighted:
+    """Return the least squares problem that bounds clicks' likelihood at `predicted` log-odds."""
+    slope = half_slope(np.abs(predicted))
+    return Weighted((rates - 0.5) / (2 * slope), 2 * trials * slope)
+
+
+def logistic_deviance(
+    users: IntArray,
+    actions: IntArray,
+    rates: FloatArray,
+    trials: FloatArray,
+    user_side: Factors,
+    action_side: Factors,
+) -> float:
+    """Return -2 log likelihood of the clicks of all entries."""
+    total = 0.0
+    for start in range(0, len(rates), _DEVIANCE_ENTRIES):
+        block = slice(start, start + _DEVIANCE_ENTRIES)
+        u, a = users[block], actions[block]
+        z = np.einsum("nd,nd->n", user_side.vectors[u], action_side.vectors[a])
+        if user_side.biases is not None and action_side.biases is not None:
+            z += user_side.biases[u] + action_side.biases[a]
+        total += float(trials[block] @ (np.logaddexp(0.0, z) - rates[block] * z))
+    return 2 * total
+
+
+def half_slope(xi: FloatArray) -> FloatArray:
+    """Return lambda(xi) = tanh(xi / 2) / (4 xi), which is 1/8 at zero.
+
+    >>> half_slope(np.array([0.0, 2.0])).round(4)
+    array([0.125 , 0.0952])
+    """
+    small = xi < 1e-4
+    safe = np.where(small, 1.0, xi)
+    slope: FloatArray = np.where(small, 0.125, np.tanh(safe / 2) / (4 * safe))
+    return slope

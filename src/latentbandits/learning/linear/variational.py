@@ -27,11 +27,13 @@ import numpy as np
 
 from latentbandits.learning.backends.backend import Engine
 from latentbandits.learning.linear.folded import (
+    ActionFactors,
+    CompletionSettings,
     Folded,
-    Items,
     PrepareRatings,
     Ratings,
-    Settings,
+    RatingTotals,
+    TotalsPass,
     complete_fold,
 )
 from latentbandits.learning.linear.ridge_rows import joined
@@ -52,7 +54,7 @@ _LEAST = 1e-8  # lower limit of every variance, as a fraction of the rewards' va
 class Uncertain(NamedTuple):
     """The parameters of a pass: q of the actions, the users' prior and the noise."""
 
-    items: Items
+    items: ActionFactors
     spread: FloatArray  # (n_actions, d, d): covariances of (v_a, b_a)
     mean: FloatArray  # (d,): m
     covariance: FloatArray  # (d, d): C
@@ -64,15 +66,6 @@ class Equations(NamedTuple):
 
     products: FloatArray  # (n, p): E[x x'] above the diagonal, then, with offsets, E[x o], E[o o]
     targets: FloatArray  # (n, d) or (n, d + 1): r x, then r o
-
-
-class Moments(NamedTuple):
-    """The sums of the first pass."""
-
-    counts: FloatArray  # (n_actions,): number of rewards
-    rewards: float
-    squares: float  # sum of the squared means of pairs, weighted by their counts
-    scatter: float  # sum of squared distances of rewards from their pair's mean
 
 
 class UserSums(NamedTuple):
@@ -93,37 +86,18 @@ class Posterior(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class MomentsPass:
-    """The first pass of a factorisation."""
-
-    settings: Settings
-    prepare: PrepareRatings
-
-    def summarise(self, part: Ratings, parameters: None) -> Moments:
-        weights = entry_weights(part, self.settings)
-        return Moments(
-            np.bincount(part.actions, weights, minlength=part.shape[1]).astype(np.float64),
-            float(weights @ part.means),
-            float(weights @ part.means**2),
-            part.scatter,
-        )
-
-
-@dataclass(frozen=True, eq=False)
 class VariationalPass:
     """A pass that computes q of the users given q of the actions, and the actions' equations."""
 
-    settings: Settings
+    settings: CompletionSettings
     prepare: PrepareRatings
     threaded: bool = True
 
     def summarise(self, part: Ratings, current: Uncertain) -> UserSums:
         users = posterior_of_users(part, current)
-        rated = (part.totals > 0).astype(np.float64)
         weigh = self.settings.weigh(part.keys)
-        if weigh is not None:
-            rated = rated * weigh
-        weights, weighted = _matrices(part, entry_weights(part, self.settings))
+        rated = part.rated(weigh)
+        weights, weighted = _matrices(part, part.weights(weigh))
         user_means, mean = users.means, current.items.mean
         biases = current.items.biases is not None
         sums = Equations(
@@ -138,7 +112,11 @@ class VariationalPass:
 
 
 def factorise(
-    engine: Engine, settings: Settings, *, passes: int = PASSES, start: Uncertain | None = None
+    engine: Engine,
+    settings: CompletionSettings,
+    *,
+    passes: int = PASSES,
+    start: Uncertain | None = None,
 ) -> Folded:
     """Factorise the matrix of a log on any engine.
 
@@ -146,7 +124,7 @@ def factorise(
     their posterior. `start` is the result of another factorisation of the same rank.
     """
     prepare = PrepareRatings()
-    totals = engine.fold(MomentsPass(settings, prepare), None)
+    totals = engine.fold(TotalsPass(settings, prepare), None)
     current = _first(engine, settings, totals) if start is None else start
     bounds: list[float] = []
     n = float(totals.counts.sum())
@@ -174,7 +152,7 @@ def factorise(
     )
 
 
-def step(sums: UserSums, current: Uncertain, totals: Moments) -> tuple[Uncertain, float]:
+def step(sums: UserSums, current: Uncertain, totals: RatingTotals) -> tuple[Uncertain, float]:
     """Return the parameters that maximise the bound given the sums of a pass, and the bound."""
     d = len(current.mean)
     biases = current.items.biases is not None
@@ -195,7 +173,9 @@ def step(sums: UserSums, current: Uncertain, totals: Moments) -> tuple[Uncertain
     if biases:
         squares += float((sums.items.products[:, -1] - 2 * sums.items.targets[:, -1]).sum())
     variance = max(squares / n, least)
-    items = Items(z[:, :-1] if biases else z, z[:, -1] if biases else None, current.items.mean)
+    items = ActionFactors(
+        z[:, :-1] if biases else z, z[:, -1] if biases else None, current.items.mean
+    )
     posterior = Uncertain(items, spread, mean, covariance, variance)
     # The bound at the current q, with the m, C, Q and noise that maximise it.
     second_moments = np.maximum((z**2 + np.einsum("nii->ni", spread))[rated].mean(axis=0), least)
@@ -211,7 +191,7 @@ def posterior_of_users(part: Ratings, current: Uncertain) -> Posterior:
     items, biases = current.items, current.items.biases is not None
     means = joined(items.factors)
     actions = Posterior(means, current.spread)
-    weights, weighted = _matrices(part, entry_weights(part, None))
+    weights, weighted = _matrices(part, part.weights(None))
     sums = Equations(
         weights @ expected_products(actions, items.mean, biases),
         weighted @ _features(means, items.mean, biases),
@@ -272,7 +252,7 @@ def aligned(current: Uncertain, rated: BoolArray) -> Uncertain:
     z = away @ of_actions.T
     vectors, biases = (z[:, :rank], z[:, rank]) if d > rank else (z, None)
     return Uncertain(
-        Items(vectors, biases, current.items.mean),
+        ActionFactors(vectors, biases, current.items.mean),
         of_actions @ current.spread @ of_actions.T,
         of_users @ current.mean + shift,
         of_users @ current.covariance @ of_users.T,
@@ -334,15 +314,14 @@ def whitened(current: Uncertain) -> Uncertain:
     )
 
 
-def _first(engine: Engine, settings: Settings, totals: Moments) -> Uncertain:
+def _first(engine: Engine, settings: CompletionSettings, totals: RatingTotals) -> Uncertain:
     """Return the result of a few least squares sweeps, with zero covariance of the actions."""
     n = float(totals.counts.sum())
     deviation = math.sqrt(_variance(totals))
-    plain = Settings(
-        settings.rank, _FIRST_REG * (deviation or 1.0), "counts", settings.biases, "identity",
-        settings.seed, settings.replicate,
-    )  # fmt: skip
-    folded = complete_fold(engine, plain, sweeps=SWEEPS)
+    plain = replace(
+        settings, reg=_FIRST_REG * (deviation or 1.0), weighting="counts", sweeps=SWEEPS
+    )
+    folded = complete_fold(engine, plain)
     items = folded.items
     d = settings.rank + settings.biases
     scale = float((totals.counts @ items.vectors**2).mean() / n)  # both sides are balanced
@@ -366,12 +345,6 @@ def _system(sums: Equations, d: int, biases: bool) -> tuple[FloatArray, FloatArr
     return gram, target
 
 
-def entry_weights(part: Ratings, settings: Settings | None) -> FloatArray:
-    """Return the weight of each entry; with `settings`, in their bootstrap replicate."""
-    weigh = None if settings is None else settings.weigh(part.keys)
-    return part.weights(np.ones(part.shape[0]) if weigh is None else weigh)
-
-
 def _matrices(part: Ratings, weights: FloatArray) -> tuple[Any, Any]:
     """Return weights and weighted rewards as sparse matrices, users x actions."""
     from scipy.sparse import csr_array
@@ -392,10 +365,10 @@ def _with_one(values: FloatArray) -> FloatArray:
     return np.column_stack([values, np.ones(len(values))])
 
 
-def _variance(totals: Moments) -> float:
+def _variance(totals: RatingTotals) -> float:
     n = float(totals.counts.sum())
     return max((totals.squares + totals.scatter) / n - (totals.rewards / n) ** 2, 0.0)
 
 
-def _least(totals: Moments) -> float:
+def _least(totals: RatingTotals) -> float:
     return _LEAST * (_variance(totals) or 1.0)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latentbandits.learning.arms.lattice import off_lattice
+from latentbandits.learning.arms.families import off_lattice
 from latentbandits.learning.logs.rows import Log, distinct
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.transformed import Log1pRewards, SqrtRewards

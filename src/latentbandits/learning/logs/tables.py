@@ -243,3 +243,20 @@ def _frame(columns: Mapping[str, Any]) -> pl.DataFrame:
         return pl.DataFrame(columns, strict=False)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise LogError(f"these columns do not make a table: {error}") from None
+
+
+def row_count(path: Path) -> int:
+    """Return the number of rows of a file, estimated from its size if it is not stored."""
+    if path.suffix == ".parquet":
+        return int(read_rows(path, pl.scan_parquet(path).select(pl.len())).item())
+    packed = 4 if path.suffix in (".gz", ".zst", ".zstd") else 1
+    return packed * path.stat().st_size // 16 + 1
+
+
+def read_rows(path: Path, rows: pl.LazyFrame) -> pl.DataFrame:
+    """Return the `rows` of a Parquet file; LogError if the file is damaged."""
+    try:
+        return rows.collect()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise LogError(f"{path} cannot be read as Parquet: {reason}") from None

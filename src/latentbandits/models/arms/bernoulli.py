@@ -12,8 +12,7 @@ from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import DirichletArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet
-from latentbandits.models.numerics.laws import Beta
-from latentbandits.models.support import BINARY, Summary, Support
+from latentbandits.models.numerics.laws import BINARY, Beta, Summary, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)

@@ -14,8 +14,7 @@ from latentbandits.models.arms.conjugate import DirichletArms
 from latentbandits.models.arms.learnable import RewardFacts
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics import dirichlet
-from latentbandits.models.numerics.laws import Beta
-from latentbandits.models.support import Interval, OneOf, Summary, Support
+from latentbandits.models.numerics.laws import Beta, Interval, OneOf, Summary, Support
 
 MOST_VALUES = 20
 """Most different rewards from which the family is learned."""

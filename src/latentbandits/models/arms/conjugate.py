@@ -17,14 +17,19 @@ from numpy.typing import ArrayLike
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.arms.learnable import Learnable
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.numerics import dirichlet, gamma
-from latentbandits.models.numerics.blocks import rows
-from latentbandits.models.numerics.laws import Component, Law, Normal
-from latentbandits.models.protocol import Context
-from latentbandits.models.support import REALS, Counts, Interval, OneOf
-from latentbandits.models.trees import map_leaves
+from latentbandits.models.numerics.arrays import map_leaves, rows
+from latentbandits.models.numerics.laws import (
+    REALS,
+    Component,
+    Counts,
+    Interval,
+    Law,
+    Normal,
+    OneOf,
+)
+from latentbandits.models.protocol import Context, StationaryModel
 
 
 class ArmTotals(NamedTuple):

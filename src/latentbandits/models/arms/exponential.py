@@ -12,8 +12,7 @@ from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import GammaArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import gamma
-from latentbandits.models.numerics.laws import InverseGamma
-from latentbandits.models.support import Interval, Summary, Support
+from latentbandits.models.numerics.laws import Interval, InverseGamma, Summary, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)

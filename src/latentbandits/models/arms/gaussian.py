@@ -11,13 +11,16 @@ from numpy.typing import ArrayLike
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.arms.learnable import Learnable, RewardFacts
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.numerics.blocks import blocks, log_normal_density, rows
-from latentbandits.models.numerics.laws import Component, Normal
-from latentbandits.models.numerics.quadrature import probability_largest
-from latentbandits.models.protocol import Context
-from latentbandits.models.support import REALS, Summary
+from latentbandits.models.numerics.arrays import blocks, log_normal_density, rows
+from latentbandits.models.numerics.laws import (
+    REALS,
+    Component,
+    Normal,
+    Summary,
+    probability_largest,
+)
+from latentbandits.models.protocol import Context, StationaryModel
 
 _LEAST_NOISE = 1e-4  # prior of the noise, worth one reward, as a fraction of the rewards' variance
 _ACTION_NOISE = 0.1  # the same for a noise per action

@@ -13,10 +13,9 @@ from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
-from latentbandits.models.numerics.blocks import log_normal_density
+from latentbandits.models.numerics.arrays import log_normal_density
 from latentbandits.models.numerics.gamma import standard_gamma
-from latentbandits.models.numerics.laws import Student
-from latentbandits.models.support import Summary
+from latentbandits.models.numerics.laws import Student, Summary
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _TINY = np.finfo(np.float64).tiny

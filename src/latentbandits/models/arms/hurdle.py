@@ -24,9 +24,8 @@ from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.numerics import dirichlet, gamma
-from latentbandits.models.numerics.blocks import log_normal_density
-from latentbandits.models.numerics.laws import Gamma
-from latentbandits.models.support import Interval, Summary, Support
+from latentbandits.models.numerics.arrays import log_normal_density
+from latentbandits.models.numerics.laws import Gamma, Interval, Summary, Support
 
 _SUPPORT = Interval(low=0.0, atoms=(0.0,))
 _LEAST_NOISE = 1e-4  # prior of sigma^2, worth one reward
@@ -203,7 +202,7 @@ class HurdleArms(ConjugateArms):
         """Return the prior fields at p and x whose mean reward has this variance.
 
         Both priors are worth the same rewards, whose number is found by bisection. A variance above
-        that of one positive reward is replaced by that.
+        the variance of one positive reward is replaced by the latter.
         """
         low, high = -np.log(chance), np.full_like(chance, np.log(1e15))
         for _ in range(_BISECTIONS):

@@ -30,7 +30,7 @@ class RewardFacts(Protocol):
 
     @property
     def values(self) -> FloatArray:
-        """Distinct rewards: all, or many of them with one outside the support of each family."""
+        """Distinct rewards: all, or many and, for each family, one outside its support if any."""
 
     @property
     def mean(self) -> float: ...

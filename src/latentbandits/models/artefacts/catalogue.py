@@ -74,7 +74,7 @@ class Places:
         return shared if both == self._n else shared.longer(list(islice(mine, both, self._n)))
 
     def longer(self, ids: Sequence[str]) -> Places:
-        """Return the places of these ids and of new ones behind them."""
+        """Return the places with new ids added at the end."""
         of_all = self._of_all
         if len(of_all) > self._n:  # another catalogue has added ids of its own
             of_all = {name: place for name, place in of_all.items() if place < self._n}

@@ -11,12 +11,10 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import Known
-from latentbandits.models.numerics.blocks import rows
-from latentbandits.models.numerics.laws import Component
-from latentbandits.models.numerics.log_weights import log_sum, normalise, sample
+from latentbandits.models.numerics.arrays import log_sum, normalise, rows, sample
+from latentbandits.models.numerics.laws import Component, Summary, Support
 from latentbandits.models.protocol import (
     Context,
     Generative,
@@ -24,11 +22,11 @@ from latentbandits.models.protocol import (
     Model,
     Parameters,
     Selectable,
+    StationaryModel,
     is_order_free,
     reward_laws,
     support_of,
 )
-from latentbandits.models.support import Summary, Support
 
 
 class EnsemblePosterior(NamedTuple):
@@ -309,7 +307,7 @@ class Ensemble(StationaryModel):
 
 
 def _as_model(member: KnownModel) -> Model:
-    """Return `member`; a certain one without the posterior that it need not keep."""
+    """Return `member`; if it is certain, without a posterior over parameters."""
     return Known(member) if member.is_certain else cast(Model, member)
 
 

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.known import CertainModel, OneState
-from latentbandits.models.numerics.blocks import log_normal_density
-from latentbandits.models.protocol import Context
-from latentbandits.models.support import Summary
+from latentbandits.models.numerics.arrays import log_normal_density
+from latentbandits.models.numerics.laws import Summary
+from latentbandits.models.protocol import Context, StationaryModel
 
 Mean = Callable[[Any, IntArray], ArrayLike]
 """mean(context, action): `(n, n_states, m)` for `action` (n, m) and the context of n sessions."""

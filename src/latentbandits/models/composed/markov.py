@@ -12,11 +12,9 @@ import latentbandits.models.history as history
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.composed.known import Known
-from latentbandits.models.composed.wrapping import Wrapping
-from latentbandits.models.history import Keys
-from latentbandits.models.numerics.laws import Component, join_states
-from latentbandits.models.numerics.log_weights import log_sum, normalise, sample, thin
+from latentbandits.models.composed.known import Known, Wrapping
+from latentbandits.models.numerics.arrays import Keys, log_sum, map_leaves, normalise, sample, thin
+from latentbandits.models.numerics.laws import Component, Summary, join_states
 from latentbandits.models.protocol import (
     Context,
     KnownModel,
@@ -25,8 +23,6 @@ from latentbandits.models.protocol import (
     Selectable,
     reward_laws,
 )
-from latentbandits.models.support import Summary
-from latentbandits.models.trees import map_leaves
 
 
 @dataclass(frozen=True, eq=False, init=False)

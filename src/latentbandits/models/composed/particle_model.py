@@ -23,12 +23,10 @@ import numpy as np
 import latentbandits.models.checks as checks
 import latentbandits.models.history as history
 from latentbandits.lazy import cached_property
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.history import Keys
+from latentbandits.models.numerics.arrays import Keys, normalise, systematic
 from latentbandits.models.numerics.laws import Component, Points
-from latentbandits.models.numerics.log_weights import normalise, systematic
-from latentbandits.models.protocol import Context
+from latentbandits.models.protocol import Context, StationaryModel
 
 _PRIOR_SEED = 0x5EED
 _RESAMPLE_BELOW = 1 / 4  # resample if the effective sample size is below this share

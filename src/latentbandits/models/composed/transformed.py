@@ -23,7 +23,8 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.composed.wrapping import Wrapping
+from latentbandits.models.composed.known import Wrapping
+from latentbandits.models.numerics.laws import Interval, Summary
 from latentbandits.models.protocol import (
     Context,
     Extendable,
@@ -33,7 +34,6 @@ from latentbandits.models.protocol import (
     Selectable,
     is_order_free,
 )
-from latentbandits.models.support import Interval, Summary
 
 _LARGEST_EXPONENT = 300.0
 

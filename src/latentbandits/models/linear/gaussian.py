@@ -11,12 +11,10 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.numerics.blocks import blocks, log_normal_density, rows
-from latentbandits.models.numerics.laws import Component, Normal
-from latentbandits.models.protocol import Context
-from latentbandits.models.support import Summary
+from latentbandits.models.numerics.arrays import blocks, log_normal_density, rows
+from latentbandits.models.numerics.laws import Component, Normal, Summary
+from latentbandits.models.protocol import Context, StationaryModel
 
 
 class LinearPosterior(NamedTuple):
@@ -35,9 +33,9 @@ class LinearPosterior(NamedTuple):
 
     @property
     def draws_depend_on_order(self) -> bool:
-        """Tell that they do: rewards in another order rotate the square root.
+        """Return True: rewards in another order rotate the square root of the covariance.
 
-        The same normals then give another draw, of the same distribution.
+        The same normal numbers then give another draw from the same distribution.
         """
         return True
 

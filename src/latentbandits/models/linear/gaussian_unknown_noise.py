@@ -11,13 +11,11 @@ from numpy.typing import ArrayLike
 
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
-from latentbandits.models.base import StationaryModel
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
-from latentbandits.models.numerics.blocks import log_normal_density, rows
-from latentbandits.models.numerics.laws import Component, Student
-from latentbandits.models.protocol import Context
-from latentbandits.models.support import Summary
+from latentbandits.models.numerics.arrays import log_normal_density, rows
+from latentbandits.models.numerics.laws import Component, Student, Summary
+from latentbandits.models.protocol import Context, StationaryModel
 
 
 class LinearNoisePosterior(NamedTuple):
@@ -37,7 +35,7 @@ class LinearNoisePosterior(NamedTuple):
 
     @property
     def draws_depend_on_order(self) -> bool:
-        """Tell that they do, as those of a `LinearPosterior`."""
+        """Return True, for the reason given in `LinearPosterior`."""
         return self.linear.draws_depend_on_order
 
 
@@ -295,7 +293,7 @@ class LinearGaussianUnknownNoise(StationaryModel):
 
     @cached_property
     def _unit(self) -> LinearGaussian:
-        """The same model in units of its noise."""
+        """This model with rewards divided by the noise."""
         return LinearGaussian(self.weights, 1.0, self.covariances, self.state_prior)
 
     @cached_property

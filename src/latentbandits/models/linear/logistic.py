@@ -13,8 +13,8 @@ from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.linear.gaussian import LinearGaussian
+from latentbandits.models.numerics.laws import BINARY, Summary, Support
 from latentbandits.models.protocol import Context
-from latentbandits.models.support import BINARY, Summary, Support
 
 
 @dataclass(frozen=True, eq=False, init=False)

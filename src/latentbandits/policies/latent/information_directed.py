@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import scenarios, states
+from latentbandits.beliefs import states
 from latentbandits.beliefs.information import (
     FEW_ACTIONS,
     Best,
     best_actions,
     minimal_ratio_mixture,
     regret_and_information,
+    scenario_rewards,
     supports,
 )
 from latentbandits.beliefs.joint import JointBelief
@@ -22,9 +23,9 @@ from latentbandits.beliefs.known import KnownBelief
 from latentbandits.lazy import cached_property
 from latentbandits.models import checks
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.numerics.blocks import blocks
+from latentbandits.models.numerics.arrays import blocks
 from latentbandits.models.protocol import Context, KnownModel, Model
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.latent.base import JointPolicy, KnownPolicy, PosteriorPolicy
@@ -89,8 +90,9 @@ class mmIDS(InformationDirected, JointPolicy):
     """Information-directed sampling with an uncertain model: `draws` of (s, theta) are scenarios.
 
     The draws come from nodes that `seed` fixes, the same in every round and session
-    (`beliefs/scenarios.py`). So the action probabilities are a function of the belief: propensities
-    are exact, and an action has probability zero only if this policy never plays it there.
+    (`beliefs/information.py`). So the action probabilities are a function of the belief:
+    propensities are exact, and an action has probability zero only if this policy never plays it
+    there.
 
     Args:
         model: a model of latent states with uncertain parameters.
@@ -115,7 +117,7 @@ class mmIDS(InformationDirected, JointPolicy):
     def _scenarios(
         self, belief: JointBelief, context: Context, eligible: BoolArray | None
     ) -> Scenarios:
-        rewards = scenarios.rewards(self.model, belief, context, self.draws, self.seed)
+        rewards = scenario_rewards(self.model, belief, context, self.draws, self.seed)
         return Scenarios(rewards, np.full(rewards.shape[:2], 1 / self.draws), eligible)
 
 
@@ -129,8 +131,8 @@ def _draw(scenarios: Scenarios, rng: np.random.Generator) -> tuple[IntArray, Flo
     regret, information = _costs_and_gains(scenarios)
     if regret.shape[1] <= FEW_ACTIONS:
         probabilities = minimal_ratio_mixture(regret, information, scenarios.eligible)
-        action = choice.draw(probabilities, rng)
-        return action, choice.at(probabilities, action)
+        action = decision.draw(probabilities, rng)
+        return action, decision.at(probabilities, action)
     action, chance = np.empty(len(regret), np.int64), np.empty(len(regret))
     uniform = rng.random(len(regret))
     for i, (places, shares) in enumerate(supports(regret, information, scenarios.eligible)):

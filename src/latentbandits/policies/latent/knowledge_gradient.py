@@ -165,8 +165,8 @@ class mmKG(Planning):
 class mLookahead(Planning):
     """Play optimally as if only the next `steps` rewards were learned from (receding horizon).
 
-    Exact for rewards with few values. The belief is the joint one of mmTS; for a model that is
-    certain it is that of mTS. A decision looks at (actions x outcomes) ^ steps beliefs, and more
+    Exact for rewards with few values. The belief is the joint belief of mmTS, or the belief of
+    mTS if the model is certain. A decision looks at (actions x outcomes) ^ steps beliefs, and more
     than `planning.MOST_BELIEFS` are refused.
 
     Args:

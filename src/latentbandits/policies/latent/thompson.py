@@ -15,10 +15,10 @@ from latentbandits.beliefs.known import KnownBelief
 from latentbandits.models import checks
 from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.composed.wrapping import with_catch_all
+from latentbandits.models.composed.known import with_catch_all
 from latentbandits.models.linear.gaussian import LinearGaussian
 from latentbandits.models.protocol import Context, KnownModel, Model
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice
 from latentbandits.policies.decision import (
     ActionProbabilities,
@@ -47,13 +47,13 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
     def _choose(self, belief: WeightedBeliefT, asked: Asked, propensity: bool) -> Choice:
         state = states.sample(self._log_weights(belief), asked.rng)
         rewards = self._draw_rewards(belief, asked.context, state, asked.rng)
-        action = choice.pick_best(rewards, asked.eligible, asked.rng)
+        action = decision.pick_best(rewards, asked.eligible, asked.rng)
         if not propensity:
             return Choice(action, state, None, "none")
         probabilities = self._probabilities(belief, asked)
         if probabilities.kind == "none":
             return Choice(action, state, None, "none")
-        chance = choice.at(probabilities.values, action)
+        chance = decision.at(probabilities.values, action)
         if probabilities.kind == "counted":  # the decision itself counts as a draw, so never zero
             chance = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
         return Choice(action, state, chance, probabilities.kind)
@@ -61,9 +61,9 @@ class Thompson(PosteriorPolicy[WeightedBeliefT], ABC):
     def _probabilities(self, belief: WeightedBeliefT, asked: Asked) -> ActionProbabilities:
         """Return sum_s P(s) 1{a is best in s}, ties split: exact if the parameters are known."""
         mask = None if asked.eligible is None else asked.eligible[:, None, :]
-        best = choice.best(choice.restrict(self.model.expected_rewards(asked.context), mask))
+        best = decision.best(decision.restrict(self.model.expected_rewards(asked.context), mask))
         weights = self.state_probabilities(belief)
-        return ActionProbabilities((weights[:, None, :] @ choice.shares(best))[:, 0], "exact")
+        return ActionProbabilities((weights[:, None, :] @ decision.shares(best))[:, 0], "exact")
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         state = states.sample(wide, rng).reshape(n, draws)
         rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
         mask = None if eligible is None else np.repeat(eligible, draws, axis=0)
-        action = choice.pick_best(rewards.reshape(n * draws, -1), mask, rng)
+        action = decision.pick_best(rewards.reshape(n * draws, -1), mask, rng)
         return action.reshape(n, draws), state
 
     def _probabilities(self, belief: JointBelief, asked: Asked) -> ActionProbabilities:
@@ -171,8 +171,9 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         """Estimate P(a is best) as the fraction of `draws` posterior draws: unbiased."""
         state = states.sample_many(belief.log_weights, draws, rng)
         rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
-        restricted = choice.restrict(rewards, None if eligible is None else eligible[:, None, :])
-        return ActionProbabilities(choice.shares(choice.best(restricted)).mean(axis=1), "counted")
+        restricted = decision.restrict(rewards, None if eligible is None else eligible[:, None, :])
+        shares = decision.shares(decision.best(restricted))
+        return ActionProbabilities(shares.mean(axis=1), "counted")
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,19 +5,58 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from latentbandits.beliefs import gaps
-from latentbandits.beliefs.gaps import GapBelief
-from latentbandits.models.checks import BoolArray, FloatArray, session_count
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
 from latentbandits.models.protocol import KnownModel, Model
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities, check_state
 from latentbandits.policies.latent.base import LatentBeliefT, LatentPolicy
 from latentbandits.policies.protocol import LearnsFrom
+
+# The states that are consistent with a session's rewards (mUCB and mmUCB, Algorithm 1).
+
+
+class GapBelief(NamedTuple):
+    """N(s), the rounds in which s was believed, and G(s), the sum of (mean - reward) over them."""
+
+    counts: FloatArray  # (n_sessions, n_states)
+    gaps: FloatArray  # (n_sessions, n_states)
+
+
+def no_gaps(n_sessions: int, n_states: int) -> GapBelief:
+    """Return the belief of sessions without rewards."""
+    return GapBelief(np.zeros((n_sessions, n_states)), np.zeros((n_sessions, n_states)))
+
+
+def add_gap(belief: GapBelief, state: IntArray, gap: FloatArray) -> GapBelief:
+    """Return the belief after a round in which `state` (n,) was believed, with this `gap` (n,)."""
+    counts, gaps = belief.counts.copy(), belief.gaps.copy()
+    session = np.arange(len(state))
+    counts[session, state] += 1
+    gaps[session, state] += gap
+    return GapBelief(counts, gaps)
+
+
+def consistent_states(belief: GapBelief, noise: float, horizon: int | None) -> BoolArray:
+    """Return C = { s : G(s) <= noise sqrt(6 N(s) log n) } as a mask `(n_sessions, n_states)`.
+
+    If the horizon n is None, log t stands for log n. A wrong model can rule out every state; then
+    C is the state with the smallest average gap.
+    """
+    if horizon is None:
+        log_n = np.log(belief.counts.sum(axis=1, keepdims=True) + 1)
+    else:
+        log_n = np.log(float(horizon))
+    inside: BoolArray = belief.gaps <= noise * np.sqrt(6 * belief.counts * log_n)
+    empty = ~inside.any(axis=1)
+    if empty.any():  # then every state was believed at least once, so no count is zero
+        average = belief.gaps[empty] / belief.counts[empty]
+        inside[empty] = average == average.min(axis=1, keepdims=True)
+    return inside
 
 
 class BestPair(LatentPolicy[LatentBeliefT], ABC):
@@ -29,11 +68,11 @@ class BestPair(LatentPolicy[LatentBeliefT], ABC):
 
     def _choose(self, belief: LatentBeliefT, asked: Asked, propensity: bool) -> Choice:
         pairs = self._best_pairs(belief, asked)
-        flat = choice.pick(pairs.reshape(len(pairs), -1), asked.rng)
+        flat = decision.pick(pairs.reshape(len(pairs), -1), asked.rng)
         state, action = np.divmod(flat, pairs.shape[2])
         if not propensity:
             return Choice(action, state, None, "none")
-        return Choice(action, state, choice.at(_action_shares(pairs), action), "exact")
+        return Choice(action, state, decision.at(_action_shares(pairs), action), "exact")
 
     def _probabilities(self, belief: LatentBeliefT, asked: Asked) -> ActionProbabilities:
         return ActionProbabilities(_action_shares(self._best_pairs(belief, asked)), "exact")
@@ -58,23 +97,23 @@ class _ConsistentUCB(BestPair[GapBelief], ABC):
         """Epsilon: the shortfall below the model's mean that does not count against a state."""
 
     def init(self, n_sessions: int = 1) -> GapBelief:
-        return gaps.prior(session_count(n_sessions, self.model.n_sessions), self.model.n_states)
+        return no_gaps(session_count(n_sessions, self.model.n_sessions), self.model.n_states)
 
     def state_probabilities(self, belief: GapBelief) -> FloatArray:
         """Return equal shares of the consistent states: this policy keeps a set, no posterior."""
-        return choice.shares(gaps.consistent(belief, self.model.noise, self.horizon))
+        return decision.shares(consistent_states(belief, self.model.noise, self.horizon))
 
     def _best_pairs(self, belief: GapBelief, asked: Asked) -> BoolArray:
         """Mark the largest mu_hat over consistent states and eligible actions: `(n, S, K)`."""
-        consistent = gaps.consistent(belief, self.model.noise, self.horizon)[:, :, None]
+        consistent = consistent_states(belief, self.model.noise, self.horizon)[:, :, None]
         allowed = consistent if asked.eligible is None else consistent & asked.eligible[:, None, :]
         scores = np.where(allowed, self.model.expected_rewards(asked.context), -np.inf)
-        return choice.best(scores.reshape(len(scores), -1)).reshape(scores.shape)
+        return decision.best(scores.reshape(len(scores), -1)).reshape(scores.shape)
 
     def _learn(self, belief: GapBelief, outcome: Outcome) -> GapBelief:
         state = check_state(outcome.decision, self.model.n_states)
-        expected = choice.at(self.model.expected_rewards(outcome.context, state), outcome.action)
-        return gaps.add(belief, state, expected - self._allowance - outcome.reward)
+        expected = decision.at(self.model.expected_rewards(outcome.context, state), outcome.action)
+        return add_gap(belief, state, expected - self._allowance - outcome.reward)
 
 
 @dataclass(frozen=True, eq=False)

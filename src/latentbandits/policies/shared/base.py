@@ -13,7 +13,7 @@ import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.visit import Visit, check_visit
-from latentbandits.policies import choice
+from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, LargestScore
 from latentbandits.policies.decision import ActionProbabilities
 from latentbandits.policies.protocol import BeliefT
@@ -61,7 +61,7 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
         action, state = drawn[:, 0], states[:, 0]
         if not propensity or self.propensity_draws < 1:
             return Choice(action, state, None, "none")
-        chance = choice.at(self._probabilities(belief, asked).values, action)
+        chance = decision.at(self._probabilities(belief, asked).values, action)
         counted = (chance * self.propensity_draws + 1) / (self.propensity_draws + 1)
         return Choice(action, state, counted, "counted")
 
@@ -80,7 +80,7 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
         rewards = self._draw(belief, context, draws, rng)
         n, _, n_actions = rewards.shape
         mask = None if eligible is None else np.repeat(eligible, draws, axis=0)
-        action = choice.pick_best(rewards.reshape(n * draws, n_actions), mask, rng)
+        action = decision.pick_best(rewards.reshape(n * draws, n_actions), mask, rng)
         return action.reshape(n, draws), np.zeros((n, draws), np.int64)
 
     def _probabilities(self, belief: BeliefT, asked: Asked) -> ActionProbabilities:
@@ -90,10 +90,10 @@ class SampledPopulation(PopulationPolicy[BeliefT], ABC):
                 np.full((len(asked.context.user), n_actions), np.nan), "none"
             )
         mask = None if asked.eligible is None else asked.eligible[:, None, :]
-        rewards = choice.restrict(
+        rewards = decision.restrict(
             self._draw(belief, asked.context, self.propensity_draws, asked.rng), mask
         )
-        return ActionProbabilities(choice.shares(choice.best(rewards)).mean(axis=1), "counted")
+        return ActionProbabilities(decision.shares(decision.best(rewards)).mean(axis=1), "counted")
 
 
 class Ridge(NamedTuple):

@@ -1,4 +1,4 @@
-"""Any policy of one session, played for each user of a population on its own, or for all as one."""
+"""Any policy of one session, played separately for each user of a population, or for all as one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
+from latentbandits.models.numerics.arrays import leaves, map_leaves
 from latentbandits.models.protocol import KnownModel
-from latentbandits.models.trees import leaves, map_leaves
 from latentbandits.models.visit import Visit, check_users
 from latentbandits.policies.checked import Asked, CheckedPolicy, Choice, Outcome
 from latentbandits.policies.decision import ActionProbabilities
@@ -36,7 +36,7 @@ class PerUserBelief(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PerUser(PopulationPolicy[PerUserBelief]):
-    """`policy` for each of `n_users` users on its own; with one user, one policy for all.
+    """Play `policy` separately for each of `n_users` users; with one user, one policy for all.
 
     The baseline that learns nothing across users: each user's belief is a session of `policy`. With
     `n_users=1` and `shared=True` all users of the population share that session.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Sequence
 
 import msgspec
@@ -10,7 +11,6 @@ import numpy as np
 
 from latentbandits.serving.engine.actions import PolicyInputs, UnknownAction
 from latentbandits.serving.engine.choosing import Chooser, PendingDecision, answer_of, decision_row
-from latentbandits.serving.engine.ids import new_token
 from latentbandits.serving.engine.models import ServedModel
 from latentbandits.serving.engine.open_session import (
     Learned,
@@ -34,10 +34,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Batch:
-    """Decisions and rewards of different sessions that wait, until `settle` makes and learns them.
+    """Pending decisions and rewards of different sessions; `settle` makes and learns them.
 
-    A session, request id or event id of something that waits is claimed: whoever needs it next has
-    the batch settled first.
+    The batch claims the sessions, request ids and event ids of all that is pending. An operation
+    that needs one of them settles the batch first.
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -95,10 +95,9 @@ class Batch:
             _check_default(request)
         live, inputs = self._fitted(live, request)
         inputs = self._of_user(live, request, inputs)
+        token = _new_token()
         order = self._orders.next(live.row.last_order)
-        waiting = PendingDecision(
-            live, request, inputs, order, new_token(), self._clock(), fingerprint
-        )
+        waiting = PendingDecision(live, request, inputs, order, token, self._clock(), fingerprint)
         self._decisions.append(waiting)
         self._claimed.update((request.session, live.row.key))
         if request.request_id is not None:
@@ -108,8 +107,8 @@ class Batch:
     def _fitted(self, live: Live, request: DecisionRequest) -> tuple[Live, PolicyInputs | None]:
         """Return the session on the model that answers a request, and the inputs of its policy.
 
-        That is the session's own model, unless the request names an action that it lacks, or the
-        session has learned from one: then it is that model grown by such actions.
+        It is the session's model, grown by missing actions if the request names such an action or
+        the session has learned from one.
         """
         model, served = live.row.model, live.served
         if live.played_new:
@@ -121,7 +120,9 @@ class Batch:
         except UnknownAction:
             served = self._library.grown(model)
             inputs = _ask_or_default(served, request)
-        return self._sessions.on(live, served), inputs
+        if live.served is not served:
+            live = self._sessions.restoring.on(live, served)
+        return live, inputs
 
     def _of_user(
         self, live: Live, request: DecisionRequest, inputs: PolicyInputs | None
@@ -238,9 +239,10 @@ class Batch:
             self._changes.count("late")
             return Rewarded(report.decision_id, "late")
         live = self._sessions.able(live, row)
+        pending = PendingReward(live, row, report, value, kind, who)
         if current is None or current.status == "late":
-            return PendingReward(live, row, report, value, kind, who)
-        self._replace(live, row, report, value, kind, who, current)
+            return pending
+        self._replace(pending, current)
         return Rewarded(report.decision_id, "applied")
 
     def _row(
@@ -254,7 +256,7 @@ class Batch:
         order: int,
         current: RewardRow | None,
     ) -> RewardRow:
-        """Return a reward as the log keeps it; `current` is the one that it replaces."""
+        """Return a reward as a row of the log; `current` is the row that the reward replaces."""
         return RewardRow(
             order=order,
             decision=row.order,
@@ -310,22 +312,13 @@ class Batch:
             if every and live.row.rewards % every == 0:
                 self._sessions.restoring.snapshot(live)
 
-    def _replace(
-        self,
-        live: Live,
-        row: DecisionRow,
-        report: RewardReport,
-        value: float,
-        kind: RewardKind,
-        who: str,
-        current: RewardRow,
-    ) -> None:
+    def _replace(self, pending: PendingReward, current: RewardRow) -> None:
         """Learn another reward in place of `current`: the session is replayed with it."""
-        session = live.row
-        served, prior = live.served, live.group.policy.init(1)
+        live, row, value = pending.live, pending.row, pending.value
+        session, prior = live.row, live.group.policy.init(1)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                learn(live.group, served.id, served.space, prior, row, value)
+                learn(live.group, live.served, prior, row, value)
         except ValueError as error:  # the reward is invalid for the model
             raise Invalid(f"value {value}: {error}") from None
         at = self._orders.next(max(session.last_order, row.order))
@@ -335,12 +328,19 @@ class Batch:
             reward_sum=session.reward_sum + value - current.value + 0.0,
             revision=session.revision + 1,
         )
-        logged = self._row(row, report, value, kind, who, "applied", at, current)
+        logged = self._row(
+            row, pending.report, value, pending.kind, pending.who, "applied", at, current
+        )
         self._store.add_rewards([logged])
         self._changes.rewarded(session, row, value, current.value)
         self._store.put_session(changed)
         self._store.drop_snapshot(session.key)
         self._sessions.drop(session)
+
+
+def _new_token() -> int:
+    """Return 63 random bits: they keep a decision's id and its draws from being guessed."""
+    return secrets.randbits(63)
 
 
 def _ask(served: ServedModel, request: DecisionRequest) -> PolicyInputs:

@@ -14,14 +14,13 @@ import msgspec
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray
-from latentbandits.models.trees import concatenate
+from latentbandits.models.numerics.arrays import concatenate
 from latentbandits.policies import Decision
-from latentbandits.policies.choice import StreamPerSession
+from latentbandits.policies.decision import StreamPerSession
 from latentbandits.serving.engine.actions import LARGE, Named, PolicyInputs, encode_names, visit
-from latentbandits.serving.engine.ids import decision_id
 from latentbandits.serving.engine.open_session import Live, joined
 from latentbandits.serving.engine.values import Decided, DecisionRequest
-from latentbandits.serving.records import FALLBACK, DecisionRow, as_bytes, floats
+from latentbandits.serving.records import FALLBACK, DecisionRow, as_bytes, decision_id, floats
 from latentbandits.serving.settings import PropensityMode
 
 
@@ -86,9 +85,9 @@ class RowGenerator(StreamPerSession):
     """Draws arrays of `n` sessions, the rows of session i from generator i.
 
     It has the methods of `numpy.random.Generator` whose draws do not depend on each other's
-    values. The first axis of an array must be a multiple of n: each session has as many rows, and
-    gets the numbers that its own generator would give for them alone. A policy that asks for
-    anything else (AttributeError, ValueError) must be asked one session at a time.
+    values. The length of the first axis of an array must be a multiple of n: each session has the
+    same number of rows, and its numbers are the same as in a batch of one. A policy that needs
+    other methods or shapes (AttributeError, ValueError) must decide one session at a time.
     """
 
     def __init__(self, generators: Sequence[np.random.Generator]) -> None:

@@ -15,13 +15,7 @@ import numpy as np
 from latentbandits.serving.engine.actions import decode_names
 from latentbandits.serving.engine.batch import Batch
 from latentbandits.serving.engine.choosing import PendingDecision, answer_of
-from latentbandits.serving.engine.ids import (
-    OrderSequence,
-    decision_id,
-    drop_ids,
-    milliseconds,
-    parse_decision_id,
-)
+from latentbandits.serving.engine.idempotency import drop_ids
 from latentbandits.serving.engine.models import Library, ServedModel, extended
 from latentbandits.serving.engine.open_session import (
     Live,
@@ -30,7 +24,7 @@ from latentbandits.serving.engine.open_session import (
     replay,
     state_probabilities,
 )
-from latentbandits.serving.engine.sessions import Sessions
+from latentbandits.serving.engine.sessions import OrderSequence, Sessions, milliseconds
 from latentbandits.serving.engine.statistics import (
     STATISTICS,
     Changes,
@@ -57,6 +51,8 @@ from latentbandits.serving.records import (
     ModelRow,
     RewardedDecision,
     SessionRow,
+    decision_id,
+    parse_decision_id,
 )
 from latentbandits.serving.settings import EngineSettings
 from latentbandits.serving.stores.protocol import STORE_ID, Store
@@ -349,7 +345,7 @@ class Engine:
             served = self.library.grown(row.model, before=order)
             group = served.of_group(row.group)
         start = first_belief(group.policy, session)
-        belief = replay(group, served.id, served.space, known, start)
+        belief = replay(group, served, known, start)
         then = msgspec.structs.replace(
             session, rounds=row.round - 1, model=row.model, group=row.group
         )
@@ -455,9 +451,9 @@ class Engine:
     # time
 
     def sweep(self, limit: int = 500) -> int:
-        """End sessions unseen for `session_ttl`, forget those unseen for `retention`, and give
-        decisions without a reward the default one; returns how many there were of these, at most
-        `limit` of each.
+        """End sessions unseen for `session_ttl`, forget sessions unseen for `retention`, and give
+        decisions without a reward the default one; return the number of all these changes, of which
+        there are at most `limit` of each kind.
 
         Once an hour, former catalogues that no session can have used are forgotten too.
         """

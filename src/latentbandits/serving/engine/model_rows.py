@@ -49,7 +49,7 @@ def pack(model: Any, name: str, catalogue: Catalogue | None = None) -> ModelRow:
 
 
 def model_row(files: Mapping[str, bytes], name: str) -> ModelRow:
-    """Return a row whose id is that of its content."""
+    """Return a row with these files; its id is a hash of them."""
     return ModelRow(content_id(files), name, msgspec.msgpack.encode(dict(files)))
 
 
@@ -78,9 +78,9 @@ def unpack(row: ModelRow) -> tuple[Any, Catalogue | None]:
 
 
 class ActionNames:
-    """The ids of each model's actions, for a log that names only those that a request did.
+    """The ids of each model's actions, for a log that holds only the ids named in requests.
 
-    Models whose catalogues begin alike share what is kept of them.
+    Models whose catalogues begin with the same ids share the memory of these ids.
     """
 
     def __init__(self, find: Callable[[str], ModelRow | None]) -> None:

@@ -132,7 +132,7 @@ class ServedModel:
 
     @cached_property
     def bytes(self) -> int:
-        """About the bytes that it takes."""
+        """The approximate size of the model in bytes."""
         return sum(self.parts().values())
 
     @cached_property
@@ -310,7 +310,7 @@ class Library:
         return served
 
     def keep(self, served: ServedModel) -> None:
-        """Have a model at hand that `check` returned, unless there is one of its id."""
+        """Keep a model that `check` returned in memory, unless one with the same id is there."""
         if (served.id, ()) not in self._alive:
             self._keep((served.id, ()), served)
 
@@ -491,11 +491,11 @@ class Library:
         return policies
 
     def check_successor(self, new: ServedModel) -> None:
-        """Refuse a model that could not answer what the active one could.
+        """Refuse a model that cannot answer requests which the active model answers.
 
-        Where callers name actions by id, a successor may be of any family, rank, number of states
-        or set of actions: actions that it lacks become new ones (`grown`). Where callers bring
-        features, it must take as many.
+        Where callers name actions by id, a successor may have any family, rank, number of states
+        and set of actions: actions that the successor lacks are added to it (`grown`). Where
+        callers send features, the successor must take the same number of features.
         """
         if not self.activations:
             return

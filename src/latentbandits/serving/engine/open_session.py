@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from latentbandits.models.trees import concatenate, separate
+from latentbandits.models.numerics.arrays import concatenate, separate
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import ANYONE
 from latentbandits.policies.protocol import AnyPolicy, begin, gate_of
-from latentbandits.serving.engine.actions import LARGE, ActionSpace, Recalled, decode_names, visit
+from latentbandits.serving.engine.actions import LARGE, Recalled, decode_names, visit
 from latentbandits.serving.engine.models import GroupPolicy, ServedModel
 from latentbandits.serving.engine.values import Rewarded, RewardReport
 from latentbandits.serving.errors import Conflict, Damaged, Invalid, Refused
@@ -33,9 +33,9 @@ encode_user = msgspec.json.Encoder(order="sorted").encode
 
 
 class Live(NamedTuple):
-    """A session with its belief, which holds the first `learned` of its rewards.
+    """A session with its belief, which has learned the first `learned` rewards.
 
-    `served` is the session's model, or that model grown by actions that it lacks.
+    `served` is the session's model, or the model grown by missing actions.
     """
 
     row: SessionRow
@@ -115,7 +115,7 @@ def decode_user(data: bytes | None) -> dict[str, Any] | None:
 
 
 def check_same_user(row: SessionRow, user: Mapping[str, Any]) -> None:
-    """Refuse other attributes of the user than those that the session began with."""
+    """Refuse attributes of the user that differ from the attributes at the session's start."""
     if row.user_features != encode_user(user):
         began = row.user_features.decode() if row.user_features else "none"
         raise Conflict(
@@ -161,23 +161,22 @@ def visitor_row(store: Store, session: SessionRow, user: str | None, n_users: in
     return taken
 
 
-def teaches(group: GroupPolicy, model_id: str, row: DecisionRow) -> bool:
-    """Return whether a group's policy, on the model of that id, can learn from this decision.
+def teaches(group: GroupPolicy, served: ServedModel, row: DecisionRow) -> bool:
+    """Return whether a group's policy, on this model, can learn from this decision.
 
-    Policies that learn from their own decisions only must have made it, with the same options;
-    version 0.1.0 logged their names without options.
+    A policy that learns only from its own decisions must have made the decision, with the same
+    options. Version 0.1.0 logged the names of policies without options.
     """
     if row.policy == FALLBACK:
         return False
-    names = (group.text, group.policy.name)
-    return group.policy.learns_from == "any" or (row.policy in names and row.model == model_id)
+    if group.policy.learns_from == "any":
+        return True
+    return row.policy in (group.text, group.policy.name) and row.model == served.id
 
 
-def recall(
-    group: GroupPolicy, model_id: str, space: ActionSpace, row: DecisionRow
-) -> Recalled | None:
+def recall(group: GroupPolicy, served: ServedModel, row: DecisionRow) -> Recalled | None:
     """Return the decision of `row` as the model knows it; None where nothing is learned from it."""
-    recalled = space.recall(row) if teaches(group, model_id, row) else None
+    recalled = served.space.recall(row) if teaches(group, served, row) else None
     if recalled is None or group.n_users is None:
         return recalled
     visitor = decode_names(row.actions).visitor
@@ -187,15 +186,10 @@ def recall(
 
 
 def learn(
-    group: GroupPolicy,
-    model_id: str,
-    space: ActionSpace,
-    belief: Any,
-    row: DecisionRow,
-    reward: float,
+    group: GroupPolicy, served: ServedModel, belief: Any, row: DecisionRow, reward: float
 ) -> Any:
     """Return the belief after `reward` for the decision of `row`."""
-    recalled = recall(group, model_id, space, row)
+    recalled = recall(group, served, row)
     if recalled is None:
         return belief
     return learn_together(group.policy, belief, [recalled], [row], [reward])
@@ -234,15 +228,14 @@ def joined(parts: Sequence[Any]) -> Any:
 
 def replay(
     group: GroupPolicy,
-    model_id: str,
-    space: ActionSpace,
+    served: ServedModel,
     rows: Iterable[RewardedDecision],
     belief: Any = None,
 ) -> Any:
     """Return the belief after these rewarded decisions, from the prior or from `belief` on."""
     if belief is None:
         belief = group.policy.init(1)
-    return replay_until(never, group, model_id, space, rows, belief)[0]
+    return replay_until(never, group, served, rows, belief)[0]
 
 
 def never() -> bool:
@@ -253,8 +246,7 @@ def never() -> bool:
 def replay_until(
     stop: Callable[[], bool],
     group: GroupPolicy,
-    model_id: str,
-    space: ActionSpace,
+    served: ServedModel,
     rows: Iterable[RewardedDecision],
     belief: Any,
 ) -> tuple[Any, int]:
@@ -267,7 +259,7 @@ def replay_until(
         assert row.reward is not None
         # A model of another kind may reject rewards that its predecessor accepted.
         with suppress(ValueError):
-            belief = learn(group, model_id, space, belief, row.decision, row.reward.value)
+            belief = learn(group, served, belief, row.decision, row.reward.value)
         n += 1
         if stop():
             break
@@ -322,7 +314,7 @@ def learn_all(waiting: Sequence[PendingReward]) -> list[Learned]:
     learned: list[Learned] = []
     for i, one in enumerate(waiting):
         live = one.live
-        recalled = recall(live.group, live.served.id, live.served.space, one.row)
+        recalled = recall(live.group, live.served, one.row)
         if recalled is None:
             learned.append(Learned(one, live.belief, live.probabilities))
         else:

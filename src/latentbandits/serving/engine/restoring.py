@@ -138,8 +138,7 @@ class Restoring:
         self, start: Live, rows: Sequence[RewardedDecision], stop: Callable[[], bool] = never
     ) -> Live:
         """Return the session after these rewards, or those before the replay was stopped."""
-        served = start.served
-        belief, n = replay_until(stop, start.group, served.id, served.space, rows, start.belief)
+        belief, n = replay_until(stop, start.group, start.served, rows, start.belief)
         rows = rows[:n]
         last = rows[-1].reward if rows else None
         learned_to = start.learned_to if last is None else last.applies_at
@@ -205,10 +204,10 @@ class Restoring:
         return True
 
     def snapshot(self, live: Live) -> None:
-        """Keep this belief in the store, so that it need not be replayed.
+        """Keep the session's belief in the store, so that its log need not be replayed.
 
-        The belief of a grown model is kept only where the session needs that model: a snapshot
-        that is read under it then says that it does.
+        The belief on a grown model is kept only if the session needs the grown model. A snapshot
+        with a belief on the grown model therefore shows that the session needs that model.
         """
         canonical = live.played_new or not live.served.is_grown
         if canonical and live.group.can_snapshot and live.learned == live.row.rewards:
@@ -242,7 +241,7 @@ class Restoring:
         later = all(row.reward and row.reward.applies_at > large.learned_to for row in rows)
         if not later and large.group.draws_depend_on_order:
             return None
-        belief = replay(large.group, large.served.id, large.served.space, rows, large.belief)
+        belief = replay(large.group, large.served, rows, large.belief)
         return large.with_belief(
             row,
             belief,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
@@ -10,8 +11,7 @@ from typing import Any
 import msgspec
 
 from latentbandits.models.attributes.parts import part
-from latentbandits.serving.engine.ids import OrderSequence
-from latentbandits.serving.engine.models import Library, Memory, ServedModel
+from latentbandits.serving.engine.models import Library, Memory
 from latentbandits.serving.engine.open_session import Live, check_same_user, encode_user, never
 from latentbandits.serving.engine.restoring import Restoring
 from latentbandits.serving.engine.statistics import Changes, Statistics
@@ -23,13 +23,44 @@ from latentbandits.serving.stores.protocol import Store
 _OVERHEAD = 600  # bytes per session in the cache, without its belief
 
 
+def milliseconds() -> int:
+    """Return the time of the clock in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class OrderSequence:
+    """Hands out the store's orders: strictly increasing within a session, never given twice.
+
+    Orders come in blocks that the store reserves, so that they depend on no clock. A block that
+    was reserved after a session was locked lies above everything that happened to it before.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._next = 0
+        self._end = 0
+
+    def next(self, floor: int = 0) -> int:
+        """Return a number that nobody else has, above `floor`."""
+        order = self._next
+        if not floor < order < self._end:
+            block = self._store.reserve(floor)
+            order, self._end = block.start, block.stop
+        self._next = order + 1
+        return order
+
+    def forget(self) -> None:
+        """Give up the block: its reservation may have been rolled back."""
+        self._next = self._end = 0
+
+
 class Cache:
     """Sessions by key and by name; a transaction that is rolled back can be undone.
 
     Args:
-        capacity: sessions that are kept at most.
-        capacity_bytes: bytes that they and their models may take, about.
-        models: knows the bytes of their models, besides the active one.
+        capacity: largest number of sessions.
+        capacity_bytes: bytes that sessions and their models may take, about.
+        models: counts the bytes of the sessions' models, without the active model.
     """
 
     def __init__(self, capacity: int, capacity_bytes: int, models: Memory) -> None:
@@ -130,7 +161,7 @@ def _size(live: Live) -> int:
 class Sessions:
     """The open sessions: they are found by name or key, end with time, are merged and saved.
 
-    The beliefs of those last used are kept in memory; `restoring` finds those of others.
+    The beliefs of sessions that were used last are kept in memory; `restoring` finds the others.
     """
 
     def __init__(
@@ -254,21 +285,22 @@ class Sessions:
     def _restored(self, row: SessionRow) -> Live:
         """Return the session of `row` with its belief, and keep it."""
         cached = self._cache.get(row.key)
-        if cached is not None and cached.learned == row.rewards and cached.fits(row):
-            live = cached if cached.row is row else cached.with_row(row)
-            self._cache.put(live)
-            return live
+        if cached is not None and cached.learned == row.rewards:
+            if cached.row is row:
+                self._cache.put(cached)
+                return cached
+            if cached.fits(row):
+                live = cached.with_row(row)
+                self._cache.put(live)
+                return live
         return self.restoring.restore(row, cached)
-
-    def on(self, live: Live, served: ServedModel) -> Live:
-        """Return a session whose belief is one of `served`: its model, grown or not."""
-        return live if live.served is served else self.restoring.on(live, served)
 
     def able(self, live: Live, row: DecisionRow) -> Live:
         """Return the session on a model that can learn from the decision of `row`, if any can."""
         if not live.served.lacks(row):
             return live
-        return self.on(live, self.library.grown(live.row.model))
+        grown = self.library.grown(live.row.model)
+        return live if live.served is grown else self.restoring.on(live, grown)
 
     def _row(self, key: int) -> SessionRow | None:
         return self.store.session(key)

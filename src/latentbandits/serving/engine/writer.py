@@ -1,4 +1,4 @@
-"""One writer thread for all requests: those that wait together are committed together."""
+"""One writer thread for all requests: requests that wait together are committed together."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from latentbandits.serving.engine.engine import Engine
-from latentbandits.serving.engine.ids import parse_decision_id
 from latentbandits.serving.engine.restoring import Rebuilding
 from latentbandits.serving.errors import (
     Busy,
@@ -27,6 +25,7 @@ from latentbandits.serving.errors import (
     Refused,
     StoreUnavailable,
 )
+from latentbandits.serving.records import parse_decision_id
 
 Answer = TypeVar("Answer")
 Operation = Callable[[Engine], Answer]
@@ -44,7 +43,7 @@ _ENDS = "the service ends: nothing was done"
 
 @dataclass(slots=True)
 class Declared:
-    """An operation that says beforehand of which sessions it is.
+    """An operation that declares the sessions it uses.
 
     Where processes share a store, all sessions of a batch are locked before any is used.
     """
@@ -60,15 +59,24 @@ class Declared:
 class _Job:
     """An operation that waits for the writer, or is being carried out by it."""
 
-    __slots__ = ("answer", "operation", "parked", "since", "taken", "work")
+    __slots__ = ("_future", "operation", "parked", "since", "taken", "work")
 
-    def __init__(self, operation: Operation[Any], answer: Callable[[Any], None], work: int) -> None:
+    def __init__(self, operation: Operation[Any], future: asyncio.Future[Any], work: int) -> None:
         self.operation = operation
-        self.answer = answer  # called with the result, or with the exception
+        self._future = future
         self.work = work
         self.since = time.monotonic()
         self.taken = False
         self.parked = False  # it waits for the replay of a long session
+
+    def answer(self, answer: Any) -> None:
+        """Give the result, or the exception, to the request, unless that was cancelled."""
+        if self._future.done():
+            return
+        if isinstance(answer, BaseException):
+            self._future.set_exception(answer)
+        else:
+            self._future.set_result(answer)
 
 
 class Writer:
@@ -76,9 +84,9 @@ class Writer:
 
     While one batch is being committed the next one gathers, so that under load one fsync serves
     many requests and a lone request waits for no other. At most `capacity` units of work wait:
-    decisions and rewards, those of a batch counted one by one. Whatever waits longer than
-    `patience` seconds is refused: with Busy if it was not begun, else with OutcomeUnknown.
-    A store that keeps nothing has nothing to wait for: then there is no thread, and no queue.
+    decisions and rewards, also inside a batch, count one each. An operation that waits longer than
+    `patience` seconds is refused: with Busy if it has not begun, else with OutcomeUnknown.
+    A store that keeps nothing needs no waiting: then there is no thread and no queue.
     """
 
     def __init__(self, engine: Engine, capacity: int, patience: float = 10.0) -> None:
@@ -105,33 +113,18 @@ class Writer:
             self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
             self._thread.start()
 
-    async def run(
+    def run(
         self, operation: Operation[Answer], *, work: int = 1, urgent: bool = False
-    ) -> Answer:
-        """Return the answer of `operation` once it is committed.
+    ) -> asyncio.Future[Answer]:
+        """Return the answer of `operation`, which is there once it is committed.
 
         Raises Busy where `work` more would be too much to wait, unless it is `urgent` or alone.
         """
         assert self._loop is not None
         future: asyncio.Future[Answer] = self._loop.create_future()
-        self.submit(operation, partial(_resolve, future), work=work, urgent=urgent)
-        return await future
-
-    def submit(
-        self,
-        operation: Operation[Any],
-        answer: Callable[[Any], None],
-        *,
-        work: int = 1,
-        urgent: bool = False,
-    ) -> None:
-        """Call `answer` in the event loop once `operation` is committed, as `run` does.
-
-        It gets the result, or the exception, and must not raise any.
-        """
         if self._thread is None:
-            self._take(_Job(operation, answer, 0), self._run_at_hand)
-            return
+            self._take(_Job(operation, future, 0), self._run_at_hand)
+            return future
         if self._closed:
             raise Busy(_ENDS)
         if self.waiting > 0 and self.waiting + work > self._capacity and not urgent:
@@ -141,13 +134,14 @@ class Writer:
         self.waiting += work
         if self.waiting > self.most_waiting:
             self.most_waiting = self.waiting
-        job = _Job(operation, answer, work)
+        job = _Job(operation, future, work)
         alone = not self._unanswered
         self._unanswered[id(job)] = job
         if alone:  # it waits for no other
             self._jobs.put([job])
         else:
             self._take(job, self._hand_over)
+        return future
 
     def _take(self, job: _Job, use: Callable[[], None]) -> None:
         """Have a job used together with all others of this turn of the event loop."""
@@ -202,9 +196,9 @@ class Writer:
                 )
 
     def refuse_unbegun(self) -> None:
-        """Refuse what was not begun, and what is yet to come; what was begun is answered.
+        """Refuse operations that have not begun, and all later ones; begun operations are answered.
 
-        A request that waits for a replay was not begun: what it had done was rolled back.
+        An operation that waits for a replay has not begun: its changes were rolled back.
         """
         self._closed = True
         for job in list(self._unanswered.values()):
@@ -373,15 +367,6 @@ def _switching(seconds: float) -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(usual)
-
-
-def _resolve(future: asyncio.Future[Any], answer: Any) -> None:
-    if future.done():  # the request was cancelled
-        return
-    if isinstance(answer, BaseException):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)
 
 
 def _orders(decisions: Sequence[str]) -> Iterator[int]:

@@ -3,70 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
-import msgspec
 from starlette.applications import Starlette
-from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from latentbandits.serving.errors import (
-    Busy,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    OutcomeUnknown,
-    Refused,
-    StoreUnavailable,
-)
-from latentbandits.serving.http.endpoints import (
-    ENDPOINTS,
-    PLAY,
-    Call,
-    Endpoint,
-    listed,
-    work_of,
-)
-from latentbandits.serving.http.keys import ANYONE, BEARER, Caller
-from latentbandits.serving.http.limits import (
+from latentbandits.serving.errors import Refused
+from latentbandits.serving.http.endpoints import ENDPOINTS, PLAY
+from latentbandits.serving.http.messages import (
     Answered,
-    Limits,
+    Health,
     NotAdmitted,
-    RawHeaders,
+    Problem,
     encode_json,
     problem_answer,
-    send_answer,
 )
-from latentbandits.serving.http.messages import Health, Problem
 from latentbandits.serving.http.metrics import snapshot
 from latentbandits.serving.http.pages import HEADERS, PAGES, PLAY_PAGES, document, reference
+from latentbandits.serving.http.requests import Handler, Preflight, Requests, admitted
 from latentbandits.serving.http.service import Service
-from latentbandits.serving.settings import is_loopback
 
 Background: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 """A task that runs in the event loop as long as the app does."""
 
-STATUSES: tuple[tuple[type[Refused], int], ...] = (
-    (Forbidden, 403),
-    (NotFound, 404),
-    (Conflict, 409),
-    (Invalid, 422),
-    (Busy, 503),
-    (OutcomeUnknown, 504),
-    (StoreUnavailable, 503),
-)
-_JSON = b"application/json"
-_NO_MORE: RawHeaders = {}
-_MOST_TOKEN_BYTES = 16 * 2**10  # of a body that is read before its sender is known
-_FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"))  # by a proxy
+_JSON = "application/json"
 
 
 class App:
@@ -92,16 +58,15 @@ class App:
         playing = service.settings.play
         endpoints = [e for e in ENDPOINTS if playing or e.path != PLAY]
         handlers = {
-            (e.method, e.path): _Handler(service, e, authenticated=authenticated) for e in endpoints
+            (e.method, e.path): Handler(service, e, authenticated=authenticated) for e in endpoints
         }
-        self._plain: dict[tuple[str, str], ASGIApp] = {
+        plain: dict[tuple[str, str], ASGIApp] = {
             at: one for at, one in handlers.items() if "{" not in at[1]
         }
         if service.settings.reward_origins:
-            allowed = {("OPTIONS", e.path): _Preflight(service) for e in endpoints if e.by_token}
-            self._plain |= allowed
+            plain |= {("OPTIONS", e.path): Preflight(service) for e in endpoints if e.by_token}
         self._routed = _routed(service, handlers, self.lifespan)
-        self._limited = Limits(self._dispatch, service.settings, timed=timed)
+        self._requests = Requests(plain, self._routed, service.settings, timed=timed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -111,13 +76,7 @@ class App:
         if self._loop is not loop:
             self._loop = loop
             await self.service.start()
-        await self._limited(scope, receive, send)
-
-    def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Answer by the handler of an address without parameters; the others are routed."""
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        handler: ASGIApp = self._plain.get((scope["method"], path), self._routed)
-        return handler(scope, receive, send)
+        await self._requests(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
@@ -130,246 +89,6 @@ class App:
             if task is not None:
                 task.cancel()
             await self.service.stop()
-
-
-class _Handler:
-    """An endpoint as an ASGI app: from the body's bytes to the answer's."""
-
-    def __init__(self, service: Service, endpoint: Endpoint, *, authenticated: bool) -> None:
-        self._service = service
-        self._endpoint = endpoint
-        self._needs_admin = endpoint.scope == "admin" and not authenticated
-        self._decoder = None if endpoint.body is None else msgspec.json.Decoder(endpoint.body)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start = time.perf_counter()
-        service, endpoint = self._service, self._endpoint
-        caller: Caller | None = None
-        body: Any = None
-        captured: dict[str, str] = {}
-        answer: Any
-        headers: RawHeaders = dict(scope["headers"])
-        try:
-            if endpoint.by_token and _may_have_token(headers):
-                _check_host(service, headers)
-                body = await self._body(headers, receive)
-                caller = self._by_token(body)
-            if self._needs_admin:
-                _check_admin(service, headers, scope.get("client"))
-            if caller is None:
-                caller = _admitted(service, headers, endpoint.scope, shared=endpoint.shared)
-            if endpoint.parameters:
-                captured = _parameters(endpoint, scope)
-            if body is None:
-                body = await self._body(headers, receive)
-            caller.spend(work_of(body))
-            answer = await endpoint.handle(Call(service, body, captured, caller))
-        except (Refused, NotAdmitted) as refusal:
-            answer = refusal
-        status, content, extra = self._answered(answer)
-        if endpoint.by_token:
-            extra = extra | _allowed_origin(service, headers)
-        service.metrics.observe(endpoint.path, status, time.perf_counter() - start)
-        if endpoint.scope == "admin" and caller is not None:
-            details = {**captured, **_details(body)}
-            service.audit.note(caller.name, endpoint.handle.__name__, details, status)
-        await send_answer(send, status, content, extra)
-
-    async def _body(self, headers: RawHeaders, receive: Receive) -> Any:
-        """Return the checked body; None for an endpoint without one."""
-        if self._decoder is None:
-            return None
-        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        plain = self._endpoint.by_token and kind == b"text/plain"
-        if kind != _JSON and not plain:
-            told = headers.get(b"content-type", b"").decode("latin-1")[:80]
-            raise NotAdmitted(
-                415, "media_type", f"the body must be application/json, and say so; got {told!r}"
-            )
-        body = _decoded(self._decoder, await _read(receive))
-        if plain and any(request.token is None for request in listed(body)):
-            raise NotAdmitted(
-                415, "media_type", "without a reward token the body must be application/json"
-            )
-        return body
-
-    def _by_token(self, body: Any) -> Caller | None:
-        """Return the caller whom the tokens of all requests let in; None if one has none."""
-        requests = listed(body)
-        if any(request.token is None for request in requests):
-            return None
-        for request in requests:
-            self._service.tokens.check(request.decision_id, request.token)
-        return BEARER
-
-    def _answered(self, answer: Any) -> Answered:
-        """Return an answer or a refusal as it is sent."""
-        if isinstance(answer, NotAdmitted):
-            return answer.answer()
-        if isinstance(answer, Refused):
-            return _refusal(answer)
-        status = 200 if isinstance(answer, list) else self._endpoint.status
-        return status, encode_json(answer), _NO_MORE
-
-
-def _may_have_token(headers: RawHeaders) -> bool:
-    """Return whether a request has no key, and a body so small that it is read without one."""
-    length = headers.get(b"content-length", b"")
-    small = length.isdigit() and int(length[:19]) <= _MOST_TOKEN_BYTES
-    return small and b"authorization" not in headers
-
-
-class _Preflight:
-    """The answer to a browser that asks whether a page may send a reward as JSON."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        extra = _allowed_origin(self._service, dict(scope["headers"]))
-        if extra:
-            extra |= {
-                b"access-control-allow-methods": b"POST",
-                b"access-control-allow-headers": b"content-type",
-                b"access-control-max-age": b"600",
-            }
-        await send_answer(send, 200, b"{}", extra)
-
-
-def _allowed_origin(service: Service, headers: RawHeaders) -> RawHeaders:
-    """Return the headers that let a page read the answer, if its origin is one of the settings."""
-    origin = headers.get(b"origin")
-    allowed = service.settings.reward_origins
-    if origin is None or not allowed:
-        return _NO_MORE
-    if allowed != "*" and origin.decode("latin-1") not in [o.strip() for o in allowed.split(",")]:
-        return _NO_MORE
-    return {b"access-control-allow-origin": origin, b"vary": b"origin"}
-
-
-async def _read(receive: Receive) -> bytes:
-    """Return the body of a request."""
-    message = await receive()
-    parts = [message.get("body", b"")]
-    while message.get("more_body", False):
-        message = await receive()
-        parts.append(message.get("body", b""))
-    if message["type"] == "http.disconnect":
-        raise NotAdmitted(400, "disconnected", "the client went away")
-    data: bytes = parts[0] if len(parts) == 1 else b"".join(parts)
-    return data
-
-
-def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
-    """Return the body as its type; 400 if it is not JSON, 422 if it is of another type."""
-    try:
-        return decoder.decode(data)
-    except msgspec.ValidationError as error:
-        raise NotAdmitted(422, "invalid", str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotAdmitted(400, "malformed", f"the body is not JSON: {error}") from None
-
-
-def _admitted(service: Service, headers: RawHeaders, scope: str, *, shared: bool = False) -> Caller:
-    """Return whose key this is; refuse one that lacks the scope, or has used up its rate.
-
-    A `shared` endpoint tells of all sessions: a key that is limited to some is refused.
-    """
-    _check_host(service, headers)
-    if service.keys is None:
-        return ANYONE
-    kind, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-    if kind.lower() != "bearer":
-        raise NotAdmitted(401, "unauthorised", "send a key: Authorization: Bearer lb_...")
-    caller = service.keys.caller(key.strip())
-    if caller is None:
-        raise NotAdmitted(401, "unauthorised", "this key is not one of the service's")
-    if not caller.may(scope):
-        raise NotAdmitted(403, "forbidden", f"this key lacks the scope {scope!r}")
-    if shared and caller.sessions:
-        raise NotAdmitted(
-            403, "forbidden", f"this key is for sessions {caller.sessions!r}..., not for all"
-        )
-    wait = caller.wait()
-    if wait > 0:
-        raise NotAdmitted(429, "rate", f"this key has used up its rate: wait {wait:.1f} s", wait)
-    return caller
-
-
-def _check_host(service: Service, headers: RawHeaders) -> None:
-    """Refuse unknown hosts if there are no keys, against DNS rebinding by web pages."""
-    allowed = service.settings.allowed_hosts
-    if service.keys is not None and not allowed:
-        return
-    name = _host(headers)
-    if allowed == "*" or is_loopback(name):
-        return
-    if name in [part.strip() for part in allowed.split(",")]:
-        return
-    raise NotAdmitted(421, "host", f"this service does not answer to the host {name[:100]!r}")
-
-
-def _host(headers: RawHeaders) -> str:
-    """Return the name in the Host header, without a port."""
-    host = headers.get(b"host", b"").decode("latin-1").rpartition(":")
-    return host[0] if host[2].isdecimal() and host[0] else "".join(host)
-
-
-def _check_admin(service: Service, headers: RawHeaders, peer: tuple[str, int] | None) -> None:
-    """Refuse administrators' requests if there are no keys, but for those that `insecure_admin`
-    lets in: from this machine, to a name of this machine, and not forwarded by a proxy.
-    """
-    if service.keys is not None:
-        return  # `_admitted` asks for one
-    _check_host(service, headers)
-    local = peer is not None and is_loopback(peer[0]) and is_loopback(_host(headers))
-    if not service.settings.insecure_admin:
-        told = "or, to try things on this machine, start it with --insecure-admin"
-    elif not local or not headers.keys().isdisjoint(_FORWARDED):
-        told = "--insecure-admin lets in only what comes from this machine, and by no proxy"
-    else:
-        return
-    raise NotAdmitted(
-        403,
-        "forbidden",
-        "this needs an admin key, and the service has no keys: make one (`latentbandits key admin "
-        f"--keys keys.toml --scopes admin`) and start the service with --keys keys.toml; {told}",
-    )
-
-
-def _details(body: Any) -> dict[str, Any]:
-    """Return the body of a request for the audit log."""
-    told = msgspec.to_builtins(body)
-    if isinstance(told, dict):
-        return told
-    return {} if told is None else {"requests": told}
-
-
-def _parameters(endpoint: Endpoint, scope: Scope) -> dict[str, str]:
-    """Return the parameters of the query and of the path.
-
-    A parameter that the endpoint does not have is refused, for it is likely a slip.
-    """
-    known = [one.name for one in endpoint.parameters if one.place == "query"]
-    values: dict[str, str] = {}
-    for name, value in QueryParams(scope["query_string"]).multi_items():
-        if name not in known:
-            taken = " and ".join(f"`{one}`" for one in known) or "none"
-            raise Invalid(f"there is no parameter {name[:50]!r} here; this request takes {taken}")
-        if name in values:
-            raise Invalid(f"the parameter `{name}` is given more than once: give it once")
-        values[name] = value
-    return {**values, **scope.get("path_params", {})}
-
-
-def _refusal(refusal: Refused) -> Answered:
-    status = next((code for kind, code in STATUSES if isinstance(refusal, kind)), 422)
-    message = refusal.message
-    if isinstance(refusal, OutcomeUnknown):  # its message may contain the database's address
-        message = "the store did not say whether it committed: ask again with the same request id"
-    elif isinstance(refusal, StoreUnavailable):
-        message = "the store cannot be reached or did not commit: nothing was done; try again"
-    return problem_answer(status, Problem(refusal.code, message))
 
 
 def _routed(
@@ -415,7 +134,7 @@ class _ByMethod:
 
 
 def _json(content: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(content, status, headers, _JSON.decode())
+    return Response(content, status, headers, _JSON)
 
 
 def _error(answered: Answered, headers: Mapping[str, str] | None = None) -> Response:
@@ -454,7 +173,7 @@ def _metrics(service: Service) -> View:
     async def metrics(request: Request) -> Response:
         try:
             headers = dict(request.scope["headers"])
-            _admitted(service, headers, "read", shared=True).spend(1)
+            admitted(service, headers, "read", shared=True).spend(1)
         except NotAdmitted as refusal:
             return _error(refusal.answer())
         service.metrics.waiting.set(service.writer.waiting)

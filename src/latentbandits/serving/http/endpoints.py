@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from latentbandits.serving.engine.choosing import PendingDecision
-from latentbandits.serving.engine.ids import digest, once, parse_decision_id
+from latentbandits.serving.engine.idempotency import digest, once
 from latentbandits.serving.engine.model_rows import read_artefact
 from latentbandits.serving.engine.open_session import PendingReward
 from latentbandits.serving.engine.writer import Declared, Operation
@@ -68,6 +68,7 @@ from latentbandits.serving.http.views import (
     view_with,
 )
 from latentbandits.serving.log import CURSOR
+from latentbandits.serving.records import parse_decision_id
 from latentbandits.serving.settings import MAIN
 from latentbandits.serving.tuning import lacks_policy, tune_apart
 
@@ -432,7 +433,7 @@ async def read_log(call: Call) -> Log:
 
 
 async def find_forgotten(call: Call) -> ForgottenDecisions:
-    """Return which decisions the store no longer has; for a limited key those of others too."""
+    """Return which decisions the store no longer has, or a limited key may not see."""
     decisions = call.body.decisions
     if not call.caller.sessions:
         return ForgottenDecisions(await call.service.forgotten(decisions))

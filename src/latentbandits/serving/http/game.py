@@ -65,10 +65,11 @@ def play(served: ServedModel, request: PlayRequest) -> PlayView:
 def pick_rewards(model: Any, expected: FloatArray, pick: int) -> list[float]:
     """Return the reward that a pick stands for, for each action of the offer.
 
-    A pick says which action is best, not what it is worth. So an action is worth what it pays on
-    average in those states that would have picked the same, or come closest to it; `expected` is
-    `(n_states, n_offered)`. Where the model does not allow that reward, the action that was picked
-    gets the next higher one that it allows, and the others the next lower one: clicks are 1 and 0.
+    A pick says which action is best, but not its reward. The reward of an action is its mean over
+    the states in which the picked action is best or, if there is none, closest to the best;
+    `expected` is `(n_states, n_offered)`. Where the model does not allow this reward, the picked
+    action gets the next higher reward that the model allows, and the other actions the next lower
+    one. For clicks these are 1 and 0.
 
     >>> from latentbandits import BernoulliArms, GaussianArms
     >>> expected = np.array([[0.9, 0.2], [0.3, 0.4]])

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from latentbandits.replacing import replace_file
-from latentbandits.serving.engine.ids import digest
+from latentbandits.serving.engine.idempotency import digest
 
 Scope = Literal["decide", "reward", "read", "admin"]
 SCOPES: tuple[str, ...] = get_args(Scope)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import math
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +31,10 @@ MAX_FEATURES = 1_000
 MAX_ATTRIBUTES = 100
 MAX_PICKS = 50
 LARGEST = 1e9  # bound of a reward or feature, far below overflow
+RawHeaders: TypeAlias = dict[bytes, bytes]
+Answered: TypeAlias = tuple[int, bytes, RawHeaders]
+"""An answer as it is sent: status, body and further headers."""
+encode_json = msgspec.json.Encoder().encode
 
 Id = Annotated[
     str,
@@ -437,3 +442,28 @@ _BATCH = Meta(min_length=1, max_length=MAX_BATCH)
 ActionBody = NewActionRequest | Annotated[list[NewActionRequest], _BATCH]
 DecideBody = DecideRequest | Annotated[list[DecideRequest], _BATCH]
 RewardBody = RewardRequest | Annotated[list[RewardRequest], _BATCH]
+
+
+class NotAdmitted(Exception):  # noqa: N818 - an answer, not a fault
+    """A request that HTTP alone refuses."""
+
+    def __init__(self, status: int, code: str, message: str, retry_after: float = 1.0) -> None:
+        self.status = status
+        self.problem = Problem(code, message)
+        self.retry_after = retry_after
+
+    def answer(self) -> Answered:
+        """Return the status, body and further headers that tell of it."""
+        return problem_answer(self.status, self.problem, self.retry_after)
+
+
+def problem_answer(status: int, problem: Problem, retry_after: float = 1.0) -> Answered:
+    """Return the status, body and further headers that tell of a problem."""
+    extra: RawHeaders = {}
+    if status == 401:
+        extra[b"www-authenticate"] = b"Bearer"
+    if status in (429, 503):
+        extra[b"retry-after"] = b"%d" % max(1, math.ceil(retry_after))
+    if status == 408:  # the rest of the request may never come
+        extra[b"connection"] = b"close"
+    return status, encode_json(ErrorBody(problem, "unknown" if status == 504 else None)), extra

@@ -24,12 +24,8 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from latentbandits.serving.http.app import App, Background
-from latentbandits.serving.http.limits import (
-    MAX_HEADER_BYTES,
-    NOT_IN_TIME,
-    TOO_MANY_HEADERS,
-    NotAdmitted,
-)
+from latentbandits.serving.http.messages import NotAdmitted
+from latentbandits.serving.http.requests import MAX_HEADER_BYTES, NOT_IN_TIME, TOO_MANY_HEADERS
 from latentbandits.serving.http.service import Service
 from latentbandits.serving.settings import Settings
 
@@ -197,7 +193,7 @@ class Connection(HttpToolsProtocol):
         self.cycle.keep_alive = False
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Refuse what has come last; requests before it get their own answers, and no other."""
+        """Refuse the last request of the connection; earlier requests still get their answers."""
         if self._deaf or self.transport.is_closing():
             return
         if self._is_answering() and (self.pipeline or not self._arriving):

@@ -12,7 +12,7 @@ import base64
 import hmac
 from collections.abc import Callable
 
-from latentbandits.serving.http.limits import NotAdmitted
+from latentbandits.serving.http.messages import NotAdmitted
 
 _BYTES = 18  # of the signature: 144 bits
 

@@ -242,7 +242,7 @@ def states(engine: Engine, totals: Statistics) -> list[StateView]:
 
 
 def state_name(names: str, state: int) -> str:
-    """Return what people call a state; without a name of its own it is counted from 1.
+    """Return the name of a state for people; a state without a name gets its number, from 1.
 
     >>> state_name("", 0), state_name("families, students", 1)
     ('State 1', 'students')

@@ -41,7 +41,7 @@ def as_difference(row: ModelRow, find: Callable[[str], ModelRow | None]) -> Mode
 def whole(row: ModelRow | None, find: Callable[[str], ModelRow | None]) -> ModelRow | None:
     """Return a kept row with all of its files; `find` returns a kept row.
 
-    Damaged if the model that it differs from is not there.
+    It raises Damaged if the row is a difference from a model that the store does not have.
     """
     if row is None or row.base is None:
         return row

@@ -47,10 +47,10 @@ class LogReader(Protocol):
         """Return events after position `since` up to `until`, in the order of their commits.
 
         Each decision and each reward is one event. `current` is the reward that counted at
-        `until`. A reader that takes `end()` once, as the `until` of all its pages, reads the log as
-        it was at that position, each event exactly once, whatever is committed meanwhile; what
-        came later is after the last position that it read. A page holds at least one event, where
-        there is any, and about `max_bytes` at most.
+        `until`. A reader that calls `end()` once, and passes the result as `until` of every page,
+        reads the log as of that position: each event exactly once, whatever is committed meanwhile.
+        Later events have later positions. A page holds at least one event, if there is any, and
+        about `max_bytes` at most.
         """
 
     def present(self, orders: Sequence[int]) -> set[int]:
@@ -73,10 +73,10 @@ class Store(Protocol):
     """All methods but `log_reader` are called by one thread, and inside a transaction.
 
     A method raises StoreUnavailable where the storage failed, Contention where another process
-    was in the way, and Damaged where a row is not what was written. After any of them the
-    transaction must be rolled back, and nothing of it stays; but after OutcomeUnknown from
-    `commit` all of it or nothing of it stays. Every call ends within a few seconds.
-    `latentbandits.testing.check_store` checks that a store keeps these promises.
+    was in the way, and Damaged where a row differs from the row that was written. After any of
+    these errors the caller rolls the transaction back, and no part of the transaction remains.
+    After OutcomeUnknown from `commit`, either all of the transaction remains or nothing. Every call
+    ends within a few seconds. `latentbandits.testing.check_store` checks these promises.
     """
 
     @property
@@ -123,10 +123,10 @@ class Store(Protocol):
         """Return the session of this key."""
 
     def lock_sessions(self, names: Sequence[str], decisions: Sequence[int]) -> None:
-        """Lock the sessions of these names, there or not, and of the decisions of these orders.
+        """Lock sessions by name, whether they exist or not, and the sessions of these decisions.
 
         Called first in a transaction, and only where the store is shared. All processes lock in
-        the same order, so that none waits for another that waits for it.
+        the same order, so that no two processes wait for each other.
         """
 
     def session_named(self, name: str) -> SessionRow | None:
@@ -142,10 +142,10 @@ class Store(Protocol):
         """Replace the session with this key. At most one of a name is open."""
 
     def touch_sessions(self, rows: Sequence[SessionRow], *, seen: bool = True) -> None:
-        """Replace what deciding and rewarding change of sessions that are there: `seen`, `rounds`,
-        `rewards`, `reward_sum`, `last_order`, `activation`, `probabilities`, `revision`.
+        """Replace the columns of existing sessions that decisions and rewards change: `seen`,
+        `rounds`, `rewards`, `reward_sum`, `last_order`, `activation`, `probabilities`, `revision`.
 
-        Where `seen` is not set, it is known to be what it was: its index need not be written.
+        With `seen` False the column `seen` has not changed, and its index need not be written.
         """
 
     def generations(self, name: str) -> list[SessionRow]:
@@ -193,21 +193,21 @@ class Store(Protocol):
     ) -> list[RewardedDecision]:
         """Return the decisions of a session whose rewards were applied, in the order of replay.
 
-        Of each decision the latest applied reward counts, at the place of its first. `merged`:
-        with those of the sessions merged into it. `after`: only of a later `applies_at`.
-        `before`: as it was before that order.
+        A decision counts with its latest applied reward, at the place of its first one. `merged`
+        includes the decisions of sessions that were merged into this one. Only rewards with a later
+        `applies_at` than `after` are returned, as the log was before the order `before`.
         """
 
     def replay_order(
         self, key: int, *, merged: bool, after: tuple[int, int], limit: int
     ) -> list[tuple[int, int]]:
-        """Return `applies_at` and order of a session's rewards `after` such a pair, sorted.
+        """Return the sorted pairs (`applies_at`, order) of a session's rewards, after `after`.
 
-        Those that are not applied, or were corrected, are among them.
+        Rewards that were not applied, or that were corrected, are included.
         """
 
     def counted(self, rewards: Sequence[int]) -> list[RewardedDecision]:
-        """Return the decisions of those of these rewards that `applied` would return, sorted so."""
+        """Return the rewards in force among these, with their decisions, in the order of replay."""
 
     def latest(self, key: int, limit: int, *, merged: bool = False) -> list[int]:
         """Return the orders of the latest decisions of a session, in order.
@@ -216,7 +216,7 @@ class Store(Protocol):
         """
 
     def history(self, orders: Sequence[int]) -> list[RewardedDecision]:
-        """Return the decisions of these orders that are still there, in order."""
+        """Return the decisions with these orders, without the forgotten ones, sorted by order."""
 
     def unrewarded(self, after: int, before_ms: int, limit: int) -> tuple[list[DecisionRow], int]:
         """Return decisions after this position, made before that time, that have no reward, and
@@ -244,10 +244,11 @@ class Store(Protocol):
         """Return the model of this id, with all its files."""
 
     def prune_models(self, replaced: Mapping[str, int]) -> list[str]:
-        """Forget those of these models that no session can have used; returns their ids.
+        """Forget former models that no session can have used, and return the ids of these models.
 
-        `replaced` says until when each was active: all sessions of the store began later than
-        that. A model from which another one is kept as a difference stays.
+        `replaced` maps the id of a model to the time at which another one replaced it. The model is
+        forgotten if all sessions of the store began later. A model stays if another model is kept
+        as a difference from it.
         """
 
     def model_summaries(self) -> dict[str, tuple[str, bytes]]:

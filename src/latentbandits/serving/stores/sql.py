@@ -336,10 +336,10 @@ class SqlQueries(ABC):
     # decisions and rewards
 
     def add_decisions(self, rows: Sequence[DecisionRow]) -> None:
+        self._events += [(DECISION, row.order) for row in rows]
         self._run_many(
             DECISIONS.insert, [DECISIONS.values(row, summed=self.summed) for row in rows]
         )
-        self._events += [(DECISION, row.order) for row in rows]
 
     def decision(self, order: int) -> DecisionRow | None:
         return self._decision("id", order)
@@ -352,8 +352,8 @@ class SqlQueries(ABC):
         return None if values is None else DECISIONS.row(values)
 
     def add_rewards(self, rows: Sequence[RewardRow]) -> None:
-        self._run_many(REWARDS.insert, [REWARDS.values(row, summed=self.summed) for row in rows])
         self._events += [(REWARD, row.order) for row in rows]
+        self._run_many(REWARDS.insert, [REWARDS.values(row, summed=self.summed) for row in rows])
 
     def reward_of(self, decision: int) -> RewardRow | None:
         values = self._one(
@@ -507,7 +507,7 @@ class SqlQueries(ABC):
 
 
 class SqlStore(SqlQueries):
-    """A store of its own: with transactions, and sequences that can be continued."""
+    """A store that can be written: with transactions, and sequences that can be continued."""
 
     @abstractmethod
     def begin(self) -> None:

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -26,7 +28,6 @@ from latentbandits.serving.stores.schema import SCHEMA_VERSION, migrate
 from latentbandits.serving.stores.sql import Row, SqlReader, SqlStore, verified
 from latentbandits.serving.stores.sqlite_file import (
     FileHolder,
-    Mark,
     checksum_pages,
     open_file,
     pages_are_verified,
@@ -37,6 +38,7 @@ from latentbandits.serving.stores.sqlite_file import (
 Synchronous = Literal["FULL", "NORMAL"]
 _log = logging.getLogger(__name__)
 APPLICATION_ID = 0x6C62616E  # "lban"
+_MARK = struct.Struct("<qI")  # a position and its checksum
 _BUSY_MS = 2_000  # only a reader's checkpoint can hold the lock
 _TOTALS = "statistics/"  # notes that can be computed from the log
 _RECENT = 2_000  # decisions that are kept in memory
@@ -196,6 +198,37 @@ class MemoryStore(_SqliteDatabase):
 
     def close(self) -> None:
         """Do nothing: readers of the log may go on; the memory is freed with the last of them."""
+
+
+class Mark:
+    """The position of the last commit, in a file next to the database, to detect a lost WAL.
+
+    It is written after each commit, without waiting for the disk: it may lag behind the database
+    after a power cut, and never runs ahead of it. A database whose last position is smaller has
+    lost commits, because its write-ahead log was cut, damaged or removed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def read(self) -> int:
+        """Return the position; 0 where there is none that can be trusted."""
+        data = os.pread(self._descriptor, _MARK.size, 0)
+        if len(data) == _MARK.size:
+            position, expected = _MARK.unpack(data)
+            if zlib.crc32(data[:8]) == expected:
+                return int(position)
+        return 0
+
+    def write(self, position: int) -> None:
+        """Write the position of the last commit."""
+        data = position.to_bytes(8, "little")
+        with suppress(OSError):  # the commit has succeeded: a stale mark is better than an error
+            os.pwrite(self._descriptor, data + zlib.crc32(data).to_bytes(4, "little"), 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
 
 
 class SqliteStore(_SqliteDatabase):

@@ -1,8 +1,7 @@
-"""A SQLite file and what lies beside it: checksums of its pages, its lock, its last position.
+"""A SQLite file: the checksums of its pages, and the lock beside it.
 
 Checksums of pages guard indexes and free space too; a CRC-32 guards each row, in any store
-(`sql.checksum`). The last position is in a small file of its own, so that a lost write-ahead log is
-noticed.
+(`sql.checksum`).
 """
 
 from __future__ import annotations
@@ -12,10 +11,7 @@ import fcntl
 import json
 import os
 import socket
-import struct
 import time
-import zlib
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -24,7 +20,6 @@ import apsw
 from latentbandits.serving.errors import StoreError
 
 _RESERVED = 8  # bytes at the end of each page, for its checksum
-_FORM = struct.Struct("<qI")
 
 
 # The checksum VFS of SQLite: every page of the file carries a checksum, verified when it is read.
@@ -123,34 +118,3 @@ def _holder_of(descriptor: int) -> str:
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (ValueError, KeyError, TypeError):
         return "another process"
-
-
-class Mark:
-    """The position of the last commit, in a file next to the database, to detect a lost WAL.
-
-    It is written after each commit, without waiting for the disk: it may lag behind the database
-    after a power cut, and never runs ahead of it. A database whose last position is smaller has
-    lost commits, because its write-ahead log was cut, damaged or removed.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def read(self) -> int:
-        """Return the position; 0 where there is none that can be trusted."""
-        data = os.pread(self._descriptor, _FORM.size, 0)
-        if len(data) == _FORM.size:
-            position, expected = _FORM.unpack(data)
-            if zlib.crc32(data[:8]) == expected:
-                return int(position)
-        return 0
-
-    def write(self, position: int) -> None:
-        """Write the position of the last commit."""
-        data = position.to_bytes(8, "little")
-        with suppress(OSError):  # the commit has succeeded: a stale mark is better than an error
-            os.pwrite(self._descriptor, data + zlib.crc32(data).to_bytes(4, "little"), 0)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)

@@ -1,0 +1,284 @@
+"""The report of a fit as tables, for the terminal and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from latentbandits.report.report import Estimate, Table
+
+_SHOWN = 3  # best and worst actions per state; the page lists more
+
+
+def tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of a fit's report, for `fit` and `inspect`."""
+    shown = [*choice_tables(report), _states(report["states"]), *error_tables(report)]
+    judged = report.get("judgement")  # reports of version 0.1 have none
+    return shown if not judged or not judged["replay"] else [*shown, replay_table(judged)]
+
+
+def choice_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return tables of the log, and of what the model was chosen from."""
+    return [
+        _log(report["log"]),
+        *_kinds(report.get("kinds")),
+        *_families(report.get("families")),
+        _selection(report["selection"]),
+    ]
+
+
+def error_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return tables of the errors on held-out users, of the uncertainty, and of optional parts."""
+    held_out = report["held_out"]
+    return [
+        *([] if held_out is None else [_held_out(held_out)]),
+        _uncertainty(report["uncertainty"]),
+        *attribute_tables(report),
+    ]
+
+
+def replay_table(judged: Mapping[str, Any]) -> Table:
+    """Return the policies of a fit on the real rewards of held-out users; * is recommended."""
+    simulated = {
+        row["policy"]: Estimate(row["regret"], row["stderr"]) for row in judged["simulated"]
+    }
+    last = max(row["rounds"] for row in judged["replay"])
+    users = next(row["users"] for row in judged["replay"] if row["rounds"] == last)
+    title = f"Held-out users on their real rewards ({users:,} with {last} rounds; * is recommended)"
+    plain = difference_table(title, judged["replay"])
+    body = [
+        (
+            row[0] + ("*" if row[0] == judged["recommended_policy"] else ""),
+            *row[1:],
+            str(simulated.get(row[0], "")),
+        )
+        for row in plain.rows
+    ]
+    return Table(title, (*plain.columns, "simulated regret"), body)
+
+
+def difference_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table of each policy's reward in replay and paired difference from popularity."""
+    horizons = sorted({row["rounds"] for row in rows})
+    by_policy = {(row["policy"], row["rounds"]): row for row in rows}
+    body: list[tuple[str, ...]] = []
+    for policy in dict.fromkeys(row["policy"] for row in rows):
+        differences = [by_policy[policy, h] for h in horizons]
+        leads = [Estimate(r["over_popularity"], r["over_popularity_stderr"]) for r in differences]
+        body.append(
+            (
+                policy,
+                str(Estimate(differences[-1]["reward"], differences[-1]["stderr"])),
+                *("" if policy == "popularity" else f"{lead:+}" for lead in leads),
+            )
+        )
+    leading = (f"over popularity, 1-{h}" for h in horizons)
+    return Table(title, ("policy", f"reward, rounds 1-{horizons[-1]}", *leading), body)
+
+
+def attribute_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return a table of optional steps, and one for attributes of users and of items."""
+    tables = []
+    if report.get("steps"):
+        tables.append(_steps(report["steps"]))
+    if report.get("user_features"):
+        tables.append(_worth(report["user_features"]))
+    if report.get("item_features"):
+        tables.append(_items(report["item_features"]))
+    return tables
+
+
+def _steps(steps: Sequence[Mapping[str, Any]]) -> Table:
+    rows: list[tuple[str, ...]] = [
+        (
+            step["step"],
+            _estimate(step["nats_per_user"], step["stderr"] or 0.0),
+            "used" if step["used"] else "left out: it lowers the evidence",
+        )
+        for step in steps
+    ]
+    title = "Optional steps, by the evidence of held-out users"
+    return Table(title, ("step", "nats a user, with less without", ""), rows)
+
+
+def _items(items: Mapping[str, Any]) -> Table:
+    rows: list[tuple[str, ...]] = [
+        (
+            row["vectors"],
+            _estimate(row["reward"], row["stderr"]).lstrip("+"),
+            ""
+            if row["vectors"] == "learned"
+            else _estimate(row["over_learned"], row["over_learned_stderr"]),
+        )
+        for row in items["replay"]
+    ]
+    title = (
+        f"New items by {', '.join(items['columns'])}: {items['explained']:.0%} of what expected "
+        "rewards differ by is predicted; held-out users on items as if new, rounds 1-20"
+    )
+    return Table(title, ("vectors", "reward", "over learned"), rows)
+
+
+def one_state_sentence(report: Mapping[str, Any]) -> str:
+    """Return what the report says about one state; empty if it earns less than several."""
+    compared = report.get("one_state")
+    return str(compared["sentence"]) if compared else ""
+
+
+def _worth(worth: Mapping[str, Any]) -> Table:
+    rows: list[tuple[str, ...]] = [
+        (
+            str(row["round"]),
+            _estimate(row["nats"], row["nats_stderr"]),
+            f"{row['users']:,}",
+            _estimate(row["reward"], row["reward_stderr"]),
+            f"{row['players']:,}",
+        )
+        for row in worth["worth"]
+    ]
+    names = ", ".join(worth["columns"])
+    title = f"What {names} are worth on held-out users (with less without; {worth['policy']})"
+    return Table(title, ("round", "nats a reward", "users", "reward", "users played"), rows)
+
+
+def _estimate(mean: float | None, stderr: float | None) -> str:
+    return "" if mean is None or stderr is None else f"{Estimate(mean, stderr):+}"
+
+
+def _log(log: Mapping[str, Any]) -> Table:
+    per_user = log["rewards_per_user"]
+    lengths = f"{per_user['least']} to {per_user['most']}, median {per_user['median']:g}"
+    moments = f"mean {log['reward_mean']:.3g}, sd {log['reward_sd']:.3g}"
+    repeated = f"{log['repeated_pairs']:,}"
+    if log["repeated_pairs"]:
+        repeated += f": {log['repeated_pairs_are']}"
+    rows: list[tuple[str, ...]] = [
+        ("users", f"{log['users']:,}"),
+        ("actions", f"{log['actions']:,}"),
+        ("rewards", f"{log['rewards']:,} ({moments})"),
+        ("rewards of a user", lengths),
+        ("repeated (user, action)", repeated),
+        ("rows that repeat another", f"{log.get('repeated_rows', 0):,}"),
+    ]
+    return Table("The log", ("", ""), rows)
+
+
+def _kinds(choice: Mapping[str, Any] | None) -> list[Table]:
+    """Return a table with the reason for the kind of model."""
+    return [] if choice is None else [Table("The kind", ("", ""), [("chosen", choice["sentence"])])]
+
+
+def _families(choice: Mapping[str, Any] | None) -> list[Table]:
+    """Return a table with the reason for the reward family, and a transform that would help."""
+    if choice is None:
+        return []
+    rows: list[tuple[str, ...]] = [("chosen", f"{choice['chosen']}: {choice['reason']}")]
+    if choice["recommended_transform"] is not None:
+        words = "predicts held-out rewards better than any family without a transform"
+        rows.append(("try", f"--transform {choice['recommended_transform']}: it {words}"))
+    return [Table("The rewards", ("", ""), rows)]
+
+
+def _selection(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return one row per rank and one column per number of states: evidence over error; * is
+    chosen.
+    """
+    states = sorted({row["states"] for row in rows})
+    body: list[tuple[str, ...]] = []
+    for rank in dict.fromkeys(row["rank"] for row in rows):
+        by_states = {row["states"]: row for row in rows if row["rank"] == rank}
+        name = "" if rank is None else f"rank {rank}"
+        if any(row["elbo"] is not None for row in by_states.values()):
+            body.append(("ELBO", *(_nats(by_states.get(n), "elbo") for n in states)))
+            corrected = (_nats(by_states.get(n), "log_evidence") for n in states)
+            body.append(("  corrected", *corrected))
+            name = "evidence"
+        body.append((name, *(_evidence(by_states.get(n)) for n in states)))
+        body.append(("  error", *(_error(by_states.get(n)) for n in states)))
+    title = "Evidence of held-out users (nats per reward; * is chosen) and error, by states"
+    return Table(title, ("", *(str(n) for n in states)), body)
+
+
+def _nats(row: Mapping[str, Any] | None, name: str) -> str:
+    return "" if row is None or row.get(name) is None else f"{row[name]:.1f}"
+
+
+def _evidence(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    if row["evidence"] is None:
+        return "too many"
+    return f"{row['evidence']:.4f}" + ("*" if row["chosen"] else "")
+
+
+def _error(row: Mapping[str, Any] | None) -> str:
+    return "" if row is None or row["rmse"] is None else f"{row['rmse']:.4f}"
+
+
+def _states(states: Sequence[Mapping[str, Any]]) -> Table:
+    body = [
+        (
+            str(state["state"] + 1),  # states are shown from 1
+            f"{state['share']:.1%}",
+            f"{state['mean_reward']:.3f}",
+            *(_names(state[key]) for key in ("best", "worst", "more_than_others")),
+        )
+        for state in states
+    ]
+    columns = ("state", "users", "mean", "pays most", "pays least", "more than in other states")
+    return Table("The states", columns, list(body))
+
+
+def _names(actions: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(f"{a['reward']:.3g} {a['name']}" for a in actions[:_SHOWN])
+
+
+def _held_out(held_out: Mapping[str, Any]) -> Table:
+    covered = ", ".join(f"{row['level']:.0%}: {row['covered']:.1%}" for row in held_out["coverage"])
+    rounds = ", ".join(f"{_span(row)}: {row['rmse']:.3f}" for row in held_out["rmse_by_round"])
+    rows: list[tuple[str, ...]] = [
+        ("judged on", f"{held_out['users']:,} users, {held_out['rewards']:,} rewards"),
+        (
+            "error",
+            f"{held_out['rmse']:.4f} (the action's mean: {held_out['rmse_of_action_means']:.4f})",
+        ),
+        ("error by round", rounds),
+        ("rewards inside intervals", covered),
+    ]
+    if held_out["rewards_of_unknown_actions"]:
+        left_out = f"{held_out['rewards_of_unknown_actions']:,}, left out"
+        rows.append(("of actions not seen before", left_out))
+    return Table("Held-out users", ("", ""), rows)
+
+
+def _span(row: Mapping[str, Any]) -> str:
+    return str(row["to"]) if row["from"] == row["to"] else f"{row['from']}-{row['to']}"
+
+
+def _uncertainty(uncertainty: Mapping[str, Any]) -> Table:
+    columns = {"prior_all": "prior, all actions", "bootstrap_all": "bootstrap, all actions"}
+    if uncertainty["actions_known_well"] < uncertainty["actions_known"]:
+        well = f"{uncertainty['actions_known_well']:,} frequent actions"
+        columns |= {"prior_known_well": f"prior, {well}"}
+        columns |= {"bootstrap_known_well": f"bootstrap, {well}"}
+    body: list[tuple[str, ...]] = [
+        (f"{row['delta']:g}", *("" if row[k] is None else f"{row[k]:.3f}" for k in columns))
+        for row in uncertainty["epsilon"]
+    ]
+    title = (
+        f"How wrong it may be: noise {uncertainty['noise']:.4f}; |error| <= epsilon but for delta"
+    )
+    if uncertainty["typical_error"] is not None:
+        error, n_fits = uncertainty["typical_error"], uncertainty["bootstrap_fits"]
+        title += f"; typical error {error:.3f} over {n_fits} fits"
+    return Table(title + _parts(uncertainty), ("delta", *columns.values()), body)
+
+
+def _parts(uncertainty: Mapping[str, Any]) -> str:
+    """Return the two parts of the prior of arms."""
+    if uncertainty.get("estimation") is None:
+        return ""
+    strength, within = uncertainty["within_strength"], "none"
+    if strength is not None:
+        within = f"sd {uncertainty['within']:.2g} (worth {strength:g} rewards)"
+    return f"; estimation error sd {uncertainty['estimation']:.2g}, users within a state {within}"

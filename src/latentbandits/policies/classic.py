@@ -1,0 +1,303 @@
+"""Policies that know no latent states: UCB1, LinUCB, EXP4, popularity, uniform."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.beliefs import states
+from latentbandits.models import checks
+from latentbandits.models.arms.gaussian import ArmStatistics
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray, session_count
+from latentbandits.models.linear.gaussian import LinearGaussian, LinearPosterior
+from latentbandits.models.protocol import Context, KnownModel
+from latentbandits.policies import decision
+from latentbandits.policies.checked import Asked, Choice, LargestScore, Outcome
+from latentbandits.policies.decision import ActionProbabilities
+from latentbandits.policies.latent.base import PosteriorPolicy, check_context, check_model
+from latentbandits.policies.latent.ucb import check_horizon
+from latentbandits.policies.protocol import LearnsFrom
+
+
+@dataclass(frozen=True, eq=False)
+class UCB1(LargestScore[ArmStatistics]):
+    """Play each action once, then the largest mean + scale sqrt(2 log t / n_a).
+
+    Args:
+        n_actions: number of actions.
+        scale: scale of a reward; 1 is for rewards in [0, 1].
+
+    >>> policy = UCB1(n_actions=2)
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity
+    array([0.5])
+    """
+
+    n_actions: int
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.positive_count("n_actions", self.n_actions)
+        checks.positive_number("scale", self.scale)
+
+    def init(self, n_sessions: int = 1) -> ArmStatistics:
+        shape = (checks.session_count(n_sessions, None), self.n_actions)
+        return ArmStatistics(np.zeros(shape), np.zeros(shape))
+
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+        checks.no_context("UCB1", context)
+        return None, self.n_actions
+
+    def _scores(self, belief: ArmStatistics, asked: Asked) -> FloatArray:
+        """Return the upper confidence bound of every action; infinite where it was never tried."""
+        untried = belief.counts == 0
+        counts = np.where(untried, 1.0, belief.counts)
+        rounds = np.maximum(belief.counts.sum(axis=1, keepdims=True), 1.0)
+        index = belief.sums / counts + self.scale * np.sqrt(2 * np.log(rounds) / counts)
+        return np.where(untried, np.inf, index)
+
+    def _learn(self, belief: ArmStatistics, outcome: Outcome) -> ArmStatistics:
+        return belief.add(outcome.action, outcome.reward)
+
+
+@dataclass(frozen=True, eq=False)
+class LinUCB(LargestScore[LinearPosterior]):
+    """Play the largest x'theta + alpha sqrt(x' A^-1 x), with A = ridge I + sum x x'.
+
+    theta and A^-1 are the posterior mean and covariance of a linear Gaussian model with one state,
+    noise 1 and prior covariance I / ridge, and are computed as such.
+
+    Args:
+        n_features: number of features of an action.
+        alpha: factor of the confidence bonus.
+        ridge: ridge penalty of the regression.
+
+    >>> policy = LinUCB(n_features=2)
+    >>> policy.decide(policy.init(), [[[1.0, 0.0], [0.0, 2.0]]], np.random.default_rng(0)).action
+    array([1])
+    """
+
+    n_features: int
+    alpha: float = 1.0
+    ridge: float = 1.0
+    model: LinearGaussian = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        checks.positive_count("n_features", self.n_features)
+        checks.positive_number("alpha", self.alpha)
+        prior = np.eye(self.n_features)[None] / checks.positive_number("ridge", self.ridge)
+        model = LinearGaussian(np.zeros((1, self.n_features)), 1.0, prior)
+        object.__setattr__(self, "model", model)
+
+    @property
+    def model_or_none(self) -> LinearGaussian:
+        return self.model
+
+    @property
+    def for_clicks(self) -> bool:
+        return True
+
+    def init(self, n_sessions: int = 1) -> LinearPosterior:
+        return self.model.parameters(n_sessions)
+
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+        return check_context(self.model, context, n_sessions)
+
+    def _scores(self, belief: LinearPosterior, asked: Asked) -> FloatArray:
+        mean, variance = self.model.posterior_rewards(belief, asked.context)
+        index: FloatArray = mean[:, 0] + self.alpha * np.sqrt(variance[:, 0])
+        return index
+
+    def _learn(self, belief: LinearPosterior, outcome: Outcome) -> LinearPosterior:
+        return self.model.condition(belief, outcome.context, outcome.action, outcome.reward)[1]
+
+
+# Policies that treat every user alike: the best action on average, and any action at random.
+
+
+class Rounds(NamedTuple):
+    """The belief of a policy that does not learn: it counts rounds."""
+
+    counts: FloatArray  # (n_sessions,)
+
+
+class _Unpersonalised(LargestScore[Rounds], ABC):
+    """A policy that learns nothing from a session's rewards."""
+
+    model: KnownModel
+
+    def __post_init__(self) -> None:
+        check_model(self, self.model)
+
+    @property
+    def model_or_none(self) -> KnownModel:
+        return self.model
+
+    def init(self, n_sessions: int = 1) -> Rounds:
+        return Rounds(np.zeros(session_count(n_sessions, self.model.n_sessions)))
+
+    def checked_context(self, context: ArrayLike | None, n_sessions: int) -> tuple[Context, int]:
+        return check_context(self.model, context, n_sessions)
+
+    def _learn(self, belief: Rounds, outcome: Outcome) -> Rounds:
+        return Rounds(belief.counts + outcome.moves)
+
+    @property
+    def _learns_unseen(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class Popularity(_Unpersonalised):
+    """Play argmax_a of sum_s P1(s) mu_hat(a, x, s): the best action for users on average.
+
+    For actions with features this is the best action of the linear model with one state, whose
+    weights are the average weights of the states.
+
+    Args:
+        model: gives the mean reward of every action in every state, and the states' prior.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> policy = Popularity(GaussianArms([[0.9, 0.1, 0.6], [0.2, 0.8, 0.6]], noise=0.5))
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).action
+    array([2])
+    """
+
+    model: KnownModel
+
+    def _scores(self, belief: Rounds, asked: Asked) -> FloatArray:
+        prior = np.exp(self.model.log_state_prior)
+        scores = (prior[:, None, :] @ self.model.expected_rewards(asked.context))[:, 0]
+        return np.broadcast_to(scores, (len(belief.counts), scores.shape[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Uniform(_Unpersonalised):
+    """Play every eligible action equally often: the control group that any policy should beat.
+
+    Args:
+        model: says which actions there are.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> policy = Uniform(GaussianArms([[0.9, 0.1, 0.5, 0.2]], noise=0.5))
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity
+    array([0.25])
+    """
+
+    model: KnownModel
+
+    def _scores(self, belief: Rounds, asked: Asked) -> FloatArray:
+        n_sessions = len(belief.counts)
+        return np.zeros((n_sessions, self.checked_context(asked.context, n_sessions)[1]))
+
+
+# EXP4 with the states of the model as experts.
+
+
+class ExpertWeights(NamedTuple):
+    """The weights of the experts after some rounds."""
+
+    log_weights: FloatArray  # (n_sessions, n_states): -rate * losses
+    losses: FloatArray  # (n_sessions, n_states), importance-weighted
+    rounds: FloatArray  # (n_sessions,)
+
+
+@dataclass(frozen=True, eq=False)
+class EXP4(PosteriorPolicy[ExpertWeights]):
+    """Exponential weights over experts; expert s recommends argmax_a mu_hat(a, x, s).
+
+    Losses are 1 - (r - low) / (high - low) for the declared `reward_range` (low, high), not
+    clipped outside it, divided by the probability of the action that was played. The rate is
+    sqrt(2 log S / (n K)); with the horizon n unknown, n is the round.
+
+    Args:
+        model: its states are the experts.
+        reward_range: least and largest reward.
+        horizon: number of rounds n; None if unknown.
+        rate: learning rate; None is the one above.
+
+    >>> from latentbandits.models import GaussianArms
+    >>> policy = EXP4(GaussianArms([[0.9, 0.1], [0.2, 0.8]], noise=0.5), horizon=500)
+    >>> policy.decide(policy.init(), None, np.random.default_rng(0)).propensity
+    array([0.5])
+    """
+
+    learns_from: ClassVar[LearnsFrom] = "own"
+
+    model: KnownModel
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    horizon: int | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_horizon(self.horizon)
+        low, high = self.reward_range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"reward_range must be (low, high) with low < high; got {low, high}")
+        if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
+            raise ValueError(f"rate must be a finite number above zero; got {self.rate}")
+
+    def init(self, n_sessions: int = 1) -> ExpertWeights:
+        shape = (session_count(n_sessions, self.model.n_sessions), self.model.n_states)
+        return ExpertWeights(np.zeros(shape), np.zeros(shape), np.zeros(shape[0]))
+
+    def shift_state_prior(self, belief: ExpertWeights, shift: FloatArray) -> ExpertWeights:
+        """Return the belief as it is: weights follow from losses alone, and have no prior."""
+        return belief
+
+    def _advice(self, context: Context, eligible: BoolArray | None) -> BoolArray:
+        """Mark the actions that each expert recommends, several if they tie: `(1 or n, S, K)`."""
+        mask = None if eligible is None else eligible[:, None, :]
+        return decision.best(decision.restrict(self.model.expected_rewards(context), mask))
+
+    def _choose(self, belief: ExpertWeights, asked: Asked, propensity: bool) -> Choice:
+        weights = states.probabilities(belief.log_weights)
+        advice = self._advice(asked.context, asked.eligible)
+        expert = decision.draw(weights, asked.rng)
+        action = decision.pick(advice[_sessions(advice), expert], asked.rng)
+        chance = (weights * _share(advice, action)).sum(axis=1)
+        return Choice(action, expert, chance, "exact")
+
+    def _learn(self, belief: ExpertWeights, outcome: Outcome) -> ExpertWeights:
+        if outcome.decision.propensity is None:
+            raise ValueError(
+                "EXP4 learns from the probability of the action that was played: pass it as "
+                "Decision.logged(action, propensity=...)"
+            )
+        advice = self._advice(outcome.context, outcome.decision.eligible)
+        low, high = self.reward_range
+        loss = (high - outcome.reward) / (high - low) / outcome.decision.propensity
+        losses = belief.losses + _share(advice, outcome.action) * loss[:, None]
+        rounds = belief.rounds + outcome.moves
+        rate = self._rate(rounds + 1, advice.shape[2])
+        return ExpertWeights(-rate[:, None] * losses, losses, rounds)
+
+    def _rate(self, rounds: FloatArray, n_actions: int) -> FloatArray:
+        if self.rate is not None:
+            return np.full_like(rounds, self.rate)
+        n = rounds if self.horizon is None else np.full_like(rounds, self.horizon)
+        rate: FloatArray = np.sqrt(2 * math.log(self.model.n_states) / (n * n_actions))
+        return rate
+
+    def _probabilities(self, belief: ExpertWeights, asked: Asked) -> ActionProbabilities:
+        weights = states.probabilities(belief.log_weights)
+        advice = decision.shares(self._advice(asked.context, asked.eligible))
+        return ActionProbabilities((weights[:, None, :] @ advice)[:, 0], "exact")
+
+
+def _sessions(advice: BoolArray) -> int | IntArray:
+    """Return the index of the first axis of advice: 0 if all sessions share it."""
+    return 0 if len(advice) == 1 else np.arange(len(advice))
+
+
+def _share(advice: BoolArray, action: IntArray) -> FloatArray:
+    """Return the probability that each expert recommends the played action: `(n, S)`."""
+    played = advice[_sessions(advice), :, action]
+    ties = np.count_nonzero(advice) > advice.shape[0] * advice.shape[1]
+    share: FloatArray = played / (np.count_nonzero(advice, axis=2) if ties else 1)
+    return share

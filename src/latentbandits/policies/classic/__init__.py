@@ -1,1 +1,0 @@
-"""Policies that know no latent states: UCB1, LinUCB, EXP4, popularity, uniform."""

@@ -1,1 +1,0 @@
-"""Policies around another policy: exploring, forgetting."""
