@@ -18,14 +18,17 @@ from latentbandits import (
     GaussianArms,
     ListDecision,
     Markov,
+    Popularity,
     Positions,
     decide_list,
     mKG,
     mmGreedy,
     mmTS,
     mTS,
+    simulate,
     update_list,
 )
+from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.testing import check_policy
@@ -195,6 +198,58 @@ def test_agent_shows_a_list_and_learns_from_its_click():
     np.testing.assert_allclose(agent.state_probabilities("ann"), weights / weights.sum())
 
 
+def _simulate(policies, length, model, horizon=4, **more):
+    users = UsersOfModel(_certain())
+    return simulate(
+        policies, users, n_runs=600, horizon=horizon, length=length, click_model=model, **more
+    )
+
+
+@pytest.mark.parametrize("model", ["each", "cascade", Positions([1])])
+def test_simulated_lists_of_one_action_are_single_actions(model):
+    policies = {"mTS": mTS, "popularity": Popularity}
+    lists, single = _simulate(policies, 1, model), _simulate(policies, None, "each")
+    for name in policies:
+        np.testing.assert_allclose(lists[name].regrets, single[name].regrets, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [Each(), Cascade(), Positions([1, 0.5, 0.2])])
+def test_simulated_lists_are_worth_what_enumeration_says(model):
+    """The list of popularity is fixed, so its value in each state is known."""
+    shown = np.argsort(-(PRIOR @ RATES))[:3]
+    worth = model.value(RATES[:, shown])
+    best = [max(_values(RATES[s], model)) for s in range(3)]
+    results = _simulate({"popularity": Popularity, "mTS": mTS}, 3, model)
+    found = np.stack([results["popularity"].rewards, results["popularity"].regrets / 4], axis=1)
+    expected = np.stack([worth, best - worth], axis=1)
+    nearest = np.abs(found[:, None] - expected).max(axis=2).argmin(axis=1)
+    np.testing.assert_allclose(found, expected[nearest], atol=1e-5)
+    counts = np.bincount(nearest, minlength=3)
+    assert (np.abs(counts - 600 * PRIOR) < 5 * np.sqrt(600 * PRIOR * (1 - PRIOR))).all()
+    assert results["mTS"].regret.mean > 0
+
+
+def _values(rates, model):
+    for shown in list_probabilities(*thompson(RATES), PRIOR, 4, 3, False):
+        yield model.value(rates[None, list(shown)])[0]
+
+
+def test_simulated_users_teach_which_state_they_are_in():
+    """Later lists lose less than the first one, and least where all positions are seen."""
+    lost = {}
+    for name, model in (("each", "each"), ("rarely", Positions([1, 0.05, 0.05]))):
+        result = _simulate({"mTS": mTS}, 3, model, horizon=6)["mTS"]
+        regret = result.best_curve - result.curve
+        lost[name] = regret[1:].mean() / regret[0]
+    assert lost["each"] < 0.8 * lost["rarely"] < 0.75, lost
+
+
+def test_another_policy_changes_no_simulated_list():
+    alone = _simulate({"mTS": mTS}, 2, Positions([1, 0.5]))
+    both = _simulate({"popularity": Popularity, "mTS": mTS}, 2, Positions([1, 0.5]))
+    np.testing.assert_array_equal(alone["mTS"].rewards, both["mTS"].rewards)
+
+
 def _decide(policy=None, length=2, model="each", **more):
     policy = policy or mTS(ARMS)
     return decide_list(policy, policy.init(), None, np.random.default_rng(0), length, model, **more)
@@ -225,6 +280,10 @@ def _update(rewards, model="cascade", policy=None, actions=((0, 1, 2),)):
         (lambda: _update([[0, 1, 0]], Positions([1, 0.5, 0.5]), UCB1(4)), "looked at"),
         (lambda: _update([[0, 1, 0]], "each", mTS(ARMS), ((0, 1, 4),)), "out of range"),
         (lambda: Positions([0.5, 0.5]), "begin with 1"),
+        (lambda: _simulate({"mTS": mTS}, 0, "each"), "length"),
+        (lambda: _simulate({"mTS": mTS}, 5, "each"), "session 0 has 4"),
+        (lambda: _simulate({"mTS": mTS}, 2, Positions([1])), "cannot have 2"),
+        (lambda: _simulate({"mTS": mTS}, 2, "each", by_pull=True), "by_pull"),
         (lambda: Positions([1, 0]), "above 0"),
     ],
 )
