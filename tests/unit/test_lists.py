@@ -280,6 +280,8 @@ def _update(rewards, model="cascade", policy=None, actions=((0, 1, 2),)):
         (lambda: _update([[0, 1, 0]], Positions([1, 0.5, 0.5]), UCB1(4)), "looked at"),
         (lambda: _update([[0, 1, 0]], "each", mTS(ARMS), ((0, 1, 4),)), "out of range"),
         (lambda: Positions([0.5, 0.5]), "begin with 1"),
+        (lambda: _decide(mmTS(ARMS), model=Positions([1, 0.5])), "mmTS cannot learn"),
+        (lambda: _decide(Exploring(mmTS(ARMS), 0.1), model=Positions([1, 0.5])), "cannot learn"),
         (lambda: _simulate({"mTS": mTS}, 0, "each"), "length"),
         (lambda: _simulate({"mTS": mTS}, 5, "each"), "session 0 has 4"),
         (lambda: _simulate({"mTS": mTS}, 2, Positions([1])), "cannot have 2"),

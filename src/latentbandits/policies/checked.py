@@ -93,15 +93,10 @@ class CheckedPolicy(Policy[BeliefT], ABC):
         last: bool,
         looked: FloatArray | None = None,
     ) -> BeliefT:
-        if looked is not None and not self._learns_unseen:
+        if looked is not None and not self.learns_unseen:
             raise ValueError(hidden_looks(self.name))
         outcome = self._outcome(belief, context, decision, reward)
         return self._learn(belief, outcome._replace(moves=last, looked=looked))
-
-    @property
-    def _learns_unseen(self) -> bool:
-        """Whether `_learn` takes positions of which nobody knows whether they were looked at."""
-        return False
 
     def _outcome(
         self, belief: BeliefT, context: Any, decision: Decision, reward: ArrayLike

@@ -147,7 +147,7 @@ class _Unpersonalised(LargestScore[Rounds], ABC):
         return Rounds(belief.counts + outcome.moves)
 
     @property
-    def _learns_unseen(self) -> bool:
+    def learns_unseen(self) -> bool:
         return True
 
 

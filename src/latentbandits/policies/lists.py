@@ -21,7 +21,7 @@ from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positiv
 from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
 from latentbandits.models.numerics.arrays import map_leaves
 from latentbandits.policies.decision import Decision, PropensityKind, check_eligible
-from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
+from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt, hidden_looks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,7 @@ class ListDecision:
 
     @property
     def propensity_kind(self) -> PropensityKind:
-        """How the propensities were found: the kind of the first position that is not exact."""
+        """The kind of the propensities: that of the first position that is not exact."""
         kinds = [one.propensity_kind for one in self.positions]
         return next((kind for kind in kinds if kind != "exact"), "exact")
 
@@ -227,12 +227,14 @@ def update_list(
 
 
 def check_click_model(policy: AnyPolicy, clicks: ClickModel) -> None:
-    """Raise ValueError if the click model needs rewards of 0 and 1 and the policy has others."""
+    """Raise ValueError if the policy cannot learn from what the click model lets it observe."""
     if clicks.for_clicks and not policy.for_clicks:
         raise ValueError(
             f"the click model {clicks.name!r} is for rewards of 0 and 1, and the model of "
             f"{policy.name} is a {type(policy.model_or_none).__name__}: take the click model 'each'"
         )
+    if clicks.looked(1) is not None and not policy.learns_unseen:
+        raise ValueError(hidden_looks(policy.name))
 
 
 def _allowed(policy: AnyPolicy, first: Decision, context: Any, length: int) -> BoolArray:

@@ -88,6 +88,11 @@ class Policy(ABC, Generic[BeliefT]):
         return model is None or support_of(model) == BINARY
 
     @property
+    def learns_unseen(self) -> bool:
+        """Whether it learns from positions of which nobody knows whether they were looked at."""
+        return False
+
+    @property
     def population_size(self) -> int | None:
         """The number of users that share a belief; None if each session has a belief of its own."""
         return None
@@ -291,6 +296,10 @@ class Adopted(Policy[Any], StandsFor):
     @property
     def for_clicks(self) -> bool:
         return bool(getattr(self.stands_for, "for_clicks", super().for_clicks))
+
+    @property
+    def learns_unseen(self) -> bool:
+        return bool(getattr(self.stands_for, "learns_unseen", False))
 
     def init(self, n_sessions: int = 1) -> Any:
         return self.stands_for.init(n_sessions)

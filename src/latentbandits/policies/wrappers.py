@@ -425,8 +425,8 @@ class Exploring(Wrapper[Any]):
         )
 
     @property
-    def _learns_unseen(self) -> bool:
-        return True  # the inner policy refuses if it cannot
+    def learns_unseen(self) -> bool:
+        return self._inner.learns_unseen
 
     def _probabilities(self, belief: Any, asked: Asked) -> ActionProbabilities:
         inner = self._decided(belief, asked).chances

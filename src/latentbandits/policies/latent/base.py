@@ -125,7 +125,7 @@ class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
         )
 
     @property
-    def _learns_unseen(self) -> bool:
+    def learns_unseen(self) -> bool:
         return True
 
 
@@ -152,5 +152,5 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
         )
 
     @property
-    def _learns_unseen(self) -> bool:
+    def learns_unseen(self) -> bool:
         return self.model.is_certain

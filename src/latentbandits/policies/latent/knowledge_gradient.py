@@ -73,7 +73,7 @@ class Planning(LargestPosteriorScore[PlanningBelief], ABC):
         return PlanningBelief(*after, belief.rounds + outcome.moves)
 
     @property
-    def _learns_unseen(self) -> bool:
+    def learns_unseen(self) -> bool:
         return self._belief_model.is_certain
 
     def _scores(self, belief: PlanningBelief, asked: Asked) -> FloatArray:
