@@ -74,7 +74,13 @@ CLICK_POLICIES = {
 }
 
 
-@pytest.mark.parametrize("name", CLICK_POLICIES)
+SLOW = ("mmIDS LogisticLinear", "mLookahead LogisticLinear")  # a minute each
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CLICK_POLICIES],
+)
 def test_every_policy_shows_lists_of_clicks(name):
     policy, context = CLICK_POLICIES[name]
     assert policy.for_clicks
