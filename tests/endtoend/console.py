@@ -120,5 +120,6 @@ def _comparable(line: str, numbers: bool) -> str:
         masked = re.sub(r"\b[0-9a-f]{8}-[0-9a-f]{16}\b", "CURSOR", masked)
         if numbers:
             return masked
+        masked = re.sub(r"─+", "─", masked)  # a table is as wide as its numbers
         return " ".join(re.sub(r"[-+±]?\d[\d.,]*(e[-+]?\d+)?", "N", masked).split())
     return str(sorted(value)) if isinstance(value, dict) else line.strip()

@@ -135,6 +135,16 @@ def test_a_tenth_of_the_lead_of_popularity_over_uniform_is_tolerated():
     assert f"{strict.lead.users_needed:,} such users would be needed" in strict.sentence
 
 
+@pytest.mark.parametrize(("shift", "recommended"), [(0.002, "mTS"), (-0.002, "popularity")])
+def test_a_model_that_replay_puts_behind_is_not_recommended_without_a_verdict(shift, recommended):
+    replay = replayed(mTS=0.0, seed=3)
+    lead = replay.lead("mTS", "popularity").mean
+    replay.rewards["mTS"] = replay.rewards["mTS"] + (shift - lead)
+    actual = Judgement(replay, ("mTS",), judged(replay, mTS=1.0).simulated, 0.1, reward_sd=0.1)
+    assert actual.verdict == "cannot tell"
+    assert actual.recommended == recommended
+
+
 def test_users_needed_decide():
     lead = lead_of(-0.005, 0.06, n_users=100)
     more = lead.users_needed

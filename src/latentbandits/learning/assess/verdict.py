@@ -225,7 +225,8 @@ class Judgement:
     @property
     def why_popularity(self) -> str:
         """The reason why popularity is recommended; empty if a policy on the model is."""
-        if self.verdict == "harms" or self.preferred == POPULARITY:
+        behind = self.lead.estimate.mean < 0 and self.verdict != "no difference"
+        if behind or self.preferred == POPULARITY:
             return "the model's policies earn less than the best average action in replay"
         if self.doubts:
             return self.doubts[0]
