@@ -10,6 +10,7 @@ from evidence.drift import DriftExperiment
 from evidence.evaluation import EvaluationExperiment
 from evidence.families import FamiliesExperiment
 from evidence.gate import GateExperiment
+from evidence.lists import ListsExperiment
 from evidence.loop import LoopExperiment
 from evidence.misspecification import MisspecificationExperiment
 from evidence.optimum import YardstickExperiment
@@ -36,5 +37,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     EvaluationExperiment(),
     LoopExperiment(),
     GateExperiment(),
+    ListsExperiment(),
     WrittenExperiment(),
 )

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from latentbandits.models import ArtefactError as ArtefactError
     from latentbandits.models import load as load
     from latentbandits.models import save as save
+    from latentbandits.models.clicks import Cascade as Cascade
+    from latentbandits.models.clicks import Each as Each
+    from latentbandits.models.clicks import Positions as Positions
     from latentbandits.models.families import *  # noqa: F403
     from latentbandits.models.visit import Visit as Visit
     from latentbandits.policies.shared import GroupedLinUCB as GroupedLinUCB
@@ -43,7 +46,10 @@ _MODULES = {
     "save": "latentbandits.models",
     "simulate": "latentbandits.simulation",
     "tune": "latentbandits.simulation",
+    "Cascade": "latentbandits.models.clicks",
+    "Each": "latentbandits.models.clicks",
     "Population": "latentbandits.environments",
+    "Positions": "latentbandits.models.clicks",
     "Visit": "latentbandits.models.visit",
     "learn_subspace": "latentbandits.learning.subspace",
     **_SHARED,

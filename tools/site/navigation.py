@@ -27,6 +27,7 @@ SECTIONS: dict[str, list[str]] = {
         "service.md",
         "web-pages.md",
         "how-to/change-the-actions.md",
+        "how-to/lists.md",
         "how-to/late-rewards.md",
         "how-to/users-who-change.md",
         "how-to/swap-a-model-safely.md",

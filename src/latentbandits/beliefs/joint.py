@@ -13,7 +13,13 @@ import numpy as np
 
 from latentbandits.beliefs import states
 from latentbandits.models.checks import FloatArray, IntArray, session_count
-from latentbandits.models.protocol import Context, Model, Parameters, average_rewards
+from latentbandits.models.protocol import (
+    Context,
+    Model,
+    Parameters,
+    at_rest,
+    average_rewards,
+)
 
 
 class JointBelief(NamedTuple):
@@ -31,12 +37,29 @@ def prior(model: Model, n_sessions: int) -> JointBelief:
 
 
 def condition(
-    model: Model, belief: JointBelief, context: Context, action: IntArray, reward: FloatArray
+    model: Model,
+    belief: JointBelief,
+    context: Context,
+    action: IntArray,
+    reward: FloatArray,
+    *,
+    moves: bool = True,
+    looked: FloatArray | None = None,
 ) -> JointBelief:
-    """Return the belief after one more reward of each session; `belief` is unchanged."""
-    log_predictive, parameters = model.condition(belief.parameters, context, action, reward)
-    log_weights = states.condition(belief.log_weights, log_predictive, reward, model.transition)
-    return JointBelief(log_weights, parameters)
+    """Return the belief after one more reward of each session; `belief` is unchanged.
+
+    With `moves=False` the state stays where it is. `looked` (n,) is the probability that the
+    action of a click model was looked at, for a certain model (`states.unless_unseen`); None: it
+    was.
+    """
+    here = model if moves else at_rest(model)
+    log_predictive, parameters = here.condition(belief.parameters, context, action, reward)
+    if looked is not None:
+        log_predictive = states.unless_unseen(log_predictive, reward, looked)
+    transition = model.transition if moves else None
+    return JointBelief(
+        states.condition(belief.log_weights, log_predictive, reward, transition), parameters
+    )
 
 
 def mean_rewards(model: Model, belief: JointBelief, context: Context) -> FloatArray:

@@ -24,11 +24,25 @@ def prior(model: KnownModel, n_sessions: int) -> KnownBelief:
 
 
 def condition(
-    model: KnownModel, belief: KnownBelief, context: Context, action: IntArray, reward: FloatArray
+    model: KnownModel,
+    belief: KnownBelief,
+    context: Context,
+    action: IntArray,
+    reward: FloatArray,
+    *,
+    moves: bool = True,
+    looked: FloatArray | None = None,
 ) -> KnownBelief:
-    """Return the belief after one more reward of each session; `belief` is unchanged."""
+    """Return the belief after one more reward of each session; `belief` is unchanged.
+
+    With `moves=False` the state stays where it is. `looked` (n,) is the probability that the
+    action of a click model was looked at (`states.unless_unseen`); None: it was.
+    """
     log_density = model.log_likelihood(context, action, reward)
-    return KnownBelief(states.condition(belief.log_weights, log_density, reward, model.transition))
+    if looked is not None:
+        log_density = states.unless_unseen(log_density, reward, looked)
+    transition = model.transition if moves else None
+    return KnownBelief(states.condition(belief.log_weights, log_density, reward, transition))
 
 
 def mean_rewards(model: KnownModel, belief: KnownBelief, context: Context) -> FloatArray:

@@ -56,6 +56,21 @@ def condition(
     return move(updated, transition)
 
 
+def unless_unseen(log_density: FloatArray, click: FloatArray, looked: FloatArray) -> FloatArray:
+    """Return the log density of clicks on actions that are looked at with probability e = `looked`.
+
+    P(click | s) = e mu_s and P(no click | s) = 1 - e + e (1 - mu_s), where `log_density` (n, S)
+    is log mu_s or log(1 - mu_s) (the position-based model, Chuklin et al. 2015).
+
+    >>> np.exp(unless_unseen(np.log([[0.8]]), np.array([0.0]), np.array([0.5])))
+    array([[0.9]])
+    """
+    with np.errstate(divide="ignore"):
+        seen = np.log(looked)[:, None] + log_density
+        unseen = np.where(click == 0, np.log1p(-looked), -np.inf)[:, None]
+    return np.logaddexp(seen, unseen)
+
+
 def move(log_weights: FloatArray, transition: FloatArray | None) -> FloatArray:
     """Return the log weights of the next round's state: log sum_s exp(log_weights(s)) T(s, s').
 

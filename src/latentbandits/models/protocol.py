@@ -273,6 +273,12 @@ def untransformed(model: Any) -> Any:
     return getattr(model, "untransformed", model)
 
 
+def at_rest(model: Model) -> Model:
+    """Return the model with a state that stays where it is: within a list, time stands still."""
+    resting: Model = getattr(model, "at_rest", model)
+    return resting
+
+
 def is_order_free(model: KnownModel) -> bool:
     """Tell whether the order of a session's rewards does not matter to its posterior.
 

@@ -11,6 +11,7 @@ from latentbandits.policies.latent.information_directed import mIDS, mmIDS
 from latentbandits.policies.latent.knowledge_gradient import mKG, mLookahead, mmKG
 from latentbandits.policies.latent.thompson import TS, LinTS, mmTS, mTS
 from latentbandits.policies.latent.ucb import mmUCB, mUCB
+from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy, Policy
 from latentbandits.policies.wrappers import Discounted, Exploring, SlidingWindow
 
@@ -33,10 +34,12 @@ __all__ = [
     "Exploring",
     "LinTS",
     "LinUCB",
+    "ListDecision",
     "Policy",
     "Popularity",
     "SlidingWindow",
     "Uniform",
+    "decide_list",
     "mBayesUCB",
     "mIDS",
     "mKG",
@@ -49,6 +52,7 @@ __all__ = [
     "mmKG",
     "mmTS",
     "mmUCB",
+    "update_list",
 ]
 
 SHARED = dict.fromkeys(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray
+from latentbandits.models.clicks import AnyClickModel, as_click_model
 from latentbandits.policies.decision import Decision
+from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt, begin, gate_of
 
 
@@ -27,12 +29,28 @@ class Chosen:
     context: FloatArray | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenList:
+    """One list for one session; give it back to `update` with the rewards of its positions.
+
+    `propensities` are those of each action given the actions above it.
+    """
+
+    actions: tuple[int, ...]
+    states: tuple[int, ...]
+    propensities: tuple[float, ...] | None
+    session_id: Hashable
+    decision: ListDecision
+    context: FloatArray | None
+
+
 class Agent:
     """Decides and learns for one user at a time; it keeps a belief for every session id.
 
     Args:
         policy: any policy.
         seed: of the agent's randomness, or a generator.
+        click_model: how users look at a list, "each", "cascade" or a `ClickModel`.
 
     If the policy's model has a gate (`fit(..., user_features=[...])`), the first `decide` of a
     session may state the user's attributes by name.
@@ -44,15 +62,50 @@ class Agent:
     ...     agent.update(chosen, reward=0.9 if chosen.action == 0 else 0.1)
     >>> agent.state_probabilities("ann").round(2)
     array([1., 0.])
+
+    With a `length` it chooses a list. None stands for a position that the user did not see.
+
+    >>> from latentbandits import BernoulliArms
+    >>> model = BernoulliArms([[9, 1, 5], [1, 9, 5]], [[1, 9, 5], [9, 1, 5]])
+    >>> agent = Agent(mmTS(model), seed=0, click_model="cascade")
+    >>> shown = agent.decide("ann", length=2)
+    >>> agent.update(shown, reward=[1, None])  # ann clicked the first action
+    >>> len(set(shown.actions))
+    2
     """
 
     def __init__(
-        self, policy: AnyPolicy | ThreeMethods[Any], seed: int | np.random.Generator = 0
+        self,
+        policy: AnyPolicy | ThreeMethods[Any],
+        seed: int | np.random.Generator = 0,
+        click_model: AnyClickModel = "each",
     ) -> None:
         self.policy = adopt(policy, "Agent")
+        self.click_model = as_click_model(click_model)
         self._rng = np.random.default_rng(seed)
         self._beliefs: dict[Hashable, Any] = {}
         self._users: dict[Hashable, Row] = {}  # user attributes at the start of each session
+
+    @overload
+    def decide(
+        self,
+        session_id: Hashable,
+        context: ArrayLike | None = None,
+        eligible: ArrayLike | None = None,
+        user_features: Row | None = None,
+        length: None = None,
+    ) -> Chosen: ...
+
+    @overload
+    def decide(
+        self,
+        session_id: Hashable,
+        context: ArrayLike | None = None,
+        eligible: ArrayLike | None = None,
+        user_features: Row | None = None,
+        *,
+        length: int,
+    ) -> ChosenList: ...
 
     def decide(
         self,
@@ -60,10 +113,12 @@ class Agent:
         context: ArrayLike | None = None,
         eligible: ArrayLike | None = None,
         user_features: Row | None = None,
-    ) -> Chosen:
+        length: int | None = None,
+    ) -> Chosen | ChosenList:
         """Choose an action; `context` is `(n_actions, n_features)`, `eligible` `(n_actions,)`.
 
-        `user_features` hold for the whole session: ValueError if a later call states others.
+        With `length`, choose an ordered list of so many actions. `user_features` hold for the
+        whole session: ValueError if a later call states others.
         """
         features = None if context is None else np.asarray(context, np.float64)[None]
         mask = None if eligible is None else np.asarray(eligible)[None]
@@ -72,6 +127,13 @@ class Agent:
         belief = self._beliefs.get(session_id)
         if belief is None:
             belief = self._beliefs[session_id] = self._first_belief(session_id)
+        if length is not None:
+            shown = decide_list(
+                self.policy, belief, features, self._rng, length, self.click_model, eligible=mask
+            )
+            chances = None if shown.propensities is None else tuple(shown.propensities[0].tolist())
+            actions, states = shown.actions[0].tolist(), shown.states[0].tolist()
+            return ChosenList(tuple(actions), tuple(states), chances, session_id, shown, features)
         decision = self.policy.decide(belief, features, self._rng, eligible=mask)
         chance = None if decision.propensity is None else decision.propensity.item(0)
         return Chosen(
@@ -83,9 +145,12 @@ class Agent:
             features,
         )
 
-    def update(self, chosen: Chosen, reward: float) -> None:
-        """Learn from the reward of a decision, whenever it arrives."""
-        if not isinstance(chosen, Chosen):
+    def update(self, chosen: Chosen | ChosenList, reward: float | Sequence[float | None]) -> None:
+        """Learn from the reward of a decision, whenever it arrives.
+
+        The reward of a list is one number for each position, None where nothing was observed.
+        """
+        if not isinstance(chosen, (Chosen, ChosenList)):
             raise TypeError(
                 "update takes what decide returned and its reward: "
                 f"agent.update(agent.decide(session_id), reward=...); got {chosen!r}"
@@ -94,9 +159,12 @@ class Agent:
         belief = self._beliefs.get(session_id)
         if belief is None:  # the session was forgotten after its decision
             belief = self._first_belief(session_id)
-        self._beliefs[session_id] = self.policy.update(
-            belief, chosen.context, chosen.decision, [reward]
-        )
+        policy, context, rewards = self.policy, chosen.context, np.array([reward], np.float64)
+        if isinstance(chosen, ChosenList):
+            after = update_list(policy, belief, context, chosen.decision, rewards, self.click_model)
+        else:
+            after = policy.update(belief, context, chosen.decision, rewards)
+        self._beliefs[session_id] = after
 
     def state_probabilities(self, session_id: Hashable) -> FloatArray:
         """Return P(s) of one session, `(n_states,)`."""

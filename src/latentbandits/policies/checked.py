@@ -18,7 +18,7 @@ from latentbandits.policies.decision import (
     check_eligible,
     check_outcome,
 )
-from latentbandits.policies.protocol import BeliefT, LearnsFrom, Policy
+from latentbandits.policies.protocol import BeliefT, LearnsFrom, Policy, hidden_looks
 
 _NO_GENERATOR = "rng must be a numpy Generator, numpy.random.default_rng(seed); got {!r}"
 
@@ -47,6 +47,8 @@ class Outcome(NamedTuple):
     decision: Decision
     action: IntArray
     reward: FloatArray
+    moves: bool = True  # whether time moves on: not before the last position of a list
+    looked: FloatArray | None = None  # (n_sessions,): see `update_position`
 
 
 class CheckedPolicy(Policy[BeliefT], ABC):
@@ -79,11 +81,32 @@ class CheckedPolicy(Policy[BeliefT], ABC):
         self, belief: BeliefT, context: Any, decision: Decision, reward: ArrayLike
     ) -> BeliefT:
         """Return the belief after these rewards; ValueError before anything has changed."""
+        return self._learn(belief, self._outcome(belief, context, decision, reward))
+
+    def update_position(
+        self,
+        belief: BeliefT,
+        context: Any,
+        decision: Decision,
+        reward: ArrayLike,
+        *,
+        last: bool,
+        looked: FloatArray | None = None,
+    ) -> BeliefT:
+        if looked is not None and not self.learns_unseen:
+            raise ValueError(hidden_looks(self.name))
+        outcome = self._outcome(belief, context, decision, reward)
+        return self._learn(belief, outcome._replace(moves=last, looked=looked))
+
+    def _outcome(
+        self, belief: BeliefT, context: Any, decision: Decision, reward: ArrayLike
+    ) -> Outcome:
+        """Return the checked outcome of a round; ValueError if it is impossible."""
         n = _n_sessions(belief)
         features, n_actions = self.checked_context(context, n)
         action, rewards = check_outcome(self.name, decision, reward, n, n_actions)
         self._check_reward(rewards)
-        return self._learn(belief, Outcome(features, decision, action, rewards))
+        return Outcome(features, decision, action, rewards)
 
     def action_probabilities(
         self,
@@ -141,6 +164,10 @@ class Wrapper(CheckedPolicy[BeliefT], ABC):
     @property
     def model_or_none(self) -> KnownModel | None:
         return self._inner.model_or_none
+
+    @property
+    def for_clicks(self) -> bool:
+        return self._inner.for_clicks
 
     @property
     def population_size(self) -> int | None:

@@ -97,6 +97,10 @@ class LinUCB(LargestScore[LinearPosterior]):
     def model_or_none(self) -> LinearGaussian:
         return self.model
 
+    @property
+    def for_clicks(self) -> bool:
+        return True
+
     def init(self, n_sessions: int = 1) -> LinearPosterior:
         return self.model.parameters(n_sessions)
 
@@ -140,7 +144,11 @@ class _Unpersonalised(LargestScore[Rounds], ABC):
         return check_context(self.model, context, n_sessions)
 
     def _learn(self, belief: Rounds, outcome: Outcome) -> Rounds:
-        return Rounds(belief.counts + 1)
+        return Rounds(belief.counts + outcome.moves)
+
+    @property
+    def learns_unseen(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +273,7 @@ class EXP4(PosteriorPolicy[ExpertWeights]):
         low, high = self.reward_range
         loss = (high - outcome.reward) / (high - low) / outcome.decision.propensity
         losses = belief.losses + _share(advice, outcome.action) * loss[:, None]
-        rounds = belief.rounds + 1
+        rounds = belief.rounds + outcome.moves
         rate = self._rate(rounds + 1, advice.shape[2])
         return ExpertWeights(-rate[:, None] * losses, losses, rounds)
 

@@ -18,7 +18,8 @@ from latentbandits.beliefs.encoding import StandsFor
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.attributes.parts import Gate, part
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
-from latentbandits.models.protocol import KnownModel
+from latentbandits.models.numerics.laws import BINARY
+from latentbandits.models.protocol import KnownModel, support_of
 from latentbandits.policies.decision import ActionProbabilities, Decision
 
 BeliefT = TypeVar("BeliefT")
@@ -81,6 +82,17 @@ class Policy(ABC, Generic[BeliefT]):
         return None
 
     @property
+    def for_clicks(self) -> bool:
+        """Whether it can learn from clicks: its model has rewards of 0 and 1, or it has none."""
+        model = self.model_or_none
+        return model is None or support_of(model) == BINARY
+
+    @property
+    def learns_unseen(self) -> bool:
+        """Whether it learns from positions of which nobody knows whether they were looked at."""
+        return False
+
+    @property
     def population_size(self) -> int | None:
         """The number of users that share a belief; None if each session has a belief of its own."""
         return None
@@ -115,6 +127,34 @@ class Policy(ABC, Generic[BeliefT]):
         self, belief: BeliefT, context: Any, decision: Decision, reward: ArrayLike
     ) -> BeliefT:
         """Return the belief after the rewards `(n,)`; ValueError if an input is impossible."""
+
+    def update_position(
+        self,
+        belief: BeliefT,
+        context: Any,
+        decision: Decision,
+        reward: ArrayLike,
+        *,
+        last: bool,
+        looked: FloatArray | None = None,
+    ) -> BeliefT:
+        """Return the belief after the rewards `(n,)` of one position of a list.
+
+        Within a list time stands still: a state that moves, a discount and a number of rounds
+        advance with the last position alone. `update` is right for a policy without any of them.
+
+        Args:
+            belief: of n sessions.
+            context: as in `update`.
+            decision: the action of this position, and those that were eligible for it.
+            reward: of this position.
+            last: whether no other position of this list follows.
+            looked: P(the user looked at this position), `(n,)`, where nobody knows whether they
+                did; None: they did.
+        """
+        if looked is not None:
+            raise ValueError(hidden_looks(self.name))
+        return self.update(belief, context, decision, reward)
 
     def checked_context(self, context: Any, n_sessions: int) -> tuple[Any, int]:
         """Return the checked context and the number of actions.
@@ -201,12 +241,22 @@ class Policy(ABC, Generic[BeliefT]):
 
 AnyPolicy = Policy[Any]
 
+
+def hidden_looks(policy: str) -> str:
+    """Return the error of a policy that cannot learn from positions that may not be looked at."""
+    return (
+        f"{policy} cannot learn where nobody knows which positions were looked at: take mTS or "
+        'another policy on a known model, or the click model "cascade"'
+    )
+
+
 _METHODS = ("init", "decide", "update")
 _OPTIONAL = (
     "order_free",
     "learns_from",
     "row_wise",
     "propensity_draws",
+    "update_position",
     "shift_state_prior",
     "state_probabilities",
     "mean_rewards",
@@ -250,6 +300,14 @@ class Adopted(Policy[Any], StandsFor):
     def population_size(self) -> int | None:
         size: int | None = getattr(self.stands_for, "population_size", None)
         return size
+
+    @property
+    def for_clicks(self) -> bool:
+        return bool(getattr(self.stands_for, "for_clicks", super().for_clicks))
+
+    @property
+    def learns_unseen(self) -> bool:
+        return bool(getattr(self.stands_for, "learns_unseen", False))
 
     def init(self, n_sessions: int = 1) -> Any:
         return self.stands_for.init(n_sessions)

@@ -156,14 +156,11 @@ class _Forgetting(Wrapper[ForgettingT], ABC, Generic[ForgettingT]):
 
     def _learn(self, belief: ForgettingT, outcome: Outcome) -> ForgettingT:
         nothing = self._inner.init(len(outcome.action))
-        return self._add(
-            belief,
-            self._inner._learn(nothing, outcome),
-        )
+        return self._add(belief, self._inner._learn(nothing, outcome), outcome.moves)
 
     @abstractmethod
-    def _add(self, belief: ForgettingT, contribution: Any) -> ForgettingT:
-        """Return the belief after one more round, which adds `contribution` to its sums."""
+    def _add(self, belief: ForgettingT, contribution: Any, moves: bool) -> ForgettingT:
+        """Return the belief after `contribution` to its sums; `moves`: after one more round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +191,10 @@ class Discounted(_Forgetting[Faded]):
     def init(self, n_sessions: int = 1) -> Faded:
         return Faded(np.zeros(n_sessions), self._inner.init(n_sessions))
 
-    def _add(self, belief: Faded, contribution: Any) -> Faded:
+    def _add(self, belief: Faded, contribution: Any, moves: bool) -> Faded:
+        if not moves:  # a position of a list is as new as its last one, which discounts it
+            grown = map_leaves(lambda old, new: old + new / self.factor, belief.sums, contribution)
+            return Faded(belief.rounds, grown)
         sums = map_leaves(lambda old, new: self.factor * old + new, belief.sums, contribution)
         return Faded(belief.rounds + 1, sums)
 
@@ -231,8 +231,11 @@ class SlidingWindow(_Forgetting[Windowed]):
 
         return Windowed(np.zeros(n_sessions), sums, map_leaves(empty, _packed(sums)))
 
-    def _add(self, belief: Windowed, contribution: Any) -> Windowed:
-        """Sum over the window anew, so that rounding errors do not accumulate."""
+    def _add(self, belief: Windowed, contribution: Any, moves: bool) -> Windowed:
+        """Sum over the window anew, so that rounding errors do not accumulate.
+
+        Every observed position of a list counts as a round of the window.
+        """
         session = np.arange(len(belief.rounds))
         oldest = belief.rounds.astype(np.int64) % self.rounds
 
@@ -417,7 +420,16 @@ class Exploring(Wrapper[Any]):
 
     def _learn(self, belief: Any, outcome: Outcome) -> Any:
         decision = replace(outcome.decision, policy=self._inner.name)
-        return self._inner.update(belief, outcome.context, decision, outcome.reward)
+        context, reward = outcome.context, outcome.reward
+        if outcome.moves and outcome.looked is None:
+            return self._inner.update(belief, context, decision, reward)
+        return self._inner.update_position(
+            belief, context, decision, reward, last=outcome.moves, looked=outcome.looked
+        )
+
+    @property
+    def learns_unseen(self) -> bool:
+        return self._inner.learns_unseen
 
     def _probabilities(self, belief: Any, asked: Asked) -> ActionProbabilities:
         inner = self._decided(belief, asked).chances

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from latentbandits.environments.protocol import Round
-from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.checks import FloatArray
 from latentbandits.simulation.results import WORST_SHARE, PolicyResult, Windows
 
 
@@ -48,18 +47,14 @@ class Recorder:
         self._best_rounds: list[float] = []
         self._rewards = {name: np.empty((n_runs, horizon), np.float32) for name in policies}
         self._totals = {name: np.zeros(n_runs) for name in policies}
-        self._sessions = np.arange(n_runs)
 
-    def best(self, outcome: Round) -> None:
-        means = outcome.means
-        if outcome.eligible is not None:
-            means = np.where(outcome.eligible, means, -np.inf)
-        best = means.max(axis=1)
+    def best(self, best: FloatArray) -> None:
+        """Record what the best action of this round, or the best list, is worth: `(n_runs,)`."""
         self._best += best
         self._best_rounds.append(float(best.sum()))
 
-    def reward(self, t: int, policy: str, outcome: Round, action: IntArray) -> None:
-        earned = outcome.means[self._sessions, action]
+    def reward(self, t: int, policy: str, earned: FloatArray) -> None:
+        """Record what the policy's action of round t, or its list, is worth: `(n_runs,)`."""
         self._rewards[policy][:, t] = earned
         self._totals[policy] += earned
 

@@ -16,6 +16,9 @@ import numpy as np
 from latentbandits.environments.protocol import Environment, Round
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray, IntArray, positive_count
+from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
+from latentbandits.policies import decision
+from latentbandits.policies.lists import decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy, adopt, begin, is_policy
 from latentbandits.policies.registry import Entry, Inputs, PolicySpec, find, parse
 from latentbandits.simulation.accumulate import ChunkResult, Recorder, Totals
@@ -44,6 +47,8 @@ class _Job:
     chunk: int
     n_runs: int
     by_pull: bool
+    length: int | None  # of lists; None: single actions
+    clicks: ClickModel
 
     def stream(self, name: str) -> np.random.Generator:
         """Return the random stream of this name: adding a policy changes no other policy's."""
@@ -60,6 +65,8 @@ def simulate(
     first_rounds: int = 50,
     last_rounds: int = 100,
     by_pull: bool = False,
+    length: int | None = None,
+    click_model: AnyClickModel = "each",
     executor: Executor | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Results:
@@ -79,6 +86,9 @@ def simulate(
             action's reward of round k. Two policies that play an action equally often then see
             the same rewards of the action. The difference between policies varies less, and its
             mean stays the same.
+        length: of the list of actions that a policy shows in every round; None: single actions.
+            Rewards are then the true values of lists, and regret that against the best list.
+        click_model: "each", "cascade" or a `ClickModel`: how users look at a list.
         executor: runs chunks of 500 runs in parallel: any `concurrent.futures.Executor`, such as a
             ProcessPoolExecutor or a `SparkExecutor` (`simulation/spark_executor.py`); None runs
             them here. Results are the same to the last bit.
@@ -100,6 +110,12 @@ def simulate(
         positive_count("last_rounds", last_rounds),
         horizon,
     )
+    clicks = as_click_model(click_model)
+    if length is not None:
+        positive_count("length", length)
+        clicks.check_length(length)
+        if by_pull:
+            raise ValueError("by_pull is for single actions, not for lists: leave one of them out")
     jobs = [
         _Job(
             dict(policies),
@@ -110,6 +126,8 @@ def simulate(
             chunk,
             min(CHUNK, n_runs - start),
             by_pull,
+            length,
+            clicks,
         )
         for chunk, start in enumerate(range(0, n_runs, CHUNK))
     ]
@@ -142,7 +160,7 @@ def _run(jobs: list[_Job], executor: Executor | None) -> Iterator[ChunkResult]:
 
 def _play(job: _Job) -> ChunkResult:
     instances = job.environment.start(job.n_runs, job.horizon, job.stream("instances"))
-    rounds = job.stream("rounds")
+    rounds, looks = job.stream("rounds"), job.stream("looks")
     users = getattr(instances, "user_features", None) or [None] * job.n_runs
     players = [
         _Player(name, _make(policy, instances.model), users, job.stream(f"policy {name}"))
@@ -157,9 +175,16 @@ def _play(job: _Job) -> ChunkResult:
             kept = np.empty(size) if math.prod(size) <= _MOST_KEPT else None
         if kept is not None:
             kept[t] = outcome.rewards
-        recorder.best(outcome)
-        for player in players:
-            recorder.reward(t, player.name, outcome, player.play(outcome, kept))
+        means = decision.restrict(outcome.means, outcome.eligible)
+        if job.length is None:
+            recorder.best(means.max(axis=1))
+            for player in players:
+                recorder.reward(t, player.name, player.play(outcome, kept))
+        else:
+            uniform = looks.random((job.n_runs, job.length))
+            for player in players:
+                recorder.reward(t, player.name, player.show(outcome, job.clicks, uniform))
+            recorder.best(job.clicks.best_value(means, job.length))
     return recorder.finish()
 
 
@@ -186,12 +211,15 @@ class _Player:
         self._runs = np.arange(len(users))
         self._pulls: IntArray | None = None  # (n_runs, n_actions)
 
-    def play(self, outcome: Round, kept: FloatArray | None) -> IntArray:
-        """Play one round; `kept` has the rewards of all rounds so far if they go by pull."""
-        decision = self._policy.decide(
+    def play(self, outcome: Round, kept: FloatArray | None) -> FloatArray:
+        """Play one round and return the mean rewards of the actions, `(n_runs,)`.
+
+        `kept` has the rewards of all rounds so far if they go by pull.
+        """
+        made = self._policy.decide(
             self._belief, outcome.context, self._rng, eligible=outcome.eligible, propensity=False
         )
-        place = (self._runs, decision.action)
+        place = (self._runs, made.action)
         if kept is None:
             reward = outcome.rewards[place]
         else:
@@ -199,8 +227,30 @@ class _Player:
                 self._pulls = np.zeros(kept.shape[1:], np.int64)
             reward = kept[(self._pulls[place], *place)]
             self._pulls[place] += 1
-        self._belief = self._policy.update(self._belief, outcome.context, decision, reward)
-        return decision.action
+        self._belief = self._policy.update(self._belief, outcome.context, made, reward)
+        return outcome.means[place]
+
+    def show(self, outcome: Round, clicks: ClickModel, uniform: FloatArray) -> FloatArray:
+        """Show a list to every run and return the true values of the lists, `(n_runs,)`.
+
+        `uniform` (n_runs, length) settles who looks at which position, for all policies alike.
+        """
+        shown = decide_list(
+            self._policy,
+            self._belief,
+            outcome.context,
+            self._rng,
+            uniform.shape[1],
+            clicks,
+            eligible=outcome.eligible,
+            propensity=False,
+        )
+        place = (self._runs[:, None], shown.actions)
+        observed = clicks.react(outcome.rewards[place], uniform)
+        self._belief = update_list(
+            self._policy, self._belief, outcome.context, shown, observed, clicks
+        )
+        return clicks.value(outcome.means[place])
 
 
 # From a policy's text to a callable that builds it for the model of each chunk of runs.

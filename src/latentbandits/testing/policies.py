@@ -17,6 +17,7 @@ from latentbandits.models.protocol import is_order_free
 from latentbandits.models.visit import Visit
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt
+from latentbandits.testing.lists import lists
 from latentbandits.testing.trees import assert_same, rows
 
 N_SESSIONS = 5
@@ -28,7 +29,7 @@ Draw = Callable[[int, np.random.Generator], Any]
 
 
 @dataclass(frozen=True, eq=False)
-class _Case:
+class Case:
     """A policy and a source of contexts and rewards for it."""
 
     policy: AnyPolicy
@@ -77,7 +78,7 @@ def check_policy(
     >>> from latentbandits import LinUCB
     >>> check_policy(LinUCB(2), 4, context=lambda n, rng: rng.normal(size=(n, 4, 2)))
     """
-    case = _Case(
+    case = Case(
         adopt(policy, "check_policy"),
         n_actions,
         context or (lambda n, rng: None),
@@ -92,7 +93,7 @@ def check_policy(
             check(case)
 
 
-def _shapes(case: _Case) -> None:
+def _shapes(case: Case) -> None:
     """Every field of a decision is `(n_sessions,)`, every array of a belief has sessions first."""
     belief, history = case.play(N_SESSIONS, N_ROUNDS)
     for leaf in leaves(belief):
@@ -108,7 +109,7 @@ def _shapes(case: _Case) -> None:
             assert (decision.propensity <= 1 + 1e-9).all(), "a propensity above one"
 
 
-def _deterministic(case: _Case) -> None:
+def _deterministic(case: Case) -> None:
     """The same generator gives the same decisions; the policy keeps no randomness of its own."""
     first, second = case.play(N_SESSIONS, N_ROUNDS), case.play(N_SESSIONS, N_ROUNDS)
     assert_same(first[0], second[0], "the same rng, another belief")
@@ -116,7 +117,7 @@ def _deterministic(case: _Case) -> None:
         assert_same(a.action, b.action, "the same rng, other actions")
 
 
-def _pure(case: _Case) -> None:
+def _pure(case: Case) -> None:
     """`decide` and `update` change nothing that they are given."""
     belief, _ = case.play(N_SESSIONS, N_ROUNDS)
     rng = case.rng(1)
@@ -129,7 +130,7 @@ def _pure(case: _Case) -> None:
     assert_same(decision.action, action, "the decision was changed")
 
 
-def _sessions_are_independent(case: _Case) -> None:
+def _sessions_are_independent(case: Case) -> None:
     """Learning in a batch is learning session by session, in any order of sessions."""
     belief, history = case.play(N_SESSIONS, N_ROUNDS)
     subsets: list[NDArray[np.int64]] = [np.array([i]) for i in range(N_SESSIONS)]
@@ -141,7 +142,7 @@ def _sessions_are_independent(case: _Case) -> None:
         assert_same(alone, rows(belief, order), f"sessions {order} learn otherwise alone", 1e-9)
 
 
-def _order_of_rewards(case: _Case) -> None:
+def _order_of_rewards(case: Case) -> None:
     """A belief does not depend on the order in which the rewards of a session arrive."""
     belief, history = case.play(N_SESSIONS, N_ROUNDS)
     shuffled = case.policy.init(N_SESSIONS)
@@ -156,7 +157,7 @@ def _order_of_rewards(case: _Case) -> None:
         assert_same(b.values, a.values, "the order of rewards changed the actions", 1e-6)
 
 
-def _eligible(case: _Case) -> None:
+def _eligible(case: Case) -> None:
     """An action that is not eligible is never chosen, and has probability zero."""
     belief, _ = case.play(N_SESSIONS, N_ROUNDS)
     rng = case.rng(4)
@@ -171,7 +172,7 @@ def _eligible(case: _Case) -> None:
     _probabilities_add_up(case, belief, context, None)
 
 
-def _probabilities_add_up(case: _Case, belief: Any, context: Any, mask: BoolArray | None) -> None:
+def _probabilities_add_up(case: Case, belief: Any, context: Any, mask: BoolArray | None) -> None:
     probabilities = case.policy.action_probabilities(belief, context, case.rng(5), eligible=mask)
     if probabilities is None or probabilities.kind == "none":
         return
@@ -184,7 +185,7 @@ def _probabilities_add_up(case: _Case, belief: Any, context: Any, mask: BoolArra
         )
 
 
-def _states(case: _Case) -> None:
+def _states(case: Case) -> None:
     """Probabilities of states are probabilities."""
     belief, _ = case.play(N_SESSIONS, N_ROUNDS)
     states = case.policy.state_probabilities(belief)
@@ -195,7 +196,7 @@ def _states(case: _Case) -> None:
     assert (states >= 0).all(), "a negative state probability"
 
 
-def _frequencies(case: _Case) -> None:
+def _frequencies(case: Case) -> None:
     """Actions are chosen as often as their propensities say, where these claim to be known."""
     belief, _ = case.play(1, 3)
     context = case.context(1, case.rng(6))
@@ -216,7 +217,7 @@ def _frequencies(case: _Case) -> None:
     )
 
 
-def _bad_input(case: _Case) -> None:
+def _bad_input(case: Case) -> None:
     """Impossible input is refused with a ValueError, and the belief stays as it was."""
     belief, history = case.play(N_SESSIONS, N_ROUNDS)
     context, decision, reward = history[-1]
@@ -252,7 +253,7 @@ def _arrays(context: Any) -> Any:
     return (context.user, context.features) if isinstance(context, Visit) else context
 
 
-def _belief_is_data(case: _Case) -> None:
+def _belief_is_data(case: Case) -> None:
     """A belief survives its encoding to the last bit, if it is a tree of arrays at all."""
     if not can_encode(case.policy):
         return
@@ -264,7 +265,7 @@ def _belief_is_data(case: _Case) -> None:
         assert encode(case.policy, restored) == data, "a restored belief is encoded otherwise"
 
 
-CHECKS: tuple[Callable[[_Case], None], ...] = (
+CHECKS: tuple[Callable[[Case], None], ...] = (
     _shapes,
     _deterministic,
     _pure,
@@ -275,4 +276,5 @@ CHECKS: tuple[Callable[[_Case], None], ...] = (
     _frequencies,
     _bad_input,
     _belief_is_data,
+    lists,
 )

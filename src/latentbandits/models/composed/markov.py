@@ -120,6 +120,11 @@ class Markov(Wrapping):
     def is_certain(self) -> bool:
         return self.model.is_certain
 
+    @cached_property
+    def at_rest(self) -> Markov:
+        """The model whose state stays where it is."""
+        return Markov(self.model, np.eye(self.n_states), self.n_paths, self.state_prior)
+
     @property
     def spread_bound(self) -> float:
         return 0.0 if self.model.is_certain else cast(Model, self.model).spread_bound

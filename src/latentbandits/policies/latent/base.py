@@ -117,7 +117,19 @@ class KnownPolicy(PosteriorPolicy[KnownBelief], ABC):
         return known.mean_rewards(self.model, belief, context)
 
     def _learn(self, belief: KnownBelief, outcome: Outcome) -> KnownBelief:
-        return known.condition(self.model, belief, outcome.context, outcome.action, outcome.reward)
+        return known.condition(
+            self.model,
+            belief,
+            outcome.context,
+            outcome.action,
+            outcome.reward,
+            moves=outcome.moves,
+            looked=outcome.looked,
+        )
+
+    @property
+    def learns_unseen(self) -> bool:
+        return True
 
 
 class JointPolicy(PosteriorPolicy[JointBelief], ABC):
@@ -135,4 +147,16 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
         return joint.mean_rewards(self.model, belief, context)
 
     def _learn(self, belief: JointBelief, outcome: Outcome) -> JointBelief:
-        return joint.condition(self.model, belief, outcome.context, outcome.action, outcome.reward)
+        return joint.condition(
+            self.model,
+            belief,
+            outcome.context,
+            outcome.action,
+            outcome.reward,
+            moves=outcome.moves,
+            looked=outcome.looked,
+        )
+
+    @property
+    def learns_unseen(self) -> bool:
+        return self.model.is_certain

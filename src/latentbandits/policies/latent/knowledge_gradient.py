@@ -62,9 +62,19 @@ class Planning(LargestPosteriorScore[PlanningBelief], ABC):
     def _learn(self, belief: PlanningBelief, outcome: Outcome) -> PlanningBelief:
         before = JointBelief(belief.log_weights, belief.parameters)
         after = joint.condition(
-            self._belief_model, before, outcome.context, outcome.action, outcome.reward
+            self._belief_model,
+            before,
+            outcome.context,
+            outcome.action,
+            outcome.reward,
+            moves=outcome.moves,
+            looked=outcome.looked,
         )
-        return PlanningBelief(*after, belief.rounds + 1)
+        return PlanningBelief(*after, belief.rounds + outcome.moves)
+
+    @property
+    def learns_unseen(self) -> bool:
+        return self._belief_model.is_certain
 
     def _scores(self, belief: PlanningBelief, asked: Asked) -> FloatArray:
         values = planning.action_values(

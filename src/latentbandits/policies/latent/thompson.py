@@ -241,6 +241,7 @@ class TS(JointThompson):
     array([[0.]])
     """
 
+    for_clicks: ClassVar[bool] = True
     n_actions: int
     noise: float = 1.0
     prior_mean: float = 0.0
@@ -267,6 +268,7 @@ class LinTS(JointThompson):
     (1, 1, 3)
     """
 
+    for_clicks: ClassVar[bool] = True
     n_features: int
     noise: float = 1.0
     prior_spread: float = 1.0

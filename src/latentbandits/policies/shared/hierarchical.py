@@ -116,7 +116,7 @@ class _Hierarchical(PopulationPolicy[HierBelief], ABC):
         precision, information = self._message(both)
         n = len(outcome.action)
         return HierBelief(
-            belief.rounds + 1,
+            belief.rounds + outcome.moves,
             chunks.put(belief.users, outcome.context.user, after),
             belief.precision + (precision[n:] - precision[:n]),
             belief.information + (information[n:] - information[:n]),

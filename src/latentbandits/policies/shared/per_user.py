@@ -105,7 +105,7 @@ class PerUser(PopulationPolicy[PerUserBelief]):
         user_belief = self._user(belief, outcome.context.user)
         after = self.policy._learn(user_belief, outcome._replace(context=outcome.context.features))
         users = chunks.put(belief.users, outcome.context.user, tuple(leaves(after)))
-        return PerUserBelief(belief.rounds + 1, users)
+        return PerUserBelief(belief.rounds + outcome.moves, users)
 
     def _probabilities(self, belief: PerUserBelief, asked: Asked) -> ActionProbabilities:
         user_belief = self._user(belief, asked.context.user)
@@ -186,4 +186,4 @@ class GroupedLinUCB(ScoredPopulation[GroupedBelief]):
         x = outcome.context.features[np.arange(len(outcome.action)), outcome.action]
         group = self._group(outcome.context)
         ridge = add_to_ridge(chunks.take(belief.groups, group), x, outcome.reward)
-        return GroupedBelief(belief.rounds + 1, chunks.put(belief.groups, group, ridge))
+        return GroupedBelief(belief.rounds + outcome.moves, chunks.put(belief.groups, group, ridge))

@@ -150,7 +150,9 @@ class Phased(PopulationPolicy[PhasedBelief]):
             learned = policy._learn(user_belief, outcome._replace(context=outcome.context.features))
             kept = chunks.put(kept, outcome.context.user, learned)
         users = chunks.put(belief.users, outcome.context.user, after)
-        learned_belief = belief._replace(rounds=belief.rounds + 1, users=users, kept=kept)
+        learned_belief = belief._replace(
+            rounds=belief.rounds + outcome.moves, users=users, kept=kept
+        )
         if learned_belief.rounds[0] < belief.next_refit[0]:
             return learned_belief
         return self._refit(learned_belief)

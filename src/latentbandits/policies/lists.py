@@ -1,0 +1,280 @@
+"""Lists: choose an ordered list of actions, and learn from what was observed of it.
+
+Position l of a cascade matters only if nothing above it was clicked. So its action is the one that
+the policy decides after rewards of 0 for the positions above: the list is the session's own policy,
+unrolled on the branch of no click. With `mmGreedy` that is the greedy rule of coverage,
+argmax_a sum_s P(s) prod_above (1 - mu_s) mu_s(a), which reaches 1 - 1/e of the best list's value
+(Nemhauser et al. 1978). In the other click models nothing above changes what is seen below: every
+position is decided on the same belief. Actions stay in the order in which they were chosen, so that
+the probability of a list is the product of the propensities of its positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray, positive_count
+from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
+from latentbandits.models.numerics.arrays import map_leaves
+from latentbandits.policies.decision import Decision, PropensityKind, check_eligible
+from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt, hidden_looks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListDecision:
+    """An ordered list of actions for a batch of sessions.
+
+    Args:
+        positions: the decision of each position, from the top; `eligible` of a position has none
+            of the actions above it.
+    """
+
+    positions: tuple[Decision, ...]
+
+    @property
+    def length(self) -> int:
+        return len(self.positions)
+
+    @property
+    def actions(self) -> IntArray:
+        """The actions from the top, `(n_sessions, length)`."""
+        return np.stack([one.action for one in self.positions], axis=1)
+
+    @property
+    def states(self) -> IntArray:
+        """The latent state that was believed at each position, `(n_sessions, length)`."""
+        return np.stack([one.state for one in self.positions], axis=1)
+
+    @property
+    def propensities(self) -> FloatArray | None:
+        """P(action | the actions above), `(n_sessions, length)`; None if it was not computed.
+
+        The probability of the list is their product.
+        """
+        found = [one.propensity for one in self.positions if one.propensity is not None]
+        return np.stack(found, axis=1) if len(found) == self.length else None
+
+    @property
+    def propensity_kind(self) -> PropensityKind:
+        """The kind of the propensities: that of the first position that is not exact."""
+        kinds = [one.propensity_kind for one in self.positions]
+        return next((kind for kind in kinds if kind != "exact"), "exact")
+
+    @classmethod
+    def logged(
+        cls,
+        actions: ArrayLike,
+        states: ArrayLike | None = None,
+        propensities: ArrayLike | None = None,
+    ) -> ListDecision:
+        """Return lists that were decided elsewhere; every argument is `(n_sessions, length)`.
+
+        >>> ListDecision.logged([[2, 0]]).actions
+        array([[2, 0]])
+        """
+        shown = np.asarray(actions)
+        if shown.ndim != 2 or shown.shape[1] == 0:
+            raise ValueError(f"actions must be of shape (n_sessions, length); got {actions!r}")
+        others = [None if a is None else np.asarray(a) for a in (states, propensities)]
+        return cls(
+            tuple(
+                Decision.logged(
+                    shown[:, position],
+                    *(None if other is None else other[:, position] for other in others),
+                )
+                for position in range(shown.shape[1])
+            )
+        )
+
+    def at(self, position: IntArray) -> Decision:
+        """Return the decision of each session at a position of its own, `(n_sessions,)`."""
+        if (position == position[0]).all():
+            common: Decision = self.positions[position[0]]
+            return common
+        session = np.arange(len(position))
+        chances, first = self.propensities, self.positions[0]
+        return Decision(
+            self.actions[session, position],
+            self.states[session, position],
+            None if chances is None else chances[session, position],
+            self.propensity_kind,
+            first.policy,
+            self._eligible(session, position),
+        )
+
+    def _eligible(self, session: IntArray, position: IntArray) -> BoolArray | None:
+        masks = [one.eligible for one in self.positions]
+        known = next((mask for mask in masks if mask is not None), None)
+        if known is None:
+            return None
+        full = [np.ones_like(known) if mask is None else mask for mask in masks]
+        chosen: BoolArray = np.stack(full)[position, session]
+        return chosen
+
+
+def decide_list(
+    policy: AnyPolicy | ThreeMethods[Any],
+    belief: Any,
+    context: Any,
+    rng: np.random.Generator,
+    length: int,
+    click_model: AnyClickModel = "each",
+    *,
+    eligible: ArrayLike | None = None,
+    propensity: bool = True,
+) -> ListDecision:
+    """Choose an ordered list of `length` different eligible actions for every session.
+
+    A list of one action is decided as `policy.decide` decides, with the same random numbers.
+
+    Args:
+        policy: any policy.
+        belief: of n sessions.
+        context: as in `policy.decide`.
+        rng: the source of all randomness.
+        length: number of positions.
+        click_model: "each", "cascade" or a `ClickModel`: how users look at a list.
+        eligible: mask of the actions that may be shown, `(n, n_actions)`; None: all.
+        propensity: whether positions need the probabilities of their actions.
+
+    >>> from latentbandits import BernoulliArms, mmGreedy
+    >>> sweet, sour = [90, 2, 40], [2, 90, 40]  # clicks of each kind on three actions, of 100
+    >>> clicks = np.array([sweet, sour])
+    >>> model = BernoulliArms(clicks, 100 - clicks, state_prior=[0.6, 0.4])
+    >>> policy, rng = mmGreedy(model), np.random.default_rng(0)
+    >>> decide_list(policy, policy.init(), None, rng, 2, "each").actions  # the best on average
+    array([[0, 2]])
+    >>> decide_list(policy, policy.init(), None, rng, 2, "cascade").actions  # one for each kind
+    array([[0, 1]])
+    """
+    policy, clicks = adopt(policy, "decide_list"), as_click_model(click_model)
+    positive_count("length", length)
+    check_click_model(policy, clicks)
+    clicks.check_length(length)
+    first = policy.decide(belief, context, rng, eligible=eligible, propensity=propensity)
+    positions = [first]
+    if length > 1:
+        allowed = _allowed(policy, first, context, length)
+    for _ in range(length - 1):
+        above = positions[-1]
+        if clicks.unrolled:
+            no_click = np.zeros(len(above.action))
+            belief = policy.update_position(belief, context, above, no_click, last=False)
+        allowed = allowed.copy()
+        allowed[np.arange(len(allowed)), above.action] = False
+        positions.append(
+            policy.decide(belief, context, rng, eligible=allowed, propensity=propensity)
+        )
+    return ListDecision(tuple(positions))
+
+
+def update_list(
+    policy: AnyPolicy | ThreeMethods[Any],
+    belief: Any,
+    context: Any,
+    decision: ListDecision,
+    rewards: ArrayLike,
+    click_model: AnyClickModel = "each",
+) -> Any:
+    """Return the belief after the rewards of a list, `(n_sessions, length)`; NaN: not observed.
+
+    Time moves on once for a list, after its last observed position. It stands still for a session
+    of which nothing was observed. What follows the click of a cascade is never taken as observed.
+
+    Args:
+        policy: the policy that decided.
+        belief: of n sessions.
+        context: as in `decide_list`.
+        decision: what `decide_list` returned, or `ListDecision.logged(actions)`.
+        rewards: of every position; NaN where nothing was observed.
+        click_model: as in `decide_list`.
+
+    >>> from latentbandits import BernoulliArms, mTS
+    >>> policy = mTS(BernoulliArms([[9, 5], [1, 5]], [[1, 5], [9, 5]]))
+    >>> shown = ListDecision.logged([[1, 0]])
+    >>> after = update_list(policy, policy.init(), None, shown, [[0, 1]], "cascade")
+    >>> policy.state_probabilities(after)
+    array([[0.9, 0.1]])
+    """
+    policy, clicks = adopt(policy, "update_list"), as_click_model(click_model)
+    check_click_model(policy, clicks)
+    values = clicks.observed(_rewards(decision, rewards))
+    looked = clicks.looked(decision.length)
+    seen = ~np.isnan(values)
+    counts = seen.sum(axis=1)
+    # Observed positions come last here, in their order: then all sessions end with the same step.
+    order = np.argsort(seen, axis=1, kind="stable")
+    session = np.arange(len(values))
+    anything = values[seen][:1]  # stands where nothing was observed; its effect is dropped
+    for step in range(decision.length - int(counts.max()), decision.length):
+        position = order[:, step]
+        learns = seen[session, position]
+        reward = np.where(learns, values[session, position], anything)
+        after = policy.update_position(
+            belief,
+            context,
+            decision.at(position),
+            reward,
+            last=step == decision.length - 1,
+            looked=None if looked is None else looked[position],
+        )
+        belief = after if learns.all() else _where(learns, after, belief)
+    return belief
+
+
+def check_click_model(policy: AnyPolicy, clicks: ClickModel) -> None:
+    """Raise ValueError if the policy cannot learn from what the click model lets it observe."""
+    if clicks.for_clicks and not policy.for_clicks:
+        raise ValueError(
+            f"the click model {clicks.name!r} is for rewards of 0 and 1, and the model of "
+            f"{policy.name} is a {type(policy.model_or_none).__name__}: take the click model 'each'"
+        )
+    if clicks.looked(1) is not None and not policy.learns_unseen:
+        raise ValueError(hidden_looks(policy.name))
+
+
+def _allowed(policy: AnyPolicy, first: Decision, context: Any, length: int) -> BoolArray:
+    """Return the mask of eligible actions, at least `length` for every session."""
+    n = len(first.action)
+    n_actions = policy.checked_context(context, n)[1]
+    mask = check_eligible(first.eligible, n, n_actions)
+    allowed = np.ones((n, n_actions), np.bool_) if mask is None else mask
+    few = allowed.sum(axis=1) < length
+    if few.any():
+        session = int(few.argmax())
+        raise ValueError(
+            f"a list of {length} different actions needs as many that are eligible; session "
+            f"{session} has {int(allowed[session].sum())}"
+        )
+    return allowed
+
+
+def _rewards(decision: ListDecision, rewards: ArrayLike) -> FloatArray:
+    if not isinstance(decision, ListDecision):
+        raise TypeError(
+            "update_list takes what decide_list returned, or ListDecision.logged(actions); got "
+            f"{decision!r}"
+        )
+    try:
+        values = np.asarray(rewards, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"rewards must be a number for each position: {error}") from None
+    shape = decision.actions.shape
+    if values.shape != shape:
+        raise ValueError(
+            f"rewards must be of shape (n_sessions, length) = {shape}; got {values.shape}"
+        )
+    return values
+
+
+def _where(learns: BoolArray, after: Any, before: Any) -> Any:
+    """Return the belief `after` for the sessions that are marked, else `before`."""
+
+    def choose(new: Any, old: Any) -> Any:
+        return np.where(learns.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    return map_leaves(choose, after, before)
