@@ -12,6 +12,7 @@ from latentbandits import (
     Agent,
     BernoulliArms,
     Cascade,
+    Decision,
     Discounted,
     Each,
     Exploring,
@@ -254,6 +255,30 @@ def test_another_policy_changes_no_simulated_list():
     alone = _simulate({"mTS": mTS}, 2, Positions([1, 0.5]))
     both = _simulate({"popularity": Popularity, "mTS": mTS}, 2, Positions([1, 0.5]))
     np.testing.assert_array_equal(alone["mTS"].rewards, both["mTS"].rewards)
+
+
+class Stranger:
+    """Three methods; its decisions do not repeat what was eligible."""
+
+    n_actions = 4
+
+    def init(self, n_sessions=1):
+        return np.zeros((n_sessions, 1))
+
+    def decide(self, belief, context, rng, *, eligible=None, propensity=True):
+        scores = rng.random((len(belief), 4))
+        action = np.where(True if eligible is None else eligible, scores, -1).argmax(axis=1)
+        return Decision(action, np.zeros_like(action), None, "none", "Stranger")
+
+    def update(self, belief, context, decision, reward):
+        return belief + 1
+
+
+def test_a_list_of_a_strangers_policy_has_eligible_actions_only():
+    mask, policy = np.array([[True, False, True, True]] * 50), Stranger()
+    rng = np.random.default_rng(0)
+    shown = decide_list(policy, policy.init(50), None, rng, 3, eligible=mask)
+    assert (np.sort(shown.actions, axis=1) == [0, 2, 3]).all()
 
 
 def _decide(policy=None, length=2, model="each", **more):

@@ -158,7 +158,7 @@ def decide_list(
     first = policy.decide(belief, context, rng, eligible=eligible, propensity=propensity)
     positions = [first]
     if length > 1:
-        allowed = _allowed(policy, first, context, length)
+        allowed = _allowed(policy, context, eligible, len(first.action), length)
     for _ in range(length - 1):
         above = positions[-1]
         if clicks.unrolled:
@@ -237,11 +237,12 @@ def check_click_model(policy: AnyPolicy, clicks: ClickModel) -> None:
         raise ValueError(hidden_looks(policy.name))
 
 
-def _allowed(policy: AnyPolicy, first: Decision, context: Any, length: int) -> BoolArray:
+def _allowed(
+    policy: AnyPolicy, context: Any, eligible: ArrayLike | None, n: int, length: int
+) -> BoolArray:
     """Return the mask of eligible actions, at least `length` for every session."""
-    n = len(first.action)
     n_actions = policy.checked_context(context, n)[1]
-    mask = check_eligible(first.eligible, n, n_actions)
+    mask = check_eligible(eligible, n, n_actions)
     allowed = np.ones((n, n_actions), np.bool_) if mask is None else mask
     few = allowed.sum(axis=1) < length
     if few.any():
