@@ -10,9 +10,9 @@ from tools.mutation import EQUIVALENT, describe, equivalents, outcomes, sample
 ROOT = Path(__file__).parents[2]
 
 SHOWN = """\
-# latentbandits.policies.classic.experts.xǁEXP4ǁinit__mutmut_8: survived
---- src/latentbandits/policies/classic/experts.py
-+++ src/latentbandits/policies/classic/experts.py
+# latentbandits.policies.classic.xǁEXP4ǁinit__mutmut_8: survived
+--- src/latentbandits/policies/classic.py
++++ src/latentbandits/policies/classic.py
 @@ -2,7 +2,7 @@
      low, high = self.reward_range
 -    if low < high:
@@ -39,9 +39,9 @@ def test_every_equivalent_mutant_is_one_of_the_source():
 
 
 def test_a_survivor_is_printed_as_the_list_has_it():
-    name = "latentbandits.policies.classic.experts.xǁEXP4ǁinit__mutmut_8"
+    name = "latentbandits.policies.classic.xǁEXP4ǁinit__mutmut_8"
     text = describe(name, SHOWN)
-    place = "src/latentbandits/policies/classic/experts.py::EXP4.init"
+    place = "src/latentbandits/policies/classic.py::EXP4.init"
     assert text == f"{place}\n- if low < high:\n+ if low <= high:"
     assert equivalents(f"# Head.\n\n{text}\n  A reason.\n") == {text: "A reason."}
 
