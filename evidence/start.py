@@ -132,7 +132,7 @@ class StartExperiment(Experiment):
                 for name, one in rewards.items()
                 for q, part in enumerate(_means(one, QUARTERS))
             ],
-            claims=_claims(rewards),
+            claims=_claims(rewards, activated),
             tables=[_table(rewards), Table("Runs of relearn that tried a learned model",
                                            ("visitors", "decision", "why"), decisions)],
         )  # fmt: skip
@@ -197,7 +197,7 @@ def _means(rewards: FloatArray, parts: int) -> list[Estimate]:
     return [Estimate.from_values(rewards[low:high]) for low, high in pairwise(edges)]
 
 
-def _claims(rewards: Mapping[str, FloatArray]) -> list[Claim]:
+def _claims(rewards: Mapping[str, FloatArray], activated: list[int]) -> list[Claim]:
     quarters = {name: _means(one, QUARTERS) for name, one in rewards.items()}
     last, aim = quarters[LOOP][-1], quarters[LOGGED][-1]
     leads = _means(rewards[LOOP] - rewards[POOLED], QUARTERS)  # of the same visitors
@@ -209,6 +209,9 @@ def _claims(rewards: Mapping[str, FloatArray]) -> list[Claim]:
               f"{100 * last.mean / aim.mean:.1f}%: {last} of {aim}", near if enough else None),
         Claim("S2", f"no quarter earns less than {POOLED}", "at most 2 errors below",
               ", ".join(f"{lead:+}" for lead in leads), above if enough else None),
+        Claim("S3", "a learned model takes over", "in the first half of the visitors",
+              f"after {activated[0]} visitors" if activated else "never",
+              bool(activated and activated[0] <= len(rewards[LOOP]) / 2) if enough else None),
     ]  # fmt: skip
 
 
