@@ -18,6 +18,7 @@ from evidence.recovery import RecoveryExperiment
 from evidence.rewards import RewardsExperiment
 from evidence.side import SideExperiment
 from evidence.spectral import SpectralExperiment
+from evidence.start import StartExperiment
 from evidence.written import WrittenExperiment
 from latentbandits.experiments import Experiment
 
@@ -38,5 +39,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     LoopExperiment(),
     GateExperiment(),
     ListsExperiment(),
+    StartExperiment(),
     WrittenExperiment(),
 )

@@ -80,6 +80,16 @@ class SimulatedUsers:
         return self.table(n_users, rng)
 
 
+class ClickingUsers(SimulatedUsers):
+    """Users of a few kinds who click or not; `means` are click rates, `(n_kinds, n_actions)`."""
+
+    def __init__(self, means: FloatArray, n_rounds: int) -> None:
+        super().__init__(means, 0.5, n_rounds)
+
+    def rewards(self, means: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return (rng.random(means.shape) < means).astype(np.float64)
+
+
 class MovieLensUsers:
     """Users of MovieLens who rated many movies of a catalogue in which the choice matters.
 

@@ -12,8 +12,8 @@ from typing import Any
 from latentbandits import __version__, extras
 
 COMMANDS = (
-    "reproduce", "fit", "inspect", "simulate", "tune", "evaluate", "serve", "export", "relearn",
-    "check", "backup", "key",
+    "reproduce", "start", "fit", "inspect", "simulate", "tune", "evaluate", "serve", "export",
+    "relearn", "check", "backup", "key",
 )  # fmt: skip
 """Modules of this package with `add_options(parser)` and `run(arguments)`. The first line of a
 module's docstring is the help of its command, what follows it the description."""

@@ -175,6 +175,17 @@ def weighable(decisions: pl.DataFrame) -> pl.DataFrame:
     return decisions.filter((fine & whole & first).all().over("session"))
 
 
+def sessions_with_rewards(decisions: pl.DataFrame, least: int) -> int:
+    """Return the number of sessions with at least `least` rewards.
+
+    >>> log = pl.DataFrame({"session": ["ann", "ann", "bob"], "reward": [1.0, 0.0, 1.0]})
+    >>> sessions_with_rewards(log, 2)
+    1
+    """
+    counts = decisions.group_by("session").agg(pl.col("reward").count())
+    return int((counts["reward"] >= least).sum())
+
+
 def known_to(decisions: pl.DataFrame, *catalogues: tuple[str, ...]) -> pl.DataFrame:
     """Return the sessions all of whose eligible actions every catalogue has."""
     for ids in catalogues:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from latentbandits.replacing import replace_file
 
-Decision = Literal["activate", "keep", "nothing new", "roll back"]
+Decision = Literal["activate", "keep", "nothing new", "pool", "roll back"]
 Outcome = Literal["planned", "done", "dry run", "overridden", "failed"]
 
 
@@ -23,8 +23,9 @@ class Run:
     Attributes:
         number: counts the runs of a work folder, from 1.
         started: UTC, ISO 8601.
-        decision, outcome: what was decided, and whether it was carried out. "overridden": another
-            model was activated meanwhile, by hand. "planned": the run has not ended.
+        decision, outcome: what was decided, and whether it was carried out. "pool": a start model
+            gets the rewards of all users into its prior. "overridden": another model was
+            activated meanwhile, by hand. "planned": the run has not ended.
         why: one sentence.
         current, candidate: ids of the two models.
         current_path: the name of the current model on the service, that of its folder.

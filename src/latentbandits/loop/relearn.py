@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from latentbandits.client import Client
@@ -26,6 +27,8 @@ from latentbandits.loop.caller_features import brings_features, encode_log, keep
 from latentbandits.loop.kept_log import KeptLog, Logged, Source
 from latentbandits.loop.promotion import Side, Verdict, judge
 from latentbandits.loop.records import Records, Run
+from latentbandits.models.arms import start
+from latentbandits.models.artefacts import files as artefacts
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.growing import add_average
 from latentbandits.owned_tempdir import remove_left_overs
@@ -33,10 +36,14 @@ from latentbandits.policies.registry import Inputs, PolicySpec, build, parse
 from latentbandits.report.report import Progress
 from latentbandits.serving.engine.model_rows import notes, read_artefact, unpack
 from latentbandits.serving.http.messages import Swap
-from latentbandits.serving.records import ModelRow
+from latentbandits.serving.records import ModelRow, SwapMode
 
 PREFIX = "relearned-"
 MAIN_GROUP = "policy"
+
+LEAST_SESSIONS, GROWTH = 200, 1.5
+"""Sessions with 2 rewards or more from which a start model's first successor is learned, and the
+factor by which they must have grown for the next try: the phases of the policy `Phased`."""
 
 
 ASKED = (
@@ -214,7 +221,7 @@ class Relearner:
         active, models = self._service.active_model(), self._service.models()
         runs = [self._settled(earlier, models.swaps) for earlier in runs]
         current = Model.of(ModelRow(active.id, active.name, active.files))
-        versions = _versions(models.swaps, current.id)
+        versions = _versions(models.swaps, current.id, _pooled(runs))
         logged = self._kept.update(self._source)
         run = self.records.finish(
             run,
@@ -238,12 +245,21 @@ class Relearner:
             half_life=settings.half_life,
         )
         counts = divided.counts | {"read": logged.read, "forgotten": logged.forgotten}
+        model_ids = {swap.model for swap in versions}
+        missing = 0
+        if start.NOTE in current.notes:
+            learnable = data.sessions_with_rewards(divided.training, 2)
+            missing = max(_sessions_for_next_try(runs, model_ids) - learnable, 0)
+            counts["tried_sessions" if missing == 0 else "waiting_sessions"] = learnable
         # The number alone is not unique: another work folder may use the same models folder.
         folder = settings.models / f"{PREFIX}{run.number:06d}-{run.request_id[-8:]}"
         run = self.records.finish(run, data=counts, candidate_path=str(folder))
+        if missing:
+            return self._pool(run, folder, current, divided.training, missing)
         candidate, result = self._fit(folder, current, divided.training, progress)
-        playing = _policy_of(logged.decisions, {swap.model for swap in versions})
-        verdict = self._judge(runs, current, candidate, playing, divided.judging)
+        playing = _policy_of(logged.decisions, model_ids)
+        earlier = _judged_against(runs, model_ids, candidate.id)
+        verdict = self._judge(earlier, current, candidate, playing, divided.judging)
         run = self.records.finish(
             run,
             candidate=candidate.id,
@@ -281,9 +297,30 @@ class Relearner:
         save_fit(result, folder)
         return Model.of(read_artefact(folder)), result
 
+    def _pool(
+        self, run: Run, folder: Path, current: Model, training: pl.DataFrame, missing: int
+    ) -> Run:
+        """Activate the start model with the rewards of all users in its prior.
+
+        Open sessions keep the model that they began with, so that none of their rewards counts
+        twice. A new session plays Thompson sampling on the pooled rewards.
+        """
+        waits = f"a learned model waits for {missing} more sessions with 2 or more rewards"
+        pooled = _pooled_model(current, training, self.settings.unrewarded)
+        with artefacts.replacing(folder) as files:
+            artefacts.write(pooled, files, current.catalogue, current.notes)
+        candidate = read_artefact(folder).id
+        if candidate == current.id:
+            shutil.rmtree(folder)
+            why = f"the log has no new rewards; {waits}"
+            return self.records.finish(run, decision="nothing new", outcome="done", why=why)
+        why = f"the rewards of all users were pooled; {waits}"
+        run = self.records.finish(run, decision="pool", candidate=candidate, why=why)
+        return self._activate(run, path=folder.name, mode="pinned")
+
     def _judge(
         self,
-        runs: list[Run],
+        earlier: list[Run],
         current: Model,
         candidate: Model,
         playing: str,
@@ -301,7 +338,6 @@ class Relearner:
                 "with actions that both models know. Serve with --explore 0.1, and wait for more "
                 "sessions"
             )
-        earlier = _judged_against(runs, current.id, candidate.id)
         base, other = _side(current, playing, judged), _side(candidate, policy, judged)
         return judge(
             base,
@@ -319,7 +355,13 @@ class Relearner:
             seed=settings.seed,
         )
 
-    def _activate(self, run: Run, path: str | None = None, model: str | None = None) -> Run:
+    def _activate(
+        self,
+        run: Run,
+        path: str | None = None,
+        model: str | None = None,
+        mode: SwapMode = "migrated",
+    ) -> Run:
         """Activate the candidate, unless the model it was compared with is no longer active.
 
         An activation by hand wins. Where no answer comes the record stays "planned", and the next
@@ -329,7 +371,7 @@ class Relearner:
             return self.records.finish(run, outcome="dry run")
         try:
             models = self._service.activate(
-                path, "migrated", model=model, request_id=run.request_id, if_active=run.current
+                path, mode, model=model, request_id=run.request_id, if_active=run.current
             )
         except NoAnswerError as error:
             return self.records.finish(run, why=f"{run.why}; not known to be activated: {error}")
@@ -396,7 +438,7 @@ class Relearner:
         if run.outcome != "planned":
             return run
         why = "the process ended during this run; the service was not touched"
-        if run.decision in ("activate", "roll back"):
+        if run.decision in ("activate", "pool", "roll back"):
             since = (swap for swap in swaps if swap.time > run.active_since)
             done = next((swap for swap in since if swap.model == run.candidate), None)
             if done is not None:
@@ -415,13 +457,16 @@ class Relearner:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _versions(swaps: Sequence[Swap], active: str) -> Sequence[Swap]:
-    """Return the activation of the active model; if its catalogue was changed since, of all its
-    versions, the first one first.
+def _versions(swaps: Sequence[Swap], active: str, pooled: Collection[str]) -> Sequence[Swap]:
+    """Return the activation of the active model; if its catalogue was changed since, or rewards
+    were pooled into it, of all its versions, the first one first.
     """
     last = max(i for i, swap in enumerate(swaps) if swap.model == active)
     first = last
-    while first > 0 and swaps[first].mode == "extended":
+    while first > 0 and (
+        swaps[first].mode == "extended"
+        or (swaps[first].mode == "pinned" and swaps[first].model in pooled)
+    ):
         first -= 1
     return swaps[first : last + 1]
 
@@ -436,15 +481,39 @@ def _same_question(before: Run, run: Run) -> bool:
     return all(getattr(before, name) == getattr(run, name) for name in asked)
 
 
-def _judged_against(runs: list[Run], current: str, candidate: str) -> list[Run]:
-    """Return the runs that judged other candidates against the current model, and might have
-    activated them.
+def _pooled(runs: list[Run]) -> set[str]:
+    """Return the ids of start models that runs of this work folder pooled rewards into."""
+    return {run.candidate for run in runs if run.decision == "pool"}
+
+
+def _sessions_for_next_try(runs: list[Run], versions: Collection[str]) -> int:
+    """Return the sessions that the next successor of a start model is learned from, at least."""
+    tried = [run.data.get("tried_sessions", 0) for run in runs if run.current in versions]
+    return max(LEAST_SESSIONS, math.ceil(GROWTH * max(tried, default=0)))
+
+
+def _pooled_model(current: Model, training: pl.DataFrame, unrewarded: float | None) -> Any:
+    """Return the start model of the note, conditioned on the rewards of all users."""
+    prior = start.start_model(n_actions=len(current.ids), **current.notes[start.NOTE])
+    if unrewarded is not None:
+        training = training.with_columns(pl.col("reward").fill_null(unrewarded))
+    rewarded = training.filter(
+        pl.col("reward").is_not_null() & pl.col("action").is_in(list(current.ids))
+    )
+    places = {name: place for place, name in enumerate(current.ids)}
+    actions = np.array([places[name] for name in rewarded["action"]], np.int64)
+    return start.pooled_posterior(prior, actions, rewarded["reward"].to_numpy())
+
+
+def _judged_against(runs: list[Run], versions: Collection[str], candidate: str) -> list[Run]:
+    """Return the runs that judged other candidates against a version of the current model, and
+    might have activated them.
     """
     return [
         run
         for run in runs
         if run.verdict
-        and run.current == current
+        and run.current in versions
         and run.candidate != candidate
         and run.outcome != "dry run"
     ]

@@ -172,6 +172,14 @@ class ConjugateArms(StationaryModel, Learnable):
         fields = {name: np.concatenate([mine[name], added[name]], axis=1) for name in mine}
         return self._replace(fields, self.state_prior)
 
+    def with_prior(self, means: FloatArray, variances: FloatArray) -> Self:
+        """Return the family with priors of mean rewards with these means and variances.
+
+        Both are `(n_states, n_actions)`. Variances that the family cannot have are replaced by the
+        nearest possible ones.
+        """
+        return self._replace(self._priors_of(means, variances))
+
     def _priors_of(self, means: FloatArray, variances: FloatArray) -> dict[str, FloatArray]:
         """Return the prior fields whose mean rewards have these means and variances."""
         most: FloatArray | float = np.inf

@@ -1,0 +1,238 @@
+"""A service that starts without a log: rewards are pooled, then a learned model takes over."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evidence.loop_users import ClickingUsers
+from evidence.loop_visits import play, served, visit
+from latentbandits.client import Client
+from latentbandits.experiments.experiment import Experiment, Work
+from latentbandits.learning.fitting import fit
+from latentbandits.learning.generate import KnownArms, generate_family
+from latentbandits.loop.kept_log import ServiceSource
+from latentbandits.loop.relearn import Relearner, Settings
+from latentbandits.models.arms.start import save_start
+from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.options import Option, positive
+from latentbandits.policies import TS
+from latentbandits.policies.registry import Inputs, build
+from latentbandits.report import drawing
+from latentbandits.report.report import Claim, Estimate, Report, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["StartExperiment"]
+
+KINDS, ACTIONS, ROUNDS = 4, 30, 20
+SEPARATION = 10.0  # nats between the two closest kinds over a visitor's rounds
+FIT: dict[str, Any] = {"kind": "arms", "rewards": "bernoulli"}
+PERIODS = 16
+QUARTERS = 4
+LOOP, POOLED, ALONE, LOGGED = (
+    "the loop", "pooled Thompson sampling", "each visitor alone", "learned from a log"
+)  # fmt: skip
+
+
+class _TheseUsers(ClickingUsers):
+    """Users of these kinds, who are drawn in this order."""
+
+    def __init__(self, means: FloatArray, kinds: IntArray) -> None:
+        super().__init__(means, ROUNDS)
+        self._kinds = kinds
+
+    def draw(self, n: int, rng: np.random.Generator) -> IntArray:
+        first: IntArray = self._kinds[:n]
+        return first
+
+
+@dataclass(frozen=True, eq=False)
+class Visitors:
+    """A population of kinds with click rates, and the kind of each visitor."""
+
+    truth: KnownArms
+    kinds: IntArray  # (n_visitors,)
+
+    @classmethod
+    def generate(cls, n_visitors: int, seed: int) -> Visitors:
+        """Generate the kinds, a log of as many other users, and the visitors."""
+        truth = generate_family(
+            "bernoulli", n_visitors, ROUNDS, KINDS, ACTIONS, separation=SEPARATION, seed=seed
+        )
+        rng = np.random.default_rng([seed, 1])
+        return cls(truth, rng.choice(KINDS, n_visitors, p=truth.shares))
+
+    @property
+    def users(self) -> _TheseUsers:
+        return _TheseUsers(self.truth.means, self.kinds)
+
+    def reward(self, regret: FloatArray) -> FloatArray:
+        """Return the expected reward a round of each visitor, given the regret of the session."""
+        best = self.truth.means.max(axis=1)[self.kinds[: len(regret)]]
+        reward: FloatArray = best - regret / ROUNDS
+        return reward
+
+
+def play_pooled(visitors: Visitors, seed: int) -> FloatArray:
+    """Play Thompson sampling on the rewards of all visitors, updated after every reward."""
+    rng = np.random.default_rng([seed, 2])
+    ones, zeros = np.ones(ACTIONS), np.ones(ACTIONS)
+    rewards = np.zeros(len(visitors.kinds))
+    for i, kind in enumerate(visitors.kinds):
+        means = visitors.truth.means[kind]
+        for _ in range(ROUNDS):
+            action = int(rng.beta(ones, zeros).argmax())
+            clicked = rng.random() < means[action]
+            ones[action] += clicked
+            zeros[action] += not clicked
+            rewards[i] += means[action] / ROUNDS
+    return rewards
+
+
+class StartExperiment(Experiment):
+    """A real service that has no log, with visitors of some kinds."""
+
+    name = "start"
+    help = "a service without a log: pooled rewards, then a learned model, against both alone"
+    options = (
+        Option("visitors", "of the service", 4_000, positive),
+        Option("every", "visitors between two runs of relearn", 50, positive),
+        Option("explore", "share of random actions", 0.1, float),
+    )
+
+    def measure(self, work: Work) -> Report:
+        """Send the visitors to the service, and to the policies that it is compared with."""
+        options = work.options
+        visitors = Visitors.generate(options.visitors, options.seed)
+        loop, activated, decisions = _loop(visitors, options, work)
+        rewards = {
+            LOOP: loop,
+            POOLED: play_pooled(visitors, options.seed),
+            ALONE: _play(visitors, TS(n_actions=ACTIONS), options.seed),
+            LOGGED: _play(visitors, _learned(visitors), options.seed),
+        }
+        return Report(
+            settings={
+                "activated": activated,
+                "curves": {name: _means(one, PERIODS) for name, one in rewards.items()},
+            },
+            policies=[
+                {"policy": name, "setting": f"quarter {q + 1}", "reward": part.mean,
+                 "reward_stderr": part.stderr}
+                for name, one in rewards.items()
+                for q, part in enumerate(_means(one, QUARTERS))
+            ],
+            claims=_claims(rewards, activated),
+            tables=[_table(rewards), Table("Runs of relearn that tried a learned model",
+                                           ("visitors", "decision", "why"), decisions)],
+        )  # fmt: skip
+
+    def draw(self, results: Mapping[str, Any]) -> dict[str, Figure]:
+        """Draw the reward over time."""
+        return {"start": _draw(results["settings"])}
+
+
+def _loop(
+    visitors: Visitors, options: argparse.Namespace, work: Work
+) -> tuple[FloatArray, list[int], list[tuple[str, ...]]]:
+    """Return each visitor's reward, the visitors before each new model, and the tries."""
+    kinds, users = visitors.kinds, visitors.users
+    rng = np.random.default_rng([options.seed, 3])
+    starts = range(0, len(kinds), options.every)
+    work.progress.start("visitors over HTTP", len(starts))
+    regrets: list[FloatArray] = []
+    activated: list[int] = []
+    tries: list[tuple[str, ...]] = []
+    with tempfile.TemporaryDirectory(prefix="latentbandits-start-") as scratch:
+        folder = Path(scratch)
+        models = folder / "models"
+        save_start(models / "start", Catalogue([str(a) for a in range(ACTIONS)]), "clicks")
+        words = ("--explore", str(options.explore), "--models", str(models))
+        with (
+            served(models / "start", folder, *words) as url,
+            Client(url, timeout=60.0) as client,
+        ):
+            settings = Settings(work=folder / "work", models=models, fit_options=FIT)
+            for first in starts:
+                some = kinds[first : first + options.every]
+                come = map(int, some)
+                regrets.append(visit(client, f"v{first}", users, come, len(some), rng))
+                seen = first + len(some)
+                if activated and seen % (10 * options.every):
+                    continue  # a learned model is judged less often
+                run = Relearner(settings, client, ServiceSource(client)).run()
+                if run.decision == "activate" and run.outcome == "done":
+                    activated.append(seen)
+                if run.decision != "pool":
+                    tries.append((str(seen), f"{run.decision} ({run.outcome})", run.why))
+                work.progress.advance(1)
+    return visitors.reward(np.concatenate(regrets)), activated, tries
+
+
+def _learned(visitors: Visitors) -> Any:
+    """Return the recommended policy of a model that is learned from as many logged users."""
+    result = fit(visitors.truth.log, bootstrap=0, **FIT)
+    return build(result.report["judgement"]["recommended_policy"], Inputs(result.model))
+
+
+def _play(visitors: Visitors, policy: Any, seed: int) -> FloatArray:
+    """Play a policy in this process for the same visitors."""
+    rng = np.random.default_rng([seed, 4])
+    regret = play(policy, visitors.users, len(visitors.kinds), ROUNDS, rng)[1]
+    return visitors.reward(regret)
+
+
+def _means(rewards: FloatArray, parts: int) -> list[Estimate]:
+    edges = np.linspace(0, len(rewards), parts + 1).astype(int)
+    return [Estimate.from_values(rewards[low:high]) for low, high in pairwise(edges)]
+
+
+def _claims(rewards: Mapping[str, FloatArray], activated: list[int]) -> list[Claim]:
+    quarters = {name: _means(one, QUARTERS) for name, one in rewards.items()}
+    last, aim = quarters[LOOP][-1], quarters[LOGGED][-1]
+    leads = _means(rewards[LOOP] - rewards[POOLED], QUARTERS)  # of the same visitors
+    enough = len(rewards[LOOP]) >= 4_000
+    near = bool(last.mean >= 0.9 * aim.mean)
+    above = all(lead.mean >= -2 * lead.stderr for lead in leads)
+    return [
+        Claim("S1", f"the last quarter earns as much as a model {LOGGED}", "at least 90%",
+              f"{100 * last.mean / aim.mean:.1f}%: {last} of {aim}", near if enough else None),
+        Claim("S2", f"no quarter earns less than {POOLED}", "at most 2 errors below",
+              ", ".join(f"{lead:+}" for lead in leads), above if enough else None),
+        Claim("S3", "a learned model takes over", "in the first half of the visitors",
+              f"after {activated[0]} visitors" if activated else "never",
+              bool(activated and activated[0] <= len(rewards[LOOP]) / 2) if enough else None),
+    ]  # fmt: skip
+
+
+def _table(rewards: Mapping[str, FloatArray]) -> Table:
+    rows = [(name, *map(str, _means(one, QUARTERS))) for name, one in rewards.items()]
+    columns = ("policy", *(f"quarter {q + 1}" for q in range(QUARTERS)))
+    return Table("Expected reward a round", columns, rows)
+
+
+def _draw(settings: Mapping[str, Any]) -> Figure:
+    figure = drawing.new_figure(3.8, "A service that starts without a log")
+    axes = figure.subplots()
+    width = settings["visitors"] / PERIODS
+    middles = [width * (i + 0.5) for i in range(PERIODS)]
+    colours = {LOOP: drawing.ORANGE, POOLED: drawing.BLUE, ALONE: drawing.GREY,
+               LOGGED: drawing.GREEN}  # fmt: skip
+    for name, points in settings["curves"].items():
+        estimates = [Estimate(*point) for point in points]
+        drawing.draw_line(axes, middles, estimates, "-", colours[name], name)
+    for seen in settings["activated"]:
+        axes.axvline(seen, color=drawing.ORANGE, lw=1.2, ls="--")
+    drawing.plain(axes, x="visitors", y="expected reward a round")
+    drawing.label_lines(axes)
+    return figure
