@@ -11,7 +11,7 @@ from latentbandits.policies import registry
 
 PRIOR = {"noise": 1.0, "prior_spread": 1.0, "hyper_spread": 1.0}
 DEFAULTS = {
-    "Agent": {"seed": 0},
+    "Agent": {"seed": 0, "click_model": "each"},
     "GaussianArms": {"spread": 0.0},
     "LogisticLinear": {"n_particles": 256, "n_moves": 1, "seed": 0, "offset": False},
     "Markov": {"n_paths": 16},

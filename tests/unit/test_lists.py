@@ -75,7 +75,10 @@ CLICK_POLICIES = {
 }
 
 
-SLOW = ("mmIDS LogisticLinear", "mLookahead LogisticLinear")  # a minute each
+SLOW = (
+    *(f"{name} LogisticLinear" for name in ("mmIDS", "mLookahead", "mmKG", "mmBayesUCB")),
+    "mLookahead BernoulliArms",
+)
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,8 @@ def passes_for(log: Log) -> int:
     a user does so less, which matters where users are few.
 
     >>> from latentbandits.learning.logs.rows import read_log
-    >>> passes_for(read_log({"u": [1] * 4 + [2] * 3, "a": list("xyxyxyx"), "r": [0] * 7}, "u", "a", "r"))
+    >>> table = {"u": [1] * 4 + [2] * 3, "a": list("xyxyxyx"), "r": [0] * 7}
+    >>> passes_for(read_log(table, "u", "a", "r"))
     8
     """
     return max(min(SESSIONS // log.n_users, MOST_PASSES), 1)

@@ -230,7 +230,7 @@ class Handler:
         try:
             if endpoint.by_token and _may_have_token(headers):
                 _check_host(service, headers)
-                body = await self._body(headers, receive)
+                body = await self._body(headers, receive, keyless=True)
                 caller = self._by_token(body)
             if self._needs_admin:
                 _check_admin(service, headers, scope.get("client"))
@@ -254,8 +254,11 @@ class Handler:
             service.audit.note(caller.name, endpoint.handle.__name__, details, status)
         await send_answer(send, status, content, extra)
 
-    async def _body(self, headers: RawHeaders, receive: Receive) -> Any:
-        """Return the checked body; None for an endpoint without one."""
+    async def _body(self, headers: RawHeaders, receive: Receive, *, keyless: bool = False) -> Any:
+        """Return the checked body; None for an endpoint without one.
+
+        A body without key and token is not checked: where keys are needed, strangers are told so.
+        """
         if self._decoder is None:
             return None
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
@@ -265,7 +268,10 @@ class Handler:
             raise NotAdmitted(
                 415, "media_type", f"the body must be application/json, and say so; got {told!r}"
             )
-        body = _decoded(self._decoder, await _read(receive))
+        content = await _read(receive)
+        if keyless and b'"token"' not in content:
+            admitted(self._service, headers, self._endpoint.scope, shared=self._endpoint.shared)
+        body = _decoded(self._decoder, content)
         if plain and any(request.token is None for request in listed(body)):
             raise NotAdmitted(
                 415, "media_type", "without a reward token the body must be application/json"

@@ -94,6 +94,7 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = not cycle.response_complete
             cycle.message_event.set()
         super().connection_lost(exc)
+        self.headers.clear()  # also trailers; the parser and this object keep each other alive
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
