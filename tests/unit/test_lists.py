@@ -75,10 +75,7 @@ CLICK_POLICIES = {
 }
 
 
-SLOW = (
-    *(f"{name} LogisticLinear" for name in ("mmIDS", "mLookahead", "mmKG", "mmBayesUCB")),
-    "mLookahead BernoulliArms",
-)
+SLOW = tuple(name for name in CLICK_POLICIES if "Logistic" in name or "Lookahead" in name)
 
 
 @pytest.mark.parametrize(
