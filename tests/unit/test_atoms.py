@@ -15,7 +15,10 @@ from latentbandits.testing import check_model
 CHOSEN = {"fractions": "categorical", "amounts": "hurdle-lognormal", "grades": "categorical"}
 
 
-@pytest.mark.parametrize("kind", CHOSEN)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind == "amounts" else pytest.mark.slow) for kind in CHOSEN],
+)
 def test_an_atom_is_not_bought_by_a_density_at_any_resolution(kind):
     """Compared by density, exponential rewards win: theirs has no bound at 0."""
     log = generate(kind, seed=3).log

@@ -95,7 +95,10 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "bernoulli" else pytest.mark.slow) for name in MODELS],
+)
 @pytest.mark.parametrize("make", [mKG, mmKG])
 def test_policies_keep_their_promises(name, make):
     model, context, reward = MODELS[name]

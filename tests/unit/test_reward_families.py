@@ -104,7 +104,13 @@ def test_users_that_differ_within_a_state_are_noticed():
     assert strengths[1] >= 1000
 
 
-@pytest.mark.parametrize("rewards", GENERATED)
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        pytest.param(name, marks=() if name == "bernoulli" else pytest.mark.slow)
+        for name in GENERATED
+    ],
+)
 def test_intervals_of_new_users_and_of_means_hold(rewards):
     """A short form of the experiment `recovery`. Means: 30 intervals of 90%, which share a log;
     fewer than 21 held have a probability below 1e-3. Rewards: 4,000 held out ones, 90% +- 2%.
@@ -144,7 +150,7 @@ def test_a_transform_is_recommended_stored_and_decides_in_original_units(tmp_pat
         policy.update(policy.init(), None, decision, [-1.0])
 
 
-@pytest.mark.parametrize("transform", ["log1p", "sqrt"])
+@pytest.mark.parametrize("transform", ["log1p", pytest.param("sqrt", marks=pytest.mark.slow)])
 def test_a_transform_of_a_large_catalogue_is_learned_and_judged(transform):
     """Above 50 actions the model is linear, and all judged players take its features."""
     truth = generate_ratings(300, 60, 2, density=0.4, level=1.0, seed=4)
