@@ -10,7 +10,7 @@ import numpy as np
 
 from latentbandits.models import checks
 from latentbandits.models.arms.conjugate import ConjugateArms
-from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.arms.gaussian import ArmStatistics, GaussianArms
 from latentbandits.models.artefacts import files as artefacts
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
@@ -137,12 +137,11 @@ def pooled_posterior(model: Any, actions: IntArray, rewards: FloatArray) -> Any:
     """
     n_actions = model.n_actions
     if isinstance(model, GaussianArms):
-        count = np.bincount(actions, minlength=n_actions)
-        total = np.bincount(actions, rewards, n_actions)
-        noise = np.asarray(model.noise, np.float64) ** 2
-        precision = 1 / model.spread**2 + count / noise
-        means = (model.means / model.spread**2 + total / noise) / precision
-        return GaussianArms(means, model.noise, 1 / np.sqrt(precision))
+        counts, sums = np.zeros((2, 1, n_actions))
+        np.add.at(counts[0], actions, 1.0)
+        np.add.at(sums[0], actions, rewards)
+        means, variances = model.posterior_rewards(ArmStatistics(counts, sums), None)
+        return GaussianArms(means[0], model.noise, np.sqrt(variances[0]))
     phi = np.array(model.prior_hyperparameters[0])
     np.add.at(phi[0], actions, model.statistic(rewards))
     return model.learned(phi, model.moments(phi)[1], model.state_prior)
