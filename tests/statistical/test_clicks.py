@@ -7,6 +7,7 @@ users are fixed by their seeds. `python -m evidence clicks` has the full form.
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 from evidence.__main__ import main
 from evidence.clicks import (
@@ -22,7 +23,11 @@ from evidence.clicks import (
 from latentbandits import BernoulliArms, mIDS
 from latentbandits.learning.arms.learner import ArmsLearner
 from latentbandits.learning.fitting import split_users
+from latentbandits.learning.lists import learn_examination
+from latentbandits.learning.logs.rows import Log
+from latentbandits.models.clicks import Positions
 from latentbandits.report.report import Silent
+from tests.unit.test_list_logs import LOOKED, K, generated
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +85,20 @@ def test_reproduce_recovery(tmp_path, capsys):
         "states-bernoulli", "means-bernoulli", "rewards-bernoulli"
     }  # fmt: skip
     assert "Truths inside 90% intervals" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_errors_of_examination_are_those_of_other_logs():
+    """Three bootstraps of 20 fits each are within a factor 2 of the spread over 20 logs."""
+
+    def log(seed):
+        table = generated(Positions(LOOKED), n_users=150, seed=seed)
+        actions = table["action"].str.slice(1).cast(pl.Int64).to_numpy()
+        users, rewards = table["user"].to_numpy().copy(), table["reward"].to_numpy().copy()
+        ids = tuple(map(str, range(150))), tuple(map(str, range(K)))
+        lists, places = table["page"].to_numpy(), table["place"].to_numpy() - 1
+        return Log(users, actions, rewards, *ids, lists=lists, positions=places)
+
+    spread = np.std([learn_examination(log(i), 2, 0).values for i in range(20)], axis=0)
+    found = np.mean([learn_examination(log(i), 2, 0, 20).stderr for i in range(3)], axis=0)
+    assert (np.abs(np.log2(found[1:] / spread[1:])) < 1).all()

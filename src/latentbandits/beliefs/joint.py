@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from latentbandits.beliefs import states
+from latentbandits.models.arms.position_clicks import PositionClicks
 from latentbandits.models.checks import FloatArray, IntArray, session_count
 from latentbandits.models.protocol import (
     Context,
@@ -49,10 +50,12 @@ def condition(
     """Return the belief after one more reward of each session; `belief` is unchanged.
 
     With `moves=False` the state stays where it is. `looked` (n,) is the probability that the
-    action of a click model was looked at, for a certain model (`states.unless_unseen`); None: it
-    was.
+    action of a click model was looked at, for a model of such clicks or a certain one
+    (`states.unless_unseen`); None: it was.
     """
     here = model if moves else at_rest(model)
+    if looked is not None and isinstance(model, PositionClicks):
+        reward, looked = model.outcomes(reward, model.position_of(looked)), None
     log_predictive, parameters = here.condition(belief.parameters, context, action, reward)
     if looked is not None:
         log_predictive = states.unless_unseen(log_predictive, reward, looked)

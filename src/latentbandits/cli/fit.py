@@ -41,7 +41,7 @@ _SAME_NAMES = (
     "user", "action", "reward", "unrewarded", "kind", "rewards", "transform", "states", "rank",
     "reg", "method", "noise", "bootstrap", "duplicates", "user_features", "features",
     "item_features", "seed", "engine", "scratch", "partitions", "master",
-    "quick",
+    "quick", "list", "position", "click_model", "examination",
 )  # fmt: skip
 """Arguments of the command line that are options of `fit` with the same name."""
 
@@ -55,6 +55,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     missing = "the reward of decisions that got none (default: an export's are dropped)"
     add("--unrewarded", type=float, metavar="VALUE", help=missing)
     add("--time", metavar="COL", help="orders a user's rows (default: as they are)")
+    together = "of actions that were shown together (default: list_id of an export)"
+    add("--list", metavar="COL", help=f"column that names the list {together}")
+    add("--position", metavar="COL", help="of an action in its list, from 1 at the top")
+    looks = "how users look at a list: %(choices)s (default auto: by held-out evidence)"
+    models = ("auto", "each", "cascade", "positions")
+    add("--click-model", choices=models, default="auto", metavar="MODEL", help=looks)
+    often = "how often each position is looked at, such as 1,0.6,0.4 (default: learned)"
+    add("--examination", type=_numbers, metavar="E", help=often)
     log_options.add_text_format(parser)
     add("--out", required=True, metavar="MODEL", help="the folder to write, replaced as a whole")
     kinds = (
@@ -150,6 +158,10 @@ def _auto(kind: Callable[[str], Any]) -> Callable[[str], Any]:
         return text if text == "auto" else kind(text)
 
     return parse
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
 
 
 def _count(text: str) -> int:

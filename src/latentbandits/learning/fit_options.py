@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import polars as pl
@@ -11,11 +11,13 @@ import polars as pl
 from latentbandits.learning.arms.families import Rewards
 from latentbandits.learning.arms.learner import Method
 from latentbandits.learning.backends.backend import AnyLog, Engine
-from latentbandits.learning.backends.opening import Opening
+from latentbandits.learning.backends.opening import Opening, is_spark
+from latentbandits.learning.lists import ClickModelName
 from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.interactions import LIST, POSITION
 from latentbandits.learning.logs.rows import Duplicates, Log
 from latentbandits.learning.logs.summary import LogSummary
-from latentbandits.learning.logs.tables import TableSource, read_table
+from latentbandits.learning.logs.tables import TableSource, column_names, read_table
 from latentbandits.learning.transforms import TRANSFORMS, Transform
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, positive_count
@@ -41,6 +43,9 @@ class FitOptions(Opening):
         reward: column of rewards; None: found.
         order: column that orders a user's rows; None: the order of the table.
         unrewarded: reward of decisions of an export that got none; None: they are dropped.
+        list: column of the lists in which actions were shown together; None: `list_id`, if the
+            log is an export with lists.
+        position: column of the positions in a list, from 1 at the top; None: `list_position`.
         more: further columns; `fit` adds those of the features.
         text_format: separator, encoding and columns of delimited text; detected by default.
         engine: where the log is summed: "memory"; "out_of_core", for a folder of Parquet larger
@@ -70,6 +75,9 @@ class FitOptions(Opening):
             them by name.
         item_features: table with attributes of the actions, from which new ones are predicted
             (`POST /v1/actions`).
+        click_model: how users look at a list: "each", "cascade" or "positions"; "auto" compares
+            them by the evidence of held-out users.
+        examination: how often each position is looked at, for "positions"; None: learned.
         earlier: a model and its catalogue, which are one of the starts of a fit of arms.
         seed: of all randomness.
         assess: whether the model is judged on held-out users; without it there is no verdict, no
@@ -92,6 +100,8 @@ class FitOptions(Opening):
     user_features: Sequence[str] = ()
     features: Sequence[str] = ()
     item_features: TableSource | None = None
+    click_model: ClickModelName = "auto"
+    examination: Sequence[float] | None = None
     earlier: tuple[Any, Catalogue | None] | None = None
     seed: int = 0
     assess: bool = True
@@ -128,6 +138,29 @@ class FitOptions(Opening):
     def wanted_states(self) -> tuple[int, ...] | None:
         """The numbers of states to try; None: the range of the learner."""
         return None if self.states == "auto" else (self.states,)
+
+
+def with_lists(options: FitOptions, log: Any) -> FitOptions:
+    """Return the options with the columns of lists, if the log is an export with lists.
+
+    LogError if an option of lists is given and the columns are not.
+    """
+    if (options.list is None) != (options.position is None):
+        raise LogError("list and position are given together: the columns of both")
+    if options.list is None and not isinstance(log, (Log, Engine)) and not is_spark(log):
+        first = log[0] if isinstance(log, (list, tuple)) else log
+        if {LIST, POSITION} <= set(column_names(first)):
+            options = replace(options, list=LIST, position=POSITION)
+    if options.list is None:
+        if options.click_model != "auto" or options.examination is not None:
+            raise LogError(
+                "click_model and examination are for logs of lists: name the columns with --list "
+                "and --position"
+            )
+        return options
+    if options.duplicates not in ("auto", "keep"):
+        raise LogError(f"duplicates {options.duplicates} is not for logs of lists: leave it out")
+    return options
 
 
 def check_kind(kind: Form) -> Form:

@@ -51,9 +51,12 @@ from latentbandits.learning.fit_options import (
     check_sizes,
     first_row,
     kinds_of,
+    with_lists,
 )
 from latentbandits.learning.linear.learner import LinearLearner
+from latentbandits.learning.lists import ClickChoice, choose_click_model, number_lists
 from latentbandits.learning.logs.formats import LogError
+from latentbandits.learning.logs.interactions import Interactions
 from latentbandits.learning.logs.rows import Duplicates, Log, check_duplicates
 from latentbandits.learning.logs.summary import RewardSummary
 from latentbandits.learning.logs.tables import TableSource
@@ -71,6 +74,7 @@ from latentbandits.learning.uncertainty import Disagreement, bootstrap, excess_s
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
+from latentbandits.models.clicks import ClickModel
 from latentbandits.report.report import Progress, Silent
 
 CHOSEN_ON = 2_000_000
@@ -95,6 +99,7 @@ class Fit:
     model: Any  # BernoulliArms, GaussianArms, ..., LinearGaussian
     catalogue: Catalogue
     report: dict[str, Any]
+    click_model: ClickModel | None = None  # how users look at lists; None: shown alone
 
 
 def fit(
@@ -133,7 +138,8 @@ def fit(
         if options.assess:
             content |= assess(users, result, content, options, bar)
     content["seconds"] = round(time.perf_counter() - started, 2)
-    return Fit(result.written.model, result.catalogue, content)
+    clicks = None if users.shown is None else users.shown.model
+    return Fit(result.written.model, result.catalogue, content, clicks)
 
 
 # Stage one: the log as numbered, summed users.
@@ -152,6 +158,7 @@ class Users(NamedTuple):
     items: ItemTable | None
     confoundable: bool  # whether the log lacks propensities
     about: dict[str, Any]  # what the report says about the log
+    shown: ClickChoice | None = None  # how users look at lists; None: actions are shown alone
 
 
 @contextmanager
@@ -159,6 +166,7 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
     """Read a log and hold users out; scratch files are removed afterwards."""
     if options.bootstrap:
         positive_count("bootstrap", options.bootstrap)
+    options = with_lists(options, log)
     if not options.features:
         options = replace(options, features=encoding.default_features(log, options.text_format))
     if options.features:
@@ -170,7 +178,9 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         # Only a log that fits into memory is read again to name the row of a bad reward.
         source = log if opened_log.engine.name == "memory" else opened_log.engine
         check_rewards(opened_log.engine.summary, source, options)
-        engine, far = opened_log.engine, None
+        engine, far, shown = opened_log.engine, None, None
+        if options.list is not None and opened_log.read is not None:
+            engine, shown = _in_lists(opened_log.read, options, bar)
         if _may_have_outliers(options, engine):
             engine, far = without_outliers(engine, options.seed)
         encoded = encoding.encode_log(
@@ -184,9 +194,10 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         everyone = raw if merge == "keep" else raw.mapped(Merged(check_duplicates(merge)))
         kept, held_out = everyone.split(held_out_count(everyone.n_users), options.seed)
         few = few_users(kept, options.seed, quick=options.quick)
-        about = {
+        about: dict[str, Any] = {
             "engine": opened_log.report() | {"users_chosen_on": few.n_users},
             "log": report.of_log(raw.summary, merge) | report.of_unrewarded(opened_log.read),
+            "lists": None if shown is None else shown.report(),
             "warnings": [],
         }
         if far is not None:
@@ -194,8 +205,43 @@ def read_users(log: Log | TableSource, options: FitOptions, bar: Progress) -> It
         halves = halves_of(held_out, kept, options.seed)
         confoundable = not has_propensities(log)
         yield Users(
-            everyone, kept, few, *halves, encoded.users, encoded.rows, items, confoundable, about
-        )
+            everyone, kept, few, *halves, encoded.users, encoded.rows, items, confoundable, about,
+            shown,
+        )  # fmt: skip
+
+
+def _in_lists(read: Interactions, options: FitOptions, bar: Progress) -> tuple[Engine, ClickChoice]:
+    """Return the observed rows of a log of lists, and how its users look at lists."""
+    assert options.list is not None
+    assert options.position is not None
+    log = number_lists(replace(read.log, beside=read.more), options.list, options.position)
+    log, choice = choose_click_model(log, options, bar)
+    if options.unrewarded is None:
+        choice.about["not_observed"] += read.n_unrewarded
+    if choice.family is not None:
+        _check_positions(options)
+    if not (options.features or options.user_features):
+        log = replace(log, beside=None)
+    return engine_of(log), choice
+
+
+def _check_positions(options: FitOptions) -> None:
+    """Refuse options that a model of clicks at positions does not have."""
+    wrong = {
+        "rewards": options.rewards not in ("auto", "bernoulli"),
+        "kind": options.kind == "linear",
+        "transform": options.transform is not None,
+        "method": options.method != "em",
+        "features": bool(options.features),
+        "user_features": bool(options.user_features),
+        "item_features": options.item_features is not None,
+    }
+    for name, refused in wrong.items():
+        if refused:
+            raise LogError(
+                f"the click model positions learns bernoulli arms; {name} {getattr(options, name)} "
+                "is not for it: leave it out, or take --click-model each or cascade"
+            )
 
 
 def _may_have_outliers(options: FitOptions, log: Engine) -> bool:
@@ -309,11 +355,14 @@ def _select_kind(users: Users, options: FitOptions, bar: Progress) -> Choice:
     A model that is learned with the choice of actions is one of arms. A quick fit compares nothing.
     """
     kind = options.kind if users.rows is None else "linear"
+    if users.shown is not None and users.shown.family is not None:
+        kind = "arms"
     first, *others = kinds_of(kind, users.everyone, options.check)
     choice = _select(users, first, options, bar)
     if options.quick:
         return choice
-    if users.confoundable and options.transform is None and users.attributes is None:
+    plain = options.transform is None and users.attributes is None and users.shown is None
+    if users.confoundable and plain:
         joint = learn_choices(
             choice.selection, users.few, users.choosing, options.wanted_states, options.seed, bar
         )
@@ -511,6 +560,9 @@ def split_users(log: Log, seed: int) -> tuple[Log, Log]:
 
 
 def _family(users: Users, options: FitOptions, bar: Progress) -> FamilyChoice:
+    if users.shown is not None and users.shown.family is not None:
+        why = "the click model is positions"
+        return FamilyChoice("bernoulli", why, family=users.shown.family)
     if options.transform is not None:
         return FamilyChoice("gaussian", f"the rewards are transformed by {options.transform}")
     if options.noise is not None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 REPORT_FILE = "report.json"
 FIGURE_FILE = "report.png"
 VERDICT_FILE = "verdict.png"
+LISTS_FILE = "lists.png"
 PAGE_FILE = "report.html"
 
 
@@ -42,6 +43,8 @@ def write_fit(fit: Fit, folder: Path) -> None:
     if judged is not None:
         notes = {name: judged[name] for name in ("recommended_policy", "verdict", "sentence")}
     notes["reward_range"] = [report["log"]["reward_least"], report["log"]["reward_most"]]
+    if fit.click_model is not None:
+        notes["click_model"] = fit.click_model.as_json()
     artefacts.write(fit.model, folder, fit.catalogue, notes)
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / REPORT_FILE).write_text(text + "\n", encoding="utf-8")
@@ -56,9 +59,12 @@ def _write_page(report: dict[str, Any], folder: Path) -> None:
     images = {FIGURE_FILE: _png(figures.draw(report))}
     if report["judgement"]["curves"]:
         images[VERDICT_FILE] = _png(figures.draw_verdict(report))
+    if report.get("lists"):
+        images[LISTS_FILE] = _png(figures.draw_lists(report))
     for name, image in images.items():
         (folder / name).write_bytes(image)
-    html = page.render(report, images[FIGURE_FILE], images.get(VERDICT_FILE))
+    optional = (images.get(name) for name in (VERDICT_FILE, LISTS_FILE))
+    html = page.render(report, images[FIGURE_FILE], *optional)
     (folder / PAGE_FILE).write_text(html, encoding="utf-8")
 
 

@@ -7,9 +7,9 @@ See Chuklin, Markov & de Rijke (2015), Click Models for Web Search.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +26,10 @@ class ClickModel(ABC):
     """Whether a position is seen only if nothing above it was clicked."""
     for_clicks: ClassVar[bool] = True
     """Whether rewards must be 0 or 1."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the click model as plain data, which `from_json` reads."""
+        return {"name": self.name}
 
     def looked(self, length: int) -> FloatArray | None:
         """Return P(the user looks at each position), `(length,)`; None: it is observed."""
@@ -155,6 +159,9 @@ class Positions(ClickModel):
             )
         object.__setattr__(self, "examination", tuple(values.tolist()))
 
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "examination": list(self.examination)}
+
     def looked(self, length: int) -> FloatArray:
         self.check_length(length)
         return np.array(self.examination[:length])
@@ -195,6 +202,17 @@ def as_click_model(model: AnyClickModel) -> ClickModel:
             "Positions([1, 0.6, 0.4])"
         )
     return {"each": Each, "cascade": Cascade}[one_of("click model", model, ("each", "cascade"))]()
+
+
+def from_json(data: Mapping[str, Any]) -> ClickModel:
+    """Return the click model that `as_json` wrote.
+
+    >>> from_json({"name": "positions", "examination": [1, 0.5]})
+    Positions(examination=(1.0, 0.5))
+    """
+    if data["name"] == Positions.name:
+        return Positions(data["examination"])
+    return as_click_model(data["name"])
 
 
 def _below_click(rewards: FloatArray) -> BoolArray:

@@ -14,6 +14,7 @@ from latentbandits.models.arms.gaussian_unknown_noise import (
 from latentbandits.models.arms.hurdle import HurdleGammaArms as HurdleGammaArms
 from latentbandits.models.arms.hurdle import HurdleLogNormalArms as HurdleLogNormalArms
 from latentbandits.models.arms.poisson import PoissonArms as PoissonArms
+from latentbandits.models.arms.position_clicks import PositionClicks as PositionClicks
 from latentbandits.models.composed.ensemble import Ensemble as Ensemble
 from latentbandits.models.composed.function import FunctionModel as FunctionModel
 from latentbandits.models.composed.markov import Markov as Markov

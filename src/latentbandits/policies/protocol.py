@@ -245,8 +245,9 @@ AnyPolicy = Policy[Any]
 def hidden_looks(policy: str) -> str:
     """Return the error of a policy that cannot learn from positions that may not be looked at."""
     return (
-        f"{policy} cannot learn where nobody knows which positions were looked at: take mTS or "
-        'another policy on a known model, or the click model "cascade"'
+        f"{policy} cannot learn where nobody knows which positions were looked at: take a model "
+        "PositionClicks(alpha, beta, examination=...), mTS or another policy that takes the "
+        'model as known, or the click model "cascade"'
     )
 
 

@@ -91,7 +91,7 @@ class Prepare:
 
     def __call__(self, log: Log) -> Partition:
         family = self.family
-        rewards = np.asarray(log.rewards)
+        rewards = family.outcomes(np.asarray(log.rewards), log.positions)
         squares = family.squares(rewards)
         weights = weighted = None
         if self.n_replicates:

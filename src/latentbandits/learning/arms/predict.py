@@ -108,8 +108,8 @@ def _weights(
 def _by_state(model: GaussianArms | ConjugateArms, log: Log, edges: Edges | None) -> ByState:
     if isinstance(model, GaussianArms):
         return _gaussian(model, log, edges)
-    rewards = np.asarray(log.rewards)
-    log_density = log_density_by_state(model, log, rewards)
+    log_density = log_density_by_state(model, log, np.asarray(log.rewards))
+    rewards = model.outcomes(np.asarray(log.rewards), log.positions)
     phi = _prior_of_events(model, log) + _earlier(log, model.statistic(rewards))[:, None]
     chance = np.where(model.atoms(rewards)[:, None], np.exp(log_density), 0.0)
     tails = _tails(chance, lambda r: model.distribution(phi, r), rewards, edges)
@@ -131,6 +131,7 @@ def log_density_by_state(
     if isinstance(model, GaussianArms):
         return _gaussian(model, seen, None).log_density
     model.check_reward(rewards)
+    rewards = model.outcomes(rewards, log.positions)
     statistic = model.statistic(rewards)
     earlier = _earlier(log, statistic)[:, None]
     prior = _prior_of_events(model, log)

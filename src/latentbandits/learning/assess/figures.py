@@ -106,6 +106,32 @@ def _differences(axes: Axes, judged: Mapping[str, Any], policies: list[str]) -> 
     axes.set_title(f"rounds 1-{judged['horizon']}; bold: recommended", fontsize=10)
 
 
+def draw_lists(report: Mapping[str, Any]) -> Figure:
+    """Draw the mean reward by position, and how often each position is looked at if it is known."""
+    lists = report["lists"]
+    figure = new_figure(3.2)
+    left, right = figure.subplots(1, 2)
+    places = np.arange(1, len(lists["reward"]) + 1)
+    left.plot(places, lists["reward"], "o-", color=BLUE, ms=5)
+    plain(left, "position", "", "mean reward of the logged rows")
+    title = f"looked at (click model {lists['name']}; 2 s.e.)"
+    if "examination" in lists:
+        looked = np.array(lists["examination"][: len(places)])
+        errors = 2 * np.array(lists["examination_stderr"] or np.zeros(len(looked)))
+        right.errorbar(places, looked, yerr=errors, fmt="o-", color=ORANGE, ms=5, capsize=2)
+    elif lists["name"] == "each":
+        right.plot(places, np.ones(len(places)), "o-", color=ORANGE, ms=5)
+    else:
+        rows = np.array(lists["observed"]) / np.maximum(lists["rows"], 1)
+        right.plot(places, rows, "o-", color=ORANGE, ms=5)
+        title = "share of rows that were observed (click model cascade)"
+    plain(right, "position", "", title)
+    for axes in (left, right):
+        axes.set_ylim(bottom=0)
+        axes.set_xticks(places)
+    return figure
+
+
 def draw(report: Mapping[str, Any]) -> Figure:
     """Draw model selection, states, calibration and errors in six panels."""
     log = report["log"]

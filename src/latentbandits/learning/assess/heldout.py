@@ -20,6 +20,7 @@ from latentbandits.learning.linear import clicks
 from latentbandits.learning.logs.rows import Log
 from latentbandits.models.arms.conjugate import ConjugateArms
 from latentbandits.models.arms.gaussian import GaussianArms
+from latentbandits.models.arms.position_clicks import PositionClicks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.composed.transformed import TransformedRewards
 from latentbandits.models.linear.logistic import LogisticLinear
@@ -139,6 +140,9 @@ def _score_arms(
         prediction = _predict_transformed(model, inner, judged, edges)
     else:
         prediction = predict(inner, judged, edges, log_actions=log_actions)
+    mean = prediction.mean
+    if isinstance(inner, PositionClicks) and judged.positions is not None:
+        mean = mean * inner.examination[judged.positions]
     between = np.random.default_rng(0).random(len(rewards))
     return HeldOut(
         judged.users,
@@ -146,7 +150,7 @@ def _score_arms(
         judged.actions,
         rewards,
         prediction.log_density,
-        rewards - prediction.mean,
+        rewards - mean,
         prediction.below + between * (prediction.up_to - prediction.below),
         prediction.log_cell,
     )

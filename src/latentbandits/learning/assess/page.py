@@ -38,7 +38,12 @@ _LISTS = (
 )
 
 
-def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | None = None) -> str:
+def render(
+    report: Mapping[str, Any],
+    figure_png: bytes,
+    verdict_png: bytes | None = None,
+    lists_png: bytes | None = None,
+) -> str:
     """Return the page: the verdict and its figure first, then the model's details."""
     log, held_out, settings = report["log"], report["held_out"], report["settings"]
     rank = "" if settings["rank"] is None else f", rank {settings['rank']}"
@@ -61,6 +66,7 @@ def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | No
         "<h1>What the log taught</h1>",
         f"<p>{escape(summary)} {escape(judged)}</p>",
         _image(figure_png, "figures of the fit"),
+        "" if lists_png is None else _image(lists_png, "how users look at lists, by position"),
         "<h2>The states</h2><div class='states'>",
         *(_state(state) for state in report["states"]),
         "</div>",

@@ -21,10 +21,36 @@ def choice_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return tables of the log, and of what the model was chosen from."""
     return [
         _log(report["log"]),
+        *_lists(report.get("lists")),
         *_kinds(report.get("kinds")),
         *_families(report.get("families")),
         _selection(report["selection"]),
     ]
+
+
+def _lists(lists: Mapping[str, Any] | None) -> list[Table]:
+    """Return a table of how users look at lists; none for a log of single actions."""
+    if lists is None:
+        return []
+    lengths = [f"{n:,} of {length}" for length, n in lists["lengths"].items()]
+    rows: list[tuple[str, ...]] = [
+        ("click model", f"{lists['name']}: {lists['reason']}"),
+        ("lists", f"{lists['lists']:,}, by number of positions: {', '.join(lengths)}"),
+        ("rows not observed", f"{lists['not_observed']:,}"),
+        ("reward by position", ", ".join(f"{reward:.3g}" for reward in lists["reward"])),
+    ]
+    if "examination" in lists:
+        errors = lists["examination_stderr"] or [0.0] * len(lists["examination"])
+        pairs = zip(lists["examination"], errors, strict=False)
+        looked = ", ".join(_estimate(e, error).lstrip("+") for e, error in pairs)
+        rows.append(("looked at, by position", looked))
+    for name, row in lists["candidates"].items():
+        if "nats_per_user" in row and name != "each":
+            lead = _estimate(row["nats_per_user"], row["stderr"])
+            rows.append((f"{name} against each", f"{lead} nats a held-out user"))
+        elif "reason" in row:
+            rows.append((f"{name} against each", f"cannot be: {row['reason']}"))
+    return [Table("How users look at lists", ("", ""), rows)]
 
 
 def error_tables(report: Mapping[str, Any]) -> list[Table]:

@@ -163,6 +163,8 @@ class Opening:
     unrewarded: float | None = None
     more: Sequence[str] = ()
     text_format: TextFormat = DETECTED
+    list: str | None = None
+    position: str | None = None
     scratch: str | os.PathLike[str] | None = None
     partitions: str | os.PathLike[str] | None = None
     master: str | None = None
@@ -180,6 +182,8 @@ def opened(log: Any, opening: Opening, progress: Progress) -> Iterator[OnEngine]
         progress.start("reading the log", 1)
         yield _in_memory(log, opening)
         return
+    if opening.list is not None:
+        raise LogError(f"a log of lists is read with the engine memory, not with {chosen}")
     if opening.unrewarded is not None:
         raise LogError(
             f"unrewarded needs the engine memory, not {chosen}: fill in missing rewards before"
@@ -206,8 +210,12 @@ def _in_memory(log: Any, opening: Opening) -> OnEngine:
             )
         return OnEngine(MemoryEngine(log), Interactions(log))
     names = ("user", "action", "reward", "order", "text_format", "unrewarded", "more")
-    read = read_interactions(log, **{name: getattr(opening, name) for name in names})
-    held = replace(read.log, beside=read.more) if more else read.log
+    lists = None
+    if opening.list is not None and opening.position is not None:
+        lists = opening.list, opening.position
+    options = {name: getattr(opening, name) for name in names}
+    read = read_interactions(log, **options, lists=lists)
+    held = replace(read.log, beside=read.more) if more or lists else read.log
     return OnEngine(MemoryEngine(held), read)
 
 

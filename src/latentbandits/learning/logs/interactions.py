@@ -26,6 +26,9 @@ from latentbandits.learning.logs.tables import (
 DECISION = "decision_id"
 """The column of decision ids, by which an export of the service is recognised."""
 
+LIST, POSITION = "list_id", "list_position"
+"""The columns of an export of lists."""
+
 CURSOR = "cursor"
 """The column of an export that orders the rows of one decision."""
 
@@ -91,6 +94,7 @@ def read_interactions(
     text_format: TextFormat = DETECTED,
     unrewarded: float | None = None,
     more: Sequence[str] = (),
+    lists: tuple[str, str] | None = None,
 ) -> Interactions:
     """Read one log or several, each with the columns that are named, or found.
 
@@ -99,7 +103,9 @@ def read_interactions(
     of them. Decisions of an export without a reward are dropped, or get the reward `unrewarded`;
     in other tables a missing reward is an error unless `unrewarded` is given. The columns `more`
     are read too; an export has the users' attributes in `user_features`, and its column
-    `features` is read as the features of the action that was chosen.
+    `features` is read as the features of the action that was chosen. `lists` are the columns of
+    lists and of positions, if rows are positions of lists: then a row without a reward was not
+    observed, and is dropped in any table.
 
     >>> table = {"decision_id": ["a", "b", "c"], "session": ["x", "x", "y"], "action": [0, 1, 1],
     ...          "reward": [1.0, None, 0.0]}
@@ -115,7 +121,8 @@ def read_interactions(
         raise LogError("a list of tables must hold paths; concatenate frames before")
     columns = [_columns(part, text_format) for part in parts]
     exports = [DECISION in names for names in columns]
-    if not any(exports) and unrewarded is None:
+    more = [*more, *(name for name in lists or () if name not in more)]
+    if not any(exports) and unrewarded is None and lists is None:
         names = columns[0]
         plain, beside = read_log_with(
             source,
@@ -133,6 +140,8 @@ def read_interactions(
     ]
     everything = _concatenated(frames)
     total = len(everything)
+    if lists is not None:
+        everything = _in_lists(everything, *(MORE + name for name in lists))
     frame = latest(everything, "id", "cursor").drop("id", "cursor")
     replaced = total - len(frame)
     missing = frame["reward"].is_null() | frame["reward"].is_nan()
@@ -157,6 +166,23 @@ def read_interactions(
     )
     beside = beside.rename({MORE + name: name for name in more})
     return Interactions(log, n_missing, unrewarded, replaced, beside)
+
+
+def _in_lists(frame: pl.DataFrame, list_column: str, position: str) -> pl.DataFrame:
+    """Return the rows list by list, from the top; ids name the position of a decision."""
+    place = pl.col(position).cast(pl.Float64, strict=False)
+    first = pl.int_range(pl.len()).min().over(list_column)
+    return (
+        frame.with_columns(
+            (pl.col("id") + "/" + place.fill_null(0).cast(pl.String)).alias("id"),
+            pl.when(pl.col(list_column).is_null())
+            .then(pl.int_range(pl.len()))
+            .otherwise(first)
+            .alias("__first"),
+        )
+        .sort("__first", place, maintain_order=True)
+        .drop("__first")
+    )
 
 
 def _concatenated(frames: list[pl.DataFrame]) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeVar, get_args
 
@@ -22,6 +22,7 @@ from latentbandits.policies.decision import LARGEST_REWARD
 # The distinct values of an array, found by sorting.
 
 Values = TypeVar("Values", FloatArray, IntArray)
+AnyArray = TypeVar("AnyArray", FloatArray, IntArray, BoolArray)
 
 
 def distinct(values: Values) -> Values:
@@ -66,6 +67,8 @@ class Log:
         features: `(n_events, n_features)`, of each row.
         attributes: `(n_users, n_attributes)`, of each user.
         beside: further columns, unencoded, one row for each event.
+        lists: `(n_events,)`: the number of the list that showed the action.
+        positions: `(n_events,)`: its position there, counted from 0.
 
     >>> log = read_log({"u": ["b", "a", "b"], "a": [7, 7, 9], "r": [1, 0, 0]}, "u", "a", "r")
     >>> log.users, log.actions, log.rewards
@@ -84,6 +87,8 @@ class Log:
     features: FloatArray | None = None  # (n_events, n_features): of each row
     attributes: FloatArray | None = None  # (n_users, n_attributes): of each user
     beside: pl.DataFrame | None = None  # one row for each event: further columns, unencoded
+    lists: IntArray | None = None
+    positions: IntArray | None = None
 
     def __post_init__(self) -> None:
         for array in (self.users, self.actions, self.rewards):
@@ -148,18 +153,7 @@ class Log:
         else:
             place, rewards = first, np.bincount(which, self.rewards) / counts
         order = np.argsort(place)
-        place = place[order]
-        return Log(
-            self.users[place],
-            self.actions[place],
-            rewards[order],
-            self.user_ids,
-            self.action_ids,
-            known_keys=self.known_keys,
-            features=_taken(self.features, place),
-            attributes=self.attributes,
-            beside=None if self.beside is None else self.beside[place],
-        )
+        return replace(self._events(place[order]), rewards=rewards[order], repeats=None)
 
     def of_users(self, chosen: IntArray) -> Log:
         """Return the log of `chosen` users, in that order; a repeated user counts as two."""
@@ -167,32 +161,30 @@ class Log:
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0
         events = np.arange(total) - np.repeat(ends - lengths - starts, lengths)
-        return Log(
-            np.repeat(np.arange(len(chosen)), lengths),
-            self.actions[events],
-            self.rewards[events],
-            tuple(self.user_ids[u] for u in chosen),
-            self.action_ids,
-            None if self.repeats is None else self.repeats[events],
-            self.keys[chosen],
-            features=_taken(self.features, events),
+        return replace(
+            self._events(events),
+            users=np.repeat(np.arange(len(chosen)), lengths),
+            user_ids=tuple(self.user_ids[u] for u in chosen),
+            known_keys=self.keys[chosen],
             attributes=_taken(self.attributes, chosen),
-            beside=None if self.beside is None else self.beside[events],
         )
 
     def of_events(self, chosen: NDArray[np.bool_]) -> Log:
         """Return the log of the events marked in `chosen`; users and actions stay the same."""
-        return Log(
-            self.users[chosen],
-            self.actions[chosen],
-            self.rewards[chosen],
-            self.user_ids,
-            self.action_ids,
-            None if self.repeats is None else self.repeats[chosen],
-            self.known_keys,
-            features=_taken(self.features, chosen),
-            attributes=self.attributes,
-            beside=None if self.beside is None else self.beside.filter(chosen),
+        return self._events(np.flatnonzero(chosen))
+
+    def _events(self, events: IntArray) -> Log:
+        """Return the log of some events, in their order; users and actions stay the same."""
+        return replace(
+            self,
+            users=self.users[events],
+            actions=self.actions[events],
+            rewards=self.rewards[events],
+            repeats=_taken(self.repeats, events),
+            features=_taken(self.features, events),
+            beside=None if self.beside is None else self.beside[events],
+            lists=_taken(self.lists, events),
+            positions=_taken(self.positions, events),
         )
 
     def split_users(self, share: float, rng: np.random.Generator) -> tuple[Log, Log]:
@@ -231,6 +223,8 @@ def join_logs(parts: Sequence[Log], action_ids: tuple[str, ...]) -> Log:
         _joined([part.features for part in parts]),
         _joined([part.attributes for part in parts]),
         _stacked([part.beside for part in parts]),
+        _joined([part.lists for part in parts]),
+        _joined([part.positions for part in parts]),
     )
     return joined.of_users(np.argsort(joined.keys, kind="stable"))
 
@@ -344,7 +338,7 @@ def read_names(
     return {i: n for i, n in zip(ids, names, strict=True) if i is not None and n is not None}
 
 
-def _joined(parts: Sequence[FloatArray | None]) -> FloatArray | None:
+def _joined(parts: Sequence[AnyArray | None]) -> AnyArray | None:
     there = [part for part in parts if part is not None]
     return np.concatenate(there) if there else None
 
@@ -354,7 +348,7 @@ def _stacked(parts: Sequence[pl.DataFrame | None]) -> pl.DataFrame | None:
     return pl.concat(there) if there else None
 
 
-def _taken(values: FloatArray | None, chosen: IntArray | BoolArray) -> FloatArray | None:
+def _taken(values: AnyArray | None, chosen: IntArray) -> AnyArray | None:
     return None if values is None else values[chosen]
 
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 
 STRENGTHS = (1e-2, 1e7)
 """Bounds of the strength of the pooled prior, in rewards."""
@@ -77,6 +77,13 @@ class Learnable(ABC):
     @abstractmethod
     def takes(cls) -> str:
         """Return the rewards that the family takes, in words."""
+
+    def outcomes(self, reward: FloatArray, position: IntArray | None) -> FloatArray:
+        """Return rewards with their positions in a list, counted from 0, as one number each.
+
+        Here they are the rewards: in most families positions do not matter.
+        """
+        return reward
 
     @abstractmethod
     def statistic(self, reward: FloatArray) -> FloatArray:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from latentbandits.beliefs import joint, known, states
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.beliefs.known import KnownBelief
+from latentbandits.models.arms.position_clicks import PositionClicks
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.protocol import Context, KnownModel, Model
 from latentbandits.policies.checked import CheckedPolicy, LargestScore, Outcome
@@ -159,4 +160,4 @@ class JointPolicy(PosteriorPolicy[JointBelief], ABC):
 
     @property
     def learns_unseen(self) -> bool:
-        return self.model.is_certain
+        return self.model.is_certain or isinstance(self.model, PositionClicks)
