@@ -145,7 +145,7 @@ class Lists(NamedTuple):
             row, position = np.argwhere(gap)[0]
             return (
                 "in a cascade the user reads from the top, so every position above one that was "
-                f"seen has a reward; position {position + 1} of list {str(self.list_ids[row])!r} "
+                f"seen has a reward; position {position + 1} of list {str(self.list_ids[int(row)])!r} "
                 "has none: take --click-model each or positions"
             )
         return None
