@@ -14,10 +14,10 @@ from latentbandits.learning.backends.backend import AnyLog, Engine
 from latentbandits.learning.backends.opening import Opening, is_spark
 from latentbandits.learning.lists import ClickModelName
 from latentbandits.learning.logs.formats import LogError
-from latentbandits.learning.logs.interactions import LIST, POSITION
+from latentbandits.learning.logs.interactions import LIST, POSITION, has_lists
 from latentbandits.learning.logs.rows import Duplicates, Log
 from latentbandits.learning.logs.summary import LogSummary
-from latentbandits.learning.logs.tables import TableSource, column_names, read_table
+from latentbandits.learning.logs.tables import TableSource, read_table
 from latentbandits.learning.transforms import TRANSFORMS, Transform
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import BoolArray, FloatArray, positive_count
@@ -148,8 +148,7 @@ def with_lists(options: FitOptions, log: Any) -> FitOptions:
     if (options.list is None) != (options.position is None):
         raise LogError("list and position are given together: the columns of both")
     if options.list is None and not isinstance(log, (Log, Engine)) and not is_spark(log):
-        first = log[0] if isinstance(log, (list, tuple)) else log
-        if {LIST, POSITION} <= set(column_names(first)):
+        if has_lists(log):
             options = replace(options, list=LIST, position=POSITION)
     if options.list is None:
         if options.click_model != "auto" or options.examination is not None:

@@ -257,7 +257,7 @@ class ClickChoice(NamedTuple):
 
     def report(self) -> dict[str, Any]:
         """Return plain data for report.json."""
-        return {**self.model.as_json(), "reason": self.reason, **self.about}
+        return {"name": self.model.name, "reason": self.reason, **self.about}
 
 
 class ListOptions(Protocol):
@@ -333,6 +333,7 @@ def choose_click_model(
         n_states = _n_states(log, options, progress)
         values, stderr = learn_examination(log, n_states, options.seed, options.bootstrap)
         model = Positions(values)
+    about["examination"] = list(model.examination)
     about["examination_stderr"] = None if stderr is None else stderr.tolist()
     return log, ClickChoice(model, reason, about)
 

@@ -44,7 +44,7 @@ def write_fit(fit: Fit, folder: Path) -> None:
         notes = {name: judged[name] for name in ("recommended_policy", "verdict", "sentence")}
     notes["reward_range"] = [report["log"]["reward_least"], report["log"]["reward_most"]]
     if fit.click_model is not None:
-        notes["click_model"] = fit.click_model.as_json()
+        notes["click_model"] = fit.click_model.text
     artefacts.write(fit.model, folder, fit.catalogue, notes)
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / REPORT_FILE).write_text(text + "\n", encoding="utf-8")

@@ -168,6 +168,16 @@ def read_interactions(
     return Interactions(log, n_missing, unrewarded, replaced, beside)
 
 
+def has_lists(source: TableSource) -> bool:
+    """Return whether the log is an export in which a decision was of a list."""
+    for part in source if isinstance(source, (list, tuple)) else [source]:
+        if {DECISION, LIST, POSITION} <= set(column_names(part)):
+            table = read_table(part, [LIST], text=[LIST]).frame
+            if table[LIST].null_count() < len(table):
+                return True
+    return False
+
+
 def _in_lists(frame: pl.DataFrame, list_column: str, position: str) -> pl.DataFrame:
     """Return the rows list by list, from the top; ids name the position of a decision."""
     place = pl.col(position).cast(pl.Float64, strict=False)

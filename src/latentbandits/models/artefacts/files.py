@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from latentbandits.models import registry
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.parts import PARTS, part_class, parts_of, with_parts
-from latentbandits.models.clicks import ClickModel, from_json
+from latentbandits.models.clicks import ClickModel, as_click_model
 from latentbandits.models.protocol import KnownModel, Model
 from latentbandits.models.registry import find
 from latentbandits.replacing import interrupted, replacing_folder
@@ -216,7 +216,7 @@ def notes_of(files: Mapping[str, bytes], path: Any) -> dict[str, Any]:
 def load_click_model(path: str | os.PathLike[str]) -> ClickModel | None:
     """Return the click model that was learned with the model at `path`; None if there was none."""
     notes = load_notes(path)
-    return from_json(notes["click_model"]) if "click_model" in notes else None
+    return as_click_model(notes["click_model"]) if "click_model" in notes else None
 
 
 def load_catalogue(path: str | os.PathLike[str]) -> Catalogue | None:
