@@ -27,7 +27,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     target = "a candidate: the policy that made this log, whose own rewards are shown beside it"
     add("--target-log", nargs="+", metavar="LOG2", help=target)
-    position = "the column of positions, where --distribution or --target-log depends on them"
+    add("--list", metavar="COL", help="the column of lists (default list_id, of an export)")
+    looks = "how users look at lists: each, cascade, or positions(1, 0.6) (default: the model's)"
+    add("--click-model", metavar="MODEL", help=looks)
+    position = "the column of positions, of lists or where --distribution or --target-log has them"
     add("--position", metavar="COL", help=position)
     for name in ("session", "round", "action", "reward", "propensity", "eligible", "features"):
         add(f"--{name}", metavar="COL", help=f"the log's column of that (default {name})")
@@ -112,8 +115,11 @@ def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any
             "--model is needed: the folder of the candidates' model (not for --distribution and "
             "--target-log alone)"
         )
-    if arguments.model is not None and arguments.position is not None:
-        raise ValueError("--position goes without --model: a model's actions have no positions")
+    if arguments.model is not None and arguments.position is not None and arguments.list is None:
+        raise ValueError(
+            "--position goes without --model: a model's actions have no positions, unless they "
+            "are shown in lists (--list)"
+        )
     model = catalogue = None
     if arguments.model is not None:
         model, catalogue = load(arguments.model), load_catalogue(arguments.model)
@@ -126,6 +132,9 @@ def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any
         for field in fields(Columns)
         if (value := getattr(arguments, field.name, None)) is not None
     }
+    if arguments.list is not None:
+        names |= {"list_id": arguments.list}
+        names |= {} if arguments.position is None else {"list_position": arguments.position}
     columns = Columns(**names)
     source = arguments.log[0] if len(arguments.log) == 1 else arguments.log
     given, target, warnings = None, None, []
@@ -136,8 +145,9 @@ def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any
         source, warnings = given.decisions, given.warnings
         catalogue = catalogue or Catalogue(given.actions)
     read = read_decisions(
-        source, model=model, catalogue=catalogue, columns=columns, unrewarded=arguments.unrewarded
-    )
+        source, model=model, catalogue=catalogue, columns=columns, unrewarded=arguments.unrewarded,
+        click_model=arguments.click_model or _learned_click_model(arguments.model),
+    )  # fmt: skip
     policies: dict[str, Any] = {}
     if given is not None:
         assert catalogue is not None
@@ -156,3 +166,11 @@ def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any
         policies |= {text: build(text, inputs) for text in texts}
     read = replace(read, warnings=[*read.warnings, *warnings])
     return read, policies, model, target
+
+
+def _learned_click_model(folder: str | None) -> Any:
+    """Return the click model that was learned with the model, or "each"."""
+    from latentbandits.models.artefacts.files import load_click_model
+
+    learned = None if folder is None else load_click_model(folder)
+    return "each" if learned is None else learned

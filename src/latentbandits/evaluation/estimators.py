@@ -31,6 +31,11 @@ class WeightedLog:
     With a `window` w the estimate of round t answers another question: what does the candidate earn
     in round t, if it takes over w - 1 rounds earlier in sessions that the log's policy began? The
     first w rounds have their full weights.
+
+    A round may be a list of `length` positions, which are the columns. Estimates, effective sample
+    sizes and windows are of lists. Position l has the weight of its prefix: the sum over positions
+    is the reward-interaction estimate (McInerney et al. 2020), `dr` and `sndr` are Cascade-DR
+    (Kiyohara et al. 2022). A list that ended above l is like a session that has ended.
     """
 
     ratio: FloatArray  # pi_t(a_t) / mu_t, 1 past the end
@@ -39,7 +44,8 @@ class WeightedLog:
     direct: FloatArray  # sum_a pi_t(a) q_t(a), 0 past the end
     active: BoolArray
     arrival: FloatArray | None = None  # P(the reward comes | action, round); None: each came
-    window: int | None = None  # weights are products of the last `window` ratios; None: of all
+    window: int | None = None  # weights are products of the last `window` rounds; None: of all
+    length: int = 1  # positions of a round
 
     @property
     def n_sessions(self) -> int:
@@ -56,8 +62,9 @@ class WeightedLog:
         if self.window is None:
             before[:, 1:] = np.cumprod(self.ratio[:, :-1], axis=1)
             return before
-        for k in range(1, min(self.window, self.ratio.shape[1])):
-            before[:, k:] *= self.ratio[:, :-k]
+        for t in range(self.ratio.shape[1]):
+            first = max(t // self.length - self.window + 1, 0) * self.length
+            before[:, t] = self.ratio[:, first:t].prod(axis=1)
         return before
 
     @cached_property
@@ -78,11 +85,12 @@ class WeightedLog:
 
     @property
     def effective_sample_size(self) -> FloatArray:
-        """(sum rho_t)^2 / sum rho_t^2 of every round, `(T,)`."""
+        """(sum rho_t)^2 / sum rho_t^2 of every round, `(T,)`; of a list, the least."""
         squares = (self.rho**2).sum(axis=0)
         total = self.rho.sum(axis=0) ** 2
         sizes: FloatArray = np.divide(total, squares, out=np.zeros_like(total), where=squares > 0)
-        return sizes
+        least: FloatArray = sizes.reshape(-1, self.length).min(axis=1)
+        return least
 
 
 class ByRound(NamedTuple):
@@ -101,12 +109,12 @@ Estimator = Callable[[WeightedLog], ByRound]
 
 def ips(log: WeightedLog) -> ByRound:
     """Estimate by per-decision importance sampling: the mean of rho_t r_t."""
-    return mean_by_round(log.rho * log.completed)
+    return _by_list(mean_by_round(log.rho * log.completed), log)
 
 
 def snips(log: WeightedLog) -> ByRound:
     """Estimate by self-normalised importance sampling: sum rho_t r_t / sum rho_t."""
-    return _ratio(log.completed, log.rho)
+    return _by_list(_ratio(log.completed, log.rho), log)
 
 
 def dr(log: WeightedLog) -> ByRound:
@@ -115,13 +123,13 @@ def dr(log: WeightedLog) -> ByRound:
     It is the mean of rho_t (r_t - q_t(a_t)) + rho_{t-1} sum_a pi_t(a) q_t(a).
     """
     residual = mean_by_round(log.rho * (log.completed - log.q))
-    return _add(residual, mean_by_round(log.previous_rho * log.direct))
+    return _by_list(_add(residual, mean_by_round(log.previous_rho * log.direct)), log)
 
 
 def sndr(log: WeightedLog) -> ByRound:
     """Return the self-normalised `dr`: both terms are divided by their sums of weights."""
     residual = _ratio(log.rewards - log.q, log.rho * log.came)
-    return _add(residual, _ratio(log.direct, log.previous_rho))
+    return _by_list(_add(residual, _ratio(log.direct, log.previous_rho)), log)
 
 
 def dm(log: WeightedLog) -> ByRound:
@@ -132,8 +140,8 @@ def dm(log: WeightedLog) -> ByRound:
 def reached(log: WeightedLog) -> FloatArray:
     """Return the value of each round given that it is reached, self-normalised: `(T,)`."""
     weights = np.where(log.active, log.rho, 0.0)
-    total = weights.sum(axis=0)
-    value = (weights * log.completed).sum(axis=0)
+    total = weights.sum(axis=0)[:: log.length]
+    value = (weights * log.completed).sum(axis=0).reshape(-1, log.length).sum(axis=1)
     average: FloatArray = np.divide(value, total, out=np.full_like(total, np.nan), where=total > 0)
     return average
 
@@ -159,7 +167,7 @@ def arrival_chances(log: DecisionLog) -> FloatArray | None:
         action = log.items[session, round_, action]
     came = observed[session, round_].astype(np.float64)
     by_action = _share(action, came, np.full(len(came), came.mean()))
-    cells = action * log.n_rounds + round_
+    cells = action * log.action.shape[1] + round_
     chances = np.ones(log.action.shape)
     chances[session, round_] = _share(cells, came, by_action)
     return chances
@@ -191,6 +199,14 @@ def _ratio(values: FloatArray, weights: FloatArray) -> ByRound:
     safe = np.where(total > 0, total, 1.0)
     value = np.where(total > 0, (weights * values).sum(axis=0) / safe, np.nan)
     return ByRound(value, weights * (values - value) * (n / safe))
+
+
+def _by_list(estimate: ByRound, log: WeightedLog) -> ByRound:
+    """Return the sum over the positions of each list."""
+    if log.length == 1:
+        return estimate
+    influence = estimate.influence.reshape(log.n_sessions, -1, log.length).sum(axis=2)
+    return ByRound(estimate.value.reshape(-1, log.length).sum(axis=1), influence)
 
 
 def _add(one: ByRound, other: ByRound) -> ByRound:

@@ -143,7 +143,7 @@ def evaluate(
         log = log.up_to(horizon)
     if np.isnan(log.reward[log.active]).all():
         raise EvaluationError(
-            f"none of the {int(log.lengths.sum())} decisions has a reward, so there is nothing to "
+            f"none of the {int(log.active.sum())} decisions has a reward, so there is nothing to "
             "estimate. If a missing reward means a value (clicks: 0), give it: --unrewarded 0, "
             "evaluate(..., unrewarded=0)"
         )
@@ -176,7 +176,7 @@ def evaluate(
         horizon=limit,
         horizon_reason=reason,
         n_sessions=log.n_sessions,
-        n_decisions=int(log.lengths.sum()),
+        n_decisions=int(log.active.sum()),
         warnings=warnings,
         by_round=results,
         weighted=weighted,
@@ -222,6 +222,8 @@ def _choose(
         lacking["queue"] = "rounds have contexts or eligible actions of their own"
     elif not matching.is_independent(log):
         lacking["queue"] = matching.DEPENDENT
+    if log.length > 1:
+        lacking |= dict.fromkeys(("DM", "replay", "queue"), "rounds are lists of actions")
     if names is None:
         chosen = [name for name in NAMES if name not in lacking]
         if not chosen:
@@ -284,7 +286,15 @@ def _weigh(
     if log.propensity is not None:
         mu = np.where(active, log.propensity, 1.0)
     return {
-        name: WeightedLog(chance[name] / mu, log.reward, q_chosen, direct[name], active, arrival)
+        name: WeightedLog(
+            chance[name] / mu,
+            log.reward,
+            q_chosen,
+            direct[name],
+            active,
+            arrival,
+            length=log.length,
+        )
         for name in policies
     }
 
@@ -344,7 +354,8 @@ def as_logged(log: DecisionLog, part: WeightedLog | None = None) -> WeightedLog:
     ones = np.ones(log.action.shape)
     if part is None:
         zeros = np.zeros(log.action.shape)
-        return WeightedLog(ones, log.reward, zeros, zeros, log.active, arrival_chances(log))
+        arrival = arrival_chances(log)
+        return WeightedLog(ones, log.reward, zeros, zeros, log.active, arrival, length=log.length)
     same = bool(np.all(np.abs(part.ratio - 1) <= SAME))
     return replace(part, ratio=ones, direct=part.direct if same else part.q)
 

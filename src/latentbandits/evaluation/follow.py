@@ -42,10 +42,26 @@ class SessionBeliefs:
         return map_leaves(lambda leaf: leaf[index], self.belief)
 
     def learn(
-        self, index: IntArray, context: Context, decision: Decision, reward: FloatArray
+        self,
+        index: IntArray,
+        context: Context,
+        decision: Decision,
+        reward: FloatArray,
+        *,
+        last: bool = True,
+        looked: FloatArray | None = None,
     ) -> None:
-        """Replace the belief of the sessions `index` by what the policy learns from rewards."""
-        learned = self.policy.update(self.take(index), context, decision, reward)
+        """Replace the belief of the sessions `index` by what the policy learns from rewards.
+
+        `last` and `looked` are those of `update_position`, for positions of a list.
+        """
+        before = self.take(index)
+        if last and looked is None:
+            learned = self.policy.update(before, context, decision, reward)
+        else:
+            learned = self.policy.update_position(
+                before, context, decision, reward, last=last, looked=looked
+            )
         if len(index) == self.n:
             self.belief = learned
             return
@@ -168,51 +184,70 @@ def walk(policy: AnyPolicy, log: DecisionLog, step: Step) -> None:
 def _walk(policy: AnyPolicy, log: DecisionLog, sessions: IntArray, step: Step) -> None:
     part = log if len(sessions) == log.n_sessions else log.take(sessions)
     learner = SessionBeliefs(policy, len(sessions))
-    made: list[tuple[IntArray, Decision]] = []
-    for t in range(part.n_rounds):
+    made: list[tuple[IntArray, Decision | None]] = []
+    for t in range(part.action.shape[1]):
         _learn_before(t, learner, part, made)
-        rows = np.flatnonzero(part.lengths > t)
-        if len(rows) == 0:
-            return
+        rows = np.flatnonzero(part.active[:, t])
         belief = learner.take(rows)
-        made.append((rows, step(t, sessions[rows], part.round(t, rows), belief)))
+        decision = step(t, sessions[rows], part.round(t, rows), belief) if len(rows) else None
+        made.append((rows, decision))
 
 
 def _learn_before(
-    t: int, learner: SessionBeliefs, log: DecisionLog, made: list[tuple[IntArray, Decision]]
+    t: int, learner: SessionBeliefs, log: DecisionLog, made: list[tuple[IntArray, Decision | None]]
 ) -> None:
-    """Learn from the rewards that were applied between decisions t - 1 and t, in log order."""
-    observed = log.observed
+    """Learn from the rewards that were applied between decisions t - 1 and t, in log order.
+
+    Unless a position is seen only if nothing above it was clicked, the rewards of a list come
+    after the list. Time moves on with its last observed position.
+    """
+    observed, length = log.observed, log.length
     first = t - 1 if log.applied is None else 0
+    if length > 1 and not log.clicks.unrolled:
+        if t % length:
+            return
+        first = t - length
+    looked = log.clicks.looked(length) if length > 1 else None
+    deciding_later = log.active[:, t:].any(axis=1)
     for j in range(max(first, 0), t):
         arrived = observed[:, j]
         if log.applied is not None:
             arrived = arrived & (log.applied[:, j] == t)
-        rows = np.flatnonzero(arrived & (log.lengths > t))
-        if len(rows) == 0:
-            continue
-        deciding, decision = made[j]
-        try:
-            taken = decision.take(np.searchsorted(deciding, rows))
-            learner.learn(rows, log.round(j, rows).context, taken, log.reward[rows, j])
-        except ValueError as error:
-            raise EvaluationError(
-                f"{learner.policy.name} cannot learn from the log: "
-                f"{error} (rewards of round {j + 1}). Is it a model of these rewards?"
-            ) from None
+        rest_of_list = observed[:, j + 1 : j + length - j % length]
+        more = rest_of_list.any(axis=1)
+        for last in (False, True):
+            rows = np.flatnonzero(arrived & deciding_later & (more != last))
+            deciding, decision = made[j]
+            if len(rows) == 0 or decision is None:
+                continue
+            chance = None if looked is None else np.full(len(rows), looked[j % length])
+            try:
+                taken = decision.take(np.searchsorted(deciding, rows))
+                context = log.round(j, rows).context
+                learner.learn(rows, context, taken, log.reward[rows, j], last=last, looked=chance)
+            except ValueError as error:
+                raise EvaluationError(
+                    f"{learner.policy.name} cannot learn from the log: "
+                    f"{error} (rewards of round {j // length + 1}). Is it a model of these rewards?"
+                ) from None
 
 
 def predict(model: Any, log: DecisionLog) -> FloatArray:
     """Return q_t(a) = E[r | a, the session's logged history before t], `(n, T, K)`.
 
-    The history's posterior under `model` gives it in closed form: sum_s P(s) E[mu(a, s, theta)].
-    Entries past a session's end are 0.
+    The history's posterior under `model` gives it in closed form: sum_s P(s) E[mu(a, s, theta)],
+    times P(the position is looked at). Entries past a session's end are 0.
     """
     policy = mmGreedy(model if hasattr(model, "posterior_rewards") else Known(model))
+    looked = log.clicks.looked(log.length) if log.length > 1 else None
+    if looked is not None and not policy.learns_unseen:
+        policy = mmGreedy(Known(model))
     q = np.zeros((*log.action.shape, log.n_actions))
 
     def step(t: int, rows: IntArray, round_: LoggedRound, belief: Any) -> Decision:
         q[rows, t] = policy.mean_rewards(belief, round_.context)
+        if looked is not None:
+            q[rows, t] *= looked[t % log.length]
         return Decision.logged(round_.action)
 
     walk(policy, log, step)
@@ -229,9 +264,10 @@ def simulator(model: Any, log: DecisionLog, seed: int = 0) -> Simulator | None:
     """Return a function that plays a policy on users drawn from `model`.
 
     Simulated sessions are as long as the logged ones; a session that ended earns 0. None where
-    rounds have contexts or eligible actions of their own, or where users cannot be drawn.
+    rounds have contexts or eligible actions of their own or are lists, or where users cannot be
+    drawn.
     """
-    if log.has_context or log.eligible is not None:
+    if log.has_context or log.eligible is not None or log.length > 1:
         return None
     try:
         users = UsersOfModel(model)

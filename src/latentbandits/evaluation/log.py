@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
+from latentbandits.models.clicks import ClickModel, Each
 from latentbandits.models.protocol import Context
 
 
@@ -23,7 +24,7 @@ class LoggedRound(NamedTuple):
     action: IntArray  # (n,)
 
 
-_BY_ROUND = ("reward", "propensity", "eligible", "features", "items", "applied")
+_BY_ROUND = ("reward", "propensity", "eligible", "features", "items", "applied", "shown")
 """Arrays that begin with sessions and rounds, as `action` does."""
 
 
@@ -33,10 +34,14 @@ class DecisionLog:
 
     Entries past a session's end are -1 (`action`) or NaN (`reward`, `propensity`).
 
+    A round may be a list of `length` actions. Then T counts positions: those of the first list
+    come first, and so on. A position that was not shown, or that a cascade did not reach, is like
+    one past the session's end.
+
     Args:
         action: `(n, T)`, the chosen action's place among the round's actions.
         reward: `(n, T)`, NaN where no reward came.
-        lengths: `(n,)`, decisions of each session.
+        lengths: `(n,)`, decisions of each session; of lists, their number.
         n_actions: K.
         propensity: `(n, T)`, the logging policy's probability of the chosen action.
         eligible: `(n, T, K)`, the actions that could be chosen; None: all.
@@ -47,6 +52,9 @@ class DecisionLog:
         applied: `(n, T)`, the decision before which each reward was applied, counted from 0; None
             means the decision that follows.
         session_ids: names of the sessions, for messages.
+        length: positions of a list.
+        shown: `(n, T)`, the positions that were shown and reached; None: all of every list.
+        clicks: how users look at lists.
 
     >>> log = DecisionLog(np.array([[0, 1]]), np.array([[1.0, np.nan]]), np.array([2]), 2)
     >>> log.n_sessions, log.n_rounds, int(log.observed.sum())
@@ -64,6 +72,9 @@ class DecisionLog:
     item_features: FloatArray | None = None
     applied: IntArray | None = None
     session_ids: tuple[str, ...] | None = None
+    length: int = 1
+    shown: BoolArray | None = None
+    clicks: ClickModel = field(default_factory=Each)
 
     def __post_init__(self) -> None:
         n, t = self.action.shape
@@ -95,13 +106,15 @@ class DecisionLog:
 
     @property
     def n_rounds(self) -> int:
-        """The longest session's number of decisions."""
-        return int(self.action.shape[1])
+        """The longest session's number of decisions; a list is one."""
+        return int(self.action.shape[1]) // self.length
 
     @property
     def active(self) -> BoolArray:
         """`(n, T)`: True where the session made a decision."""
-        return np.asarray(np.arange(self.action.shape[1]) < self.lengths[:, None])
+        if self.shown is not None:
+            return self.shown
+        return np.asarray(np.arange(self.action.shape[1]) < self.length * self.lengths[:, None])
 
     @property
     def observed(self) -> BoolArray:
@@ -116,14 +129,17 @@ class DecisionLog:
     def n_eligible(self) -> IntArray:
         """`(n, T)`: the number of actions that each decision could choose."""
         if self.eligible is None:
-            return np.full(self.action.shape, self.n_actions)
+            above = np.arange(self.action.shape[1]) % self.length
+            return np.broadcast_to(self.n_actions - above, self.action.shape)
         counts: IntArray = self.eligible.sum(axis=2)
         return counts
 
     def where(self, session: int, round_: int) -> str:
         """Name a decision for a message."""
         name = session if self.session_ids is None else repr(self.session_ids[session])
-        return f"round {round_ + 1} of session {name}"
+        number, position = divmod(round_, self.length)
+        place = "" if self.length == 1 else f", position {position + 1}"
+        return f"round {number + 1}{place} of session {name}"
 
     def filled(self, value: float) -> DecisionLog:
         """Return the log with `value` as the reward of every decision that got none."""
@@ -136,7 +152,8 @@ class DecisionLog:
         """Return the first `horizon` rounds."""
         if horizon >= self.n_rounds:
             return self
-        return self._part(np.s_[:, :horizon], lengths=np.minimum(self.lengths, horizon))
+        end = horizon * self.length
+        return self._part(np.s_[:, :end], lengths=np.minimum(self.lengths, horizon))
 
     def take(self, rows: IntArray) -> DecisionLog:
         """Return some of the sessions."""
@@ -151,8 +168,18 @@ class DecisionLog:
         return replace(self, **changes)
 
     def round(self, t: int, rows: IntArray) -> LoggedRound:
-        """Return round `t` of the sessions `rows`, all of which must still be active."""
+        """Return decision `t` of the sessions `rows`, all of which must still be active.
+
+        The actions above it in its list are not eligible.
+        """
         eligible = None if self.eligible is None else self.eligible[rows, t]
+        first = t - t % self.length
+        if first < t:
+            allowed = np.ones((len(rows), self.n_actions), np.bool_)
+            eligible = allowed if eligible is None else eligible.copy()
+            for above in range(first, t):
+                there = self.active[rows, above]
+                eligible[np.flatnonzero(there), self.action[rows[there], above]] = False
         context: Context = None
         if self.features is not None:
             context = self.features[rows, t]
@@ -195,7 +222,8 @@ class Columns:
     Only `session`, `action` and `reward` must be there. Without `round`, a session's rows are in
     the order of the table. Several rows of one `decision` count once, that of the largest
     `cursor` or else the last: an export writes a decision again when its reward comes late. With
-    `time` and `reward_time` a candidate learns from a reward only after it came.
+    `time` and `reward_time` a candidate learns from a reward only after it came. Rows with the same
+    `list_id` are the positions of a list, which is one round.
     """
 
     session: str = "session"
@@ -210,6 +238,8 @@ class Columns:
     cursor: str = "cursor"
     time: str = "time"
     reward_time: str = "reward_time"
+    list_id: str = "list_id"
+    list_position: str = "list_position"
 
 
 REQUIRED = ("session", "action", "reward")

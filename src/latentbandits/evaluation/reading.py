@@ -14,9 +14,12 @@ from latentbandits.evaluation.logged_actions import LoggedActions
 from latentbandits.learning.logs.tables import TableSource, column_names, latest, read_table
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.checks import FloatArray, IntArray
+from latentbandits.models.clicks import AnyClickModel, ClickModel, as_click_model
 
 ROWS = "none"
 """The name of the session column that makes every row a session of its own."""
+
+_LIST, _PLACE = "__list", "__place"  # columns: the list of a row, and its position from 0
 
 COUNTED = 101
 """Draws behind a propensity of kind "counted", as the service makes them by default."""
@@ -39,8 +42,9 @@ def read_decisions(
     catalogue: Catalogue | None = None,
     columns: Columns | None = None,
     unrewarded: float | None = None,
+    click_model: AnyClickModel = "each",
 ) -> ReadLog:
-    """Return the sessions of a table of decisions, one row each.
+    """Return the sessions of a table of decisions, one row each; of lists, a row per position.
 
     Actions are named by the `catalogue`'s ids, or by numbers 0..K-1 of `model`. A model with
     features takes them from the log's `features` column, else from the catalogue.
@@ -52,6 +56,7 @@ def read_decisions(
         catalogue: names and features of the actions.
         columns: names of the columns.
         unrewarded: the reward of decisions that got none; None: it stays missing.
+        click_model: how users look at lists. What is below the click of a cascade was not observed.
 
     >>> table = {"session": ["a", "a", "b"], "action": [0, 1, 0], "reward": [1.0, None, 0.0]}
     >>> read_decisions(table).log.reward
@@ -60,9 +65,14 @@ def read_decisions(
     """
     names = columns or Columns()
     frame = _sorted(load_decisions(source, names), names)
+    clicks, length = as_click_model(click_model), 1
+    if names.list_id in frame.columns and frame[names.list_id].null_count() < len(frame):
+        frame, length = _in_lists(frame, names, clicks, unrewarded)
     codes, lengths, place = _sessions(frame, names)
+    if length > 1:
+        place = place * length + frame[_PLACE].to_numpy()
     ids = tuple(frame[names.session].unique(maintain_order=True).cast(pl.String).to_list())
-    shape = (len(lengths), int(lengths.max()))
+    shape = (len(lengths), length * int(lengths.max()))
 
     def padded(values: Any, fill: Any, dtype: Any) -> Any:
         array = np.full((*shape, *np.shape(values)[1:]), fill, dtype)
@@ -94,8 +104,11 @@ def read_decisions(
         features=None if actions.features is None else padded(actions.features, 0.0, np.float64),
         items=None if actions.items is None else padded(actions.items, 0, np.int64),
         item_features=actions.item_features,
-        applied=_applied(frame, names, padded, lengths),
+        applied=_applied(frame, names, padded, lengths) if length == 1 else None,
         session_ids=ids,
+        length=length,
+        shown=padded(True, False, np.bool_) if length > 1 else None,
+        clicks=clicks,
     )
     warnings = _kind_warnings(_kinds(frame, names), frame, names)
     missing = _missing_by_action(frame, names)
@@ -120,7 +133,7 @@ def load_decisions(source: TableSource, names: Columns, also: Sequence[str] = ()
         given = name != default  # by the caller, so required
         if field not in REQUIRED and (name in there or given):
             needed.append(name)
-    text = [names.session, names.action, names.eligible]
+    text = [names.session, names.action, names.eligible, names.list_id]
     frame = read_table(source, needed, text=[c for c in text if c in needed]).frame
     if alone:
         frame = frame.with_columns(pl.int_range(pl.len()).cast(pl.String).alias(ROWS))
@@ -155,13 +168,82 @@ def _whole_rounds(rounds: pl.Series) -> pl.Series:
     return rounds.cast(pl.Int64)
 
 
+def _in_lists(
+    frame: pl.DataFrame, names: Columns, clicks: ClickModel, unrewarded: float | None
+) -> tuple[pl.DataFrame, int]:
+    """Return the rows of lists in order, with the position of each, and the longest length.
+
+    A row without a list is a list of one. Rows that a cascade did not reach are left out.
+    """
+    if names.list_position not in frame.columns:
+        raise EvaluationError(
+            f"the log has lists ({names.list_id!r}) and no column {names.list_position!r}: name "
+            "the position of every row in its list"
+        )
+    alone = frame[names.list_id].is_null().to_numpy()
+    place = _numbers(frame, names.list_position)
+    place = np.where(alone, 1, place)
+    first = np.nanmin(place)
+    if first not in (0, 1) or np.isnan(place).any() or (place != np.floor(place)).any():
+        raise EvaluationError(
+            f"column {names.list_position!r} counts positions from 1 at the top; it holds {first:g}"
+        )
+    row = pl.col(_LIST)
+    first_row = pl.when(pl.lit(pl.Series(alone))).then(row)
+    frame = (
+        frame.with_row_index(_LIST)
+        .with_columns(
+            first_row.otherwise(row.min().over(names.session, names.list_id)),
+            pl.Series(_PLACE, (place - first).astype(np.int64)),
+        )
+        .sort(_LIST, _PLACE, maintain_order=True)
+    )
+    if frame.select(pl.struct(_LIST, _PLACE).is_duplicated().any()).item():
+        raise EvaluationError(
+            f"a position repeats in a list ({names.list_id!r}): every position has one row"
+        )
+    length = int(frame[_PLACE].max()) + 1  # type: ignore[arg-type]
+    if clicks.unrolled:
+        frame = _reached(frame, names, clicks, unrewarded, length)
+    else:
+        clicks.check_length(length)
+    return frame, length
+
+
+def _reached(
+    frame: pl.DataFrame, names: Columns, clicks: ClickModel, unrewarded: float | None, length: int
+) -> pl.DataFrame:
+    """Return the rows of a cascade down to its click; without an answer they are not known."""
+    number = frame[_LIST].rank("dense").to_numpy().astype(np.int64) - 1
+    place = frame[_PLACE].to_numpy()
+    rewards = np.full((number.max() + 1, length), np.nan)
+    rewards[number, place] = _numbers(frame, names.reward)
+    silent = np.asarray(np.isnan(rewards).all(axis=1))
+    if silent.any() and unrewarded is None:
+        raise EvaluationError(
+            f"{int(silent.sum())} of {len(silent)} lists of a cascade got no answer, so that how "
+            "far they were read is not known: --unrewarded 0 (unrewarded=0) takes them as lists "
+            "without a click"
+        )
+    rewards[silent] = 0.0
+    try:
+        told = clicks.observed(rewards)
+    except ValueError as error:
+        raise EvaluationError(f"the log is not one of a cascade: {error}") from None
+    return frame.filter(pl.Series(~np.isnan(told[number, place])))
+
+
 def _sessions(frame: pl.DataFrame, names: Columns) -> tuple[IntArray, IntArray, IntArray]:
     """Return each row's session, the sessions' lengths, and each row's place in its session."""
     changes = (frame[names.session] != frame[names.session].shift(1)).fill_null(True).to_numpy()
     codes = np.cumsum(changes) - 1
     starts = np.flatnonzero(changes)
-    lengths = np.diff(np.append(starts, len(frame)))
-    place = np.arange(len(frame)) - starts[codes]
+    number = np.arange(len(frame))
+    if _LIST in frame.columns:  # the rows of a list are one round
+        new = (frame[_LIST] != frame[_LIST].shift(1)).fill_null(True).to_numpy()
+        number = np.cumsum(new) - 1
+    place = number - number[starts][codes]
+    lengths = place[np.append(starts[1:], len(frame)) - 1] + 1
     if names.round in frame.columns:
         rounds = frame[names.round].to_numpy()
         first = int(rounds.min())

@@ -147,9 +147,9 @@ def with_lists(options: FitOptions, log: Any) -> FitOptions:
     """
     if (options.list is None) != (options.position is None):
         raise LogError("list and position are given together: the columns of both")
-    if options.list is None and not isinstance(log, (Log, Engine)) and not is_spark(log):
-        if has_lists(log):
-            options = replace(options, list=LIST, position=POSITION)
+    is_table = not isinstance(log, (Log, Engine)) and not is_spark(log)
+    if options.list is None and is_table and has_lists(log):
+        options = replace(options, list=LIST, position=POSITION)
     if options.list is None:
         if options.click_model != "auto" or options.examination is not None:
             raise LogError(

@@ -142,10 +142,11 @@ class Lists(NamedTuple):
             )
         gap = np.isnan(self.rewards[:, :-1]) & ~np.isnan(self.rewards[:, 1:])
         if gap.any():
-            row, position = np.argwhere(gap)[0]
+            row, position = (int(i) for i in np.argwhere(gap)[0])
+            name = self.list_ids[row]
             return (
                 "in a cascade the user reads from the top, so every position above one that was "
-                f"seen has a reward; position {position + 1} of list {str(self.list_ids[int(row)])!r} "
+                f"seen has a reward; position {position + 1} of list {str(name)!r} "
                 "has none: take --click-model each or positions"
             )
         return None

@@ -96,10 +96,11 @@ class Comparison:
         one, two = self.weights
         before = (one.previous_rho + two.previous_rho) / 2
         differing = (before * np.abs(one.ratio - two.ratio) / 2).mean(axis=0)
-        gains = np.cumsum(np.arange(1, len(differing) + 1) * differing)
+        rounds = np.arange(len(differing)) // one.length + 1
+        gains = np.cumsum(rounds * differing)
         apart = np.where(one.active, _relative(one.rho) - _relative(two.rho), 0.0)
         errors = np.sqrt(np.cumsum((apart**2).mean(axis=0)))
-        power = gains / np.maximum(errors, _LEAST_ERROR)
+        power = (gains / np.maximum(errors, _LEAST_ERROR))[one.length - 1 :: one.length]
         return least + int(np.argmax(power[least - 1 : max(self.longest, least)]))
 
 

@@ -30,6 +30,7 @@ from latentbandits.loop.records import Records, Run
 from latentbandits.models.arms import start
 from latentbandits.models.artefacts import files as artefacts
 from latentbandits.models.artefacts.catalogue import Catalogue
+from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_average
 from latentbandits.owned_tempdir import remove_left_overs
 from latentbandits.policies.registry import Inputs, PolicySpec, build, parse
@@ -120,6 +121,11 @@ class Model:
     def of(cls, row: ModelRow) -> Model:
         """Return the model of an artefact's files."""
         return cls(row.id, *unpack(row), notes(row))
+
+    @property
+    def clicks(self) -> ClickModel:
+        """The click model that its fit chose for lists."""
+        return as_click_model(self.notes.get("click_model", Each.name))
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -338,7 +344,12 @@ class Relearner:
                 "with actions that both models know. Serve with --explore 0.1, and wait for more "
                 "sessions"
             )
-        base, other = _side(current, playing, judged), _side(candidate, policy, judged)
+        unrewarded = settings.unrewarded
+        base = _side(current, playing, judged, current.clicks, unrewarded)
+        # Both sides see the same rows: those that the served click model observed.
+        same = candidate.clicks.unrolled == current.clicks.unrolled
+        clicks = candidate.clicks if same else current.clicks
+        other = _side(candidate, policy, judged, clicks, unrewarded)
         return judge(
             base,
             other,
@@ -558,8 +569,17 @@ def _exploring_like(playing: str, text: str) -> str:
     return str(PolicySpec("Exploring", dict(explore.options) | {"policy": text}))
 
 
-def _side(model: Model, policy: str, decisions: pl.DataFrame) -> Side:
-    log = read_decisions(decisions, model=model.model, catalogue=model.catalogue).log
+def _side(
+    model: Model,
+    policy: str,
+    decisions: pl.DataFrame,
+    clicks: ClickModel,
+    unrewarded: float | None,
+) -> Side:
+    log = read_decisions(
+        decisions, model=model.model, catalogue=model.catalogue, click_model=clicks,
+        unrewarded=unrewarded,
+    ).log  # fmt: skip
     rewards = log.reward[log.observed]
     inputs = Inputs(
         model=model.model,

@@ -180,18 +180,16 @@ def has_lists(source: TableSource) -> bool:
 
 def _in_lists(frame: pl.DataFrame, list_column: str, position: str) -> pl.DataFrame:
     """Return the rows list by list, from the top; ids name the position of a decision."""
-    place = pl.col(position).cast(pl.Float64, strict=False)
-    first = pl.int_range(pl.len()).min().over(list_column)
+    place, row = pl.col(position).cast(pl.Float64, strict=False), pl.col("__row")
+    alone = pl.when(pl.col(list_column).is_null()).then(row)
     return (
-        frame.with_columns(
-            (pl.col("id") + "/" + place.fill_null(0).cast(pl.String)).alias("id"),
-            pl.when(pl.col(list_column).is_null())
-            .then(pl.int_range(pl.len()))
-            .otherwise(first)
-            .alias("__first"),
+        frame.with_row_index("__row")
+        .with_columns(
+            pl.col("id") + "/" + place.fill_null(0).cast(pl.String),
+            alone.otherwise(row.min().over(list_column)),
         )
-        .sort("__first", place, maintain_order=True)
-        .drop("__first")
+        .sort("__row", place, maintain_order=True)
+        .drop("__row")
     )
 
 
