@@ -93,3 +93,29 @@ def moving_posterior(rates, weights, transition, lists):
                 chance *= rates[s, action] if click else 1 - rates[s, action]
         after[path[-1]] += chance
     return after / after.sum()
+
+
+def click_posterior(alpha, beta, looked, rows):
+    """Evidence, mean and variance of a click rate with a beta prior, by adaptive integration.
+
+    `rows` are pairs of a position and a click; `looked` is how often each position is looked at.
+    """
+    from scipy.integrate import quad
+    from scipy.stats import beta as beta_law
+
+    def integrand(mu, power):
+        chance = 1.0
+        for position, click in rows:
+            chance *= looked[position] * mu if click else 1 - looked[position] * mu
+        return chance * beta_law.pdf(mu, alpha, beta) * mu**power
+
+    edges = (0.0, 1e-3, 0.03, 0.1, 0.3, 0.6, 1.0)
+    evidence, first, second = (
+        sum(
+            quad(integrand, low, high, args=(power,), epsabs=1e-14, epsrel=1e-12, limit=200)[0]
+            for low, high in itertools.pairwise(edges)
+        )
+        for power in range(3)
+    )
+    mean = first / evidence
+    return evidence, mean, second / evidence - mean**2

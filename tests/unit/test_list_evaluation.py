@@ -175,9 +175,9 @@ def test_bad_lists_get_one_sentence(change, clicks, said):
 
 def test_the_gate_compares_lists():
     log = logged(Exploring(mTS(MODEL), 0.5), 40_000, Cascade(), lists=3)
-    blind = BernoulliArms(np.full((1, K), 5.0) * [[1, 2, 3, 4]], np.full((1, K), 20.0))
-    better = judge(Side(Exploring(mTS(blind), 0.5), blind, log),
-                   Side(Exploring(mTS(MODEL), 0.2), MODEL, log))  # fmt: skip
+    blind = BernoulliArms([[4.0, 1.0, 3.0, 2.0]], [[6.0, 9.0, 7.0, 8.0]])
+    policies = Exploring(mTS(blind), 0.5), Exploring(mTS(MODEL), 0.5)
+    better = judge(Side(policies[0], blind, log), Side(policies[1], MODEL, log))
     assert better.activate
     assert better.typical == 3
     assert better.horizon <= 3

@@ -30,10 +30,12 @@ from latentbandits import (
     update_list,
 )
 from latentbandits.environments.from_model import UsersOfModel
+from latentbandits.models.arms.position_clicks import PositionClicks
 from latentbandits.models.linear.logistic import LogisticLinear
 from latentbandits.policies.registry import Inputs, build, entries
 from latentbandits.testing import check_policy
 from tests.reference.lists import (
+    click_posterior,
     expected_clicks,
     greedy_coverage,
     list_probabilities,
@@ -171,6 +173,61 @@ def test_positions_of_a_known_model_against_enumeration_in_any_order():
             actions, rewards = ([row] for row in zip(*one, strict=True))
             belief = update_list(policy, belief, None, ListDecision.logged(actions), rewards, model)
         np.testing.assert_allclose(policy.state_probabilities(belief)[0], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (0.5, 6.0), (2.0, 30.0), (20.0, 20.0)])
+def test_positions_of_uncertain_rates_against_integration_in_any_order(alpha, beta):
+    """Thirty observations of one action: evidence, mean and variance to 1e-6, in three orders."""
+    looked = (1.0, 0.6, 0.3)
+    model = PositionClicks([[alpha, 2.0]], [[beta, 2.0]], examination=looked)
+    policy, rng = mmTS(model), np.random.default_rng(int(alpha))
+    rows = [(int(rng.integers(3)), float(rng.random() < 0.2)) for _ in range(30)]
+    evidence, mean, variance = click_posterior(alpha, beta, looked, rows)
+    beliefs = []
+    for order in (range(30), reversed(range(30)), rng.permutation(30)):
+        belief = policy.init()
+        for i in order:
+            position, click = rows[i]
+            shown = ListDecision.logged([[0 if place == position else 1 for place in range(3)]])
+            seen = [[click if place == position else np.nan for place in range(3)]]
+            belief = update_list(policy, belief, None, shown, seen, Positions(looked))
+        found = model.posterior_rewards(belief.parameters, None)
+        assert abs(belief.log_weights[0, 0] - np.log(evidence)) < 1e-6
+        assert abs(found[0][0, 0, 0] - mean) < 1e-6
+        assert abs(found[1][0, 0, 0] - variance) < 1e-6
+        beliefs.append(belief)
+    for other in beliefs[1:]:
+        assert np.array_equal(other.parameters.totals, beliefs[0].parameters.totals)
+        assert np.allclose(other.log_weights, beliefs[0].log_weights, atol=1e-9)
+
+
+def test_fractional_counts_would_be_seen():
+    """The tempting update, P(looked | no click) as a count, is off by far more than 1e-6."""
+    looked, n = (1.0, 0.5), 30
+    _, mean, _ = click_posterior(1.0, 1.0, looked, [(1, 0.0)] * n)
+    alpha, beta = 1.0, 1.0
+    for _ in range(n):
+        rate = alpha / (alpha + beta)
+        beta += looked[1] * (1 - rate) / (1 - looked[1] * rate)
+    assert abs(alpha / (alpha + beta) - mean) > 1e-3
+
+
+def test_states_and_uncertain_rates_together_against_integration():
+    looked = (1.0, 0.6)
+    alphas, betas = np.array([[3.0, 1.0], [1.0, 4.0]]), np.array([[5.0, 9.0], [7.0, 4.0]])
+    model = PositionClicks(alphas, betas, [0.3, 0.7], looked)
+    policy, belief = mmTS(model), mmTS(model).init()
+    rows = [(0, 0, 1.0), (1, 1, 0.0), (0, 1, 0.0), (1, 0, 1.0), (0, 1, 0.0)]
+    for action, position, click in rows:
+        shown = ListDecision.logged([[action, 1 - action][:: 1 if position == 0 else -1]])
+        seen = [[click if place == position else np.nan for place in range(2)]]
+        belief = update_list(policy, belief, None, shown, seen, Positions(looked))
+    weights = np.array([0.3, 0.7])
+    for s in range(2):
+        for a in range(2):
+            own = [(position, click) for action, position, click in rows if action == a]
+            weights[s] *= click_posterior(alphas[s, a], betas[s, a], looked, own)[0]
+    assert np.allclose(policy.state_probabilities(belief)[0], weights / weights.sum(), atol=1e-6)
 
 
 def test_discounts_count_lists_and_not_positions():

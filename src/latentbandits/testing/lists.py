@@ -31,7 +31,8 @@ def lists(case: Case) -> None:
     for clicks in models:
         _distinct_and_eligible(case, clicks, length)
         _one_action(case, clicks)
-        _whole_lists(case, clicks, min(2, length))
+        for shorter in range(2, length + 1):
+            _whole_lists(case, clicks, shorter)
     if case.policy.for_clicks:
         _observed_rounds(case, length)
 
