@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from evidence import list_logs
 from latentbandits.beliefs.joint import JointBelief
 from latentbandits.environments.from_model import UsersOfModel
 from latentbandits.experiments import experiment as frame
@@ -33,6 +34,7 @@ __all__ = ["ListsExperiment"]
 
 N_STATES, N_ACTIONS, LENGTH, LISTS = 5, 30, 4, 20
 PROBLEMS, USERS = 12, 1_000
+LOGS, EXAMINATION_PROBLEMS = 1_000, 5
 WINDOWS = (1, 3, 10, 20)
 """Numbers of lists H; clicks are averaged over lists 1..H."""
 
@@ -163,6 +165,10 @@ class ListsExperiment(frame.Experiment):
     options = (
         Option("problems", "random problems of each kind", PROBLEMS, positive),
         Option("users", "users of each problem", USERS, positive),
+        Option("logs", "generated logs that estimators are checked on", LOGS, positive),
+        Option(
+            "data", "folder of Open Bandit's sample (uniform.csv)", metavar="FOLDER", recorded=False
+        ),
     )
 
     def measure(self, work: frame.Work) -> Report:
@@ -177,9 +183,14 @@ class ListsExperiment(frame.Experiment):
             claims += _beside_reference(kind, curves)
             tables.append(_table(kind, curves))
         gains = self._gains(work)
+        claims, tables = claims + _gain_claims(gains), [*tables, _gain_table(gains)]
+        seed = work.options.seed
+        found, table = list_logs.examination_claims(EXAMINATION_PROBLEMS, seed)
+        bandit, bandit_tables = list_logs.open_bandit_claims(work.options.data, seed)
+        estimated, estimates = list_logs.estimator_claims(work.options.logs, seed)
         return Report(
-            claims=claims + _gain_claims(gains),
-            tables=[*tables, _gain_table(gains)],
+            claims=[*claims, *found, *bandit, *estimated],
+            tables=[*tables, table, *bandit_tables, estimates],
             settings={"length": LENGTH, "lists": LISTS},
         )
 
