@@ -86,7 +86,7 @@ def open_bandit_claims(folder: str | None, seed: int) -> tuple[list[Claim], list
     log = Log(users, items, clicks, *ids, lists=np.arange(n), positions=places)
     found, stderr = learn_examination(log, 1, seed, 20)
     assert stderr is not None
-    cells = [
+    cells: list[tuple[str, ...]] = [
         (f"{i + 1}", f"{int((places == i).sum()):,}", f"{clicks[places == i].sum():.0f}",
          str(Estimate(found[i], stderr[i])))
         for i in range(3)
@@ -129,17 +129,19 @@ def play(
 ) -> Played:  # fmt: skip
     """Show lists to `n` users of random states, and let the policy learn."""
     state, belief = rng.integers(len(rates), size=n), policy.init(n)
-    parts: list[tuple[IntArray, FloatArray, FloatArray | None]] = []
+    actions, rewards, chances = [], [], []
     for _ in range(LISTS):
         shown = decide_list(policy, belief, None, rng, LENGTH, clicks, propensity=propensity)
         attracted = rng.random((n, LENGTH)) < rates[state[:, None], shown.actions]
         uniform = rng.random((n, LENGTH))
-        rewards = clicks.react(attracted.astype(np.float64), uniform)
-        belief = update_list(policy, belief, None, shown, rewards, clicks)
-        parts.append((shown.actions, rewards, shown.propensities))
-    actions, rewards, _ = (np.concatenate(one, axis=1) for one in zip(*parts, strict=True) if one)
-    known = [part[2] for part in parts if part[2] is not None]
-    return Played(actions, rewards, np.concatenate(known, axis=1) if known else None)
+        reward = clicks.react(attracted.astype(np.float64), uniform)
+        belief = update_list(policy, belief, None, shown, reward, clicks)
+        actions.append(shown.actions)
+        rewards.append(reward)
+        if propensity and shown.propensities is not None:
+            chances.append(shown.propensities)
+    known = np.concatenate(chances, axis=1) if chances else None
+    return Played(np.concatenate(actions, axis=1), np.concatenate(rewards, axis=1), known)
 
 
 def estimator_claims(logs: int, seed: int) -> tuple[list[Claim], Table]:

@@ -103,6 +103,9 @@ def test_a_given_examination_is_taken_as_it_is():
 def test_the_report_shows_lists(tmp_path):
     table = generated(Positions(LOOKED), n_users=60)
     found = quickly(table, click_model="positions", assess=True, quick=True)
+    judged = found.report["judgement"]
+    assert judged["verdict"] == "cannot tell"
+    assert "what a list earns" in judged["sentence"]
     save_fit(found, tmp_path / "model")
     assert (tmp_path / "model" / "lists.png").stat().st_size > 5_000
     assert "How users look at lists" in (tmp_path / "model" / "report.html").read_text()

@@ -33,7 +33,13 @@ from latentbandits.learning.assess.comparisons import (
     learn_one_state,
 )
 from latentbandits.learning.assess.report import cautions
-from latentbandits.learning.assess.verdict import judge_policies, saved_and_loaded, unjudged
+from latentbandits.learning.assess.verdict import (
+    LISTS,
+    TOO_FEW,
+    judge_policies,
+    saved_and_loaded,
+    unjudged,
+)
 from latentbandits.learning.attributes import encoding
 from latentbandits.learning.attributes.attribute_gain import learn_gate, worth
 from latentbandits.learning.attributes.encoding import UserAttributes
@@ -509,19 +515,12 @@ def assess(
     spread = excess_spread(written, users.everyone.summary, users.everyone.action_ids)
     if spread:
         doubts = (*doubts, spread)
-    baselines = {ONE_STATE: result.choice.one_state.learned}
-    factorised = None if options.quick else factorise(users.few, seed)
-    if factorised is not None:
-        baselines[FACTORISATION] = factorised
-    judgement = judge_policies(
-        candidate, users.kept, users.judging, choosing=users.choosing, written=written,
-        baselines=baselines, policies=(QUICK_POLICY,) if options.quick else (), doubts=doubts,
-        seed=seed, progress=bar,
-    )  # fmt: skip
-    if judgement:
-        judged = judgement.report()
-    else:
-        judged = unjudged(written, doubts=doubts, seed=seed, progress=bar)
+    judged = None
+    if users.shown is None:
+        judged = _replayed(users, result, candidate, written, doubts, options, bar)
+    if judged is None:
+        why = TOO_FEW if users.shown is None else LISTS
+        judged = unjudged(written, why=why, doubts=doubts, seed=seed, progress=bar)
     content: dict[str, Any] = {
         "judgement": judged,
         "held_out": report.of_held_out(scores, users.kept.summary, users.judging, doubts),
@@ -533,6 +532,28 @@ def assess(
     whole = {**described, **content}
     content["warnings"] = [*described["warnings"], *cautions(users.everyone, written, whole)]
     return content
+
+
+def _replayed(
+    users: Users,
+    result: Result,
+    candidate: Learned,
+    written: Learned,
+    doubts: tuple[str, ...],
+    options: FitOptions,
+    bar: Progress,
+) -> dict[str, Any] | None:
+    """Replay policies on the users for the verdict; None if too few of them can be played."""
+    baselines = {ONE_STATE: result.choice.one_state.learned}
+    factorised = None if options.quick else factorise(users.few, options.seed)
+    if factorised is not None:
+        baselines[FACTORISATION] = factorised
+    judgement = judge_policies(
+        candidate, users.kept, users.judging, choosing=users.choosing, written=written,
+        baselines=baselines, policies=(QUICK_POLICY,) if options.quick else (), doubts=doubts,
+        seed=options.seed, progress=bar,
+    )  # fmt: skip
+    return judgement.report() if judgement else None
 
 
 def few_users(log: Engine, seed: int, *, quick: bool = False) -> Engine:

@@ -350,14 +350,26 @@ class Judgement:
         }
 
 
+TOO_FEW = (
+    "fewer than two held-out users have three rows, so that nothing could be replayed; "
+    f"{replays.FEWEST_USERS} such users would be needed among the held-out ones"
+)
+LISTS = (
+    "the log is one of lists, and replay shows single actions, whose rewards do not say what a "
+    "list earns. If the log has propensities, `latentbandits evaluate` compares policies list by list"
+)
+"""Reasons why nothing is replayed."""
+
+
 def unjudged(
     learned: Learned,
     *,
+    why: str = TOO_FEW,
     doubts: Sequence[str] = (),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Return the report for the case that nothing could be replayed.
+    """Return the report for the case that nothing could be replayed, because of `why`.
 
     The recommended policy is the winner of `tune` on users drawn from the model, if the features of
     its actions are known; popularity if there are `doubts` about the model's predictions.
@@ -375,9 +387,7 @@ def unjudged(
     return {
         "verdict": "cannot tell",
         "sentence": (
-            "Cannot tell whether the model helps: fewer than two held-out users have three rows, "
-            f"so that nothing could be replayed; {replays.FEWEST_USERS} such users would be needed "
-            "among the held-out ones. "
+            f"Cannot tell whether the model helps: {why}. "
             + (f"Use {recommended}: {doubts[0]}." if doubts else f"Use {recommended}.")
         ),
         "recommended_policy": recommended,
