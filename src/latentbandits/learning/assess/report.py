@@ -359,7 +359,7 @@ def _about_verdict(judgement: Mapping[str, Any] | None) -> list[str]:
     if judgement is None:
         return []
     if not judgement["replay"]:
-        return ["fewer than two held-out users have three rows or more: nothing could be replayed"]
+        return ["nothing could be replayed: the verdict says why"]
     if judgement["verdict"] == "harms":
         return [f"the model harms: {judgement['sentence']}"]
     policy, horizon = judgement["recommended_policy"], judgement["horizon"]

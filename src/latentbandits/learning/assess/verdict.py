@@ -356,7 +356,7 @@ TOO_FEW = (
 )
 LISTS = (
     "the log is one of lists, and replay shows single actions, whose rewards do not say what a "
-    "list earns. If the log has propensities, `latentbandits evaluate` compares policies list by list"
+    "list earns. If it has propensities, `latentbandits evaluate` compares policies list by list"
 )
 """Reasons why nothing is replayed."""
 

@@ -20,11 +20,13 @@ from numpy.typing import ArrayLike
 
 from latentbandits.models import checks
 from latentbandits.models.arms.bernoulli import BernoulliArms
+from latentbandits.models.arms.conjugate import ArmTotals
 from latentbandits.models.arms.learnable import Learnable
 from latentbandits.models.checks import FloatArray, IntArray
 from latentbandits.models.clicks import Positions
-from latentbandits.models.numerics import dirichlet
+from latentbandits.models.numerics.arrays import rows
 from latentbandits.models.numerics.laws import Beta, Summary
+from latentbandits.models.protocol import Context
 
 _STEP = 0.1  # of the trapezoid rule
 _GRID = _STEP * np.arange(-85, 86)
@@ -247,9 +249,15 @@ class PositionClicks(BernoulliArms):
         return Beta(*self._beta(phi))
 
     def sample(self, phi: FloatArray, rng: np.random.Generator) -> FloatArray:
-        draws = dirichlet.unnormalised(np.stack(self._beta(phi), axis=-1), rng)
-        theta: FloatArray = draws[..., 0] / (draws[..., 0] + draws[..., 1])
-        return theta
+        return super().sample(np.stack(self._beta(phi), axis=-1), rng)
+
+    def sample_rewards(
+        self, parameters: ArmTotals, context: Context, state: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """Draw as the base class does, with one integral for each state and not for each draw."""
+        phi = self.prior_hyperparameters + parameters.totals[:, None]
+        fitted = np.stack(self._beta(phi), axis=-1)
+        return super().sample(rows(fitted, state), rng)
 
     def log_density(self, theta: FloatArray, reward: FloatArray) -> FloatArray:
         return self._log_chance(theta, self.statistic(reward))
