@@ -65,7 +65,7 @@ def examination_claims(problems: int, seed: int) -> tuple[list[Claim], Table]:
         "examination is found again from 20,000 lists of 4",
         f"{EXAMINATION} within {CLOSE} in each of {problems} problems",
         f"largest error {max(errors):.3f}",
-        max(errors) <= CLOSE,
+        bool(max(errors) <= CLOSE),
     )
     columns = ("problem", "mean rate", *(f"position {i}" for i in range(2, len(EXAMINATION) + 1)))
     return [claim], Table(f"Examination found, of {EXAMINATION}", columns, rows)
@@ -84,7 +84,7 @@ def open_bandit_claims(folder: str | None, seed: int) -> tuple[list[Claim], list
     users = np.arange(n) // 20
     ids = tuple(map(str, range(users.max() + 1))), tuple(map(str, range(items.max() + 1)))
     log = Log(users, items, clicks, *ids, lists=np.arange(n), positions=places)
-    found, stderr = learn_examination(log, 1, seed, 20)
+    found, stderr = learn_examination(log, 1, seed, 8)
     assert stderr is not None
     cells: list[tuple[str, ...]] = [
         (f"{i + 1}", f"{int((places == i).sum()):,}", f"{clicks[places == i].sum():.0f}",
@@ -109,9 +109,10 @@ N_STATES, N_ACTIONS, LENGTH, LISTS = 3, 5, 3, 5
 SESSIONS = 600
 TRUTH = 400_000
 UNIFORM, OTHER_UNIFORM = 0.3, 0.7
-"""Shares of uniform actions of the log's policy and of the candidate. With 0.3 for both the mean
-effective sample size after 5 lists is 29 to 51, which is too small for normal intervals; the
-candidate's share was raised for that reason, before any estimate of it was looked at."""
+"""Shares of uniform actions of the log's policy and of the candidate. With 0.3 for both, the mean
+effective sample size after 5 lists was 29 to 51, below the 100 that the check asks for, and 90.6 to
+93.7% of the intervals held the truth. So the candidate's share was raised, by the effective sample
+size alone."""
 
 HORIZONS = (1, 5)
 LEAST_ESS = 100.0
