@@ -32,6 +32,7 @@ from latentbandits.learning.assess.comparisons import (
     factorise,
     learn_one_state,
 )
+from latentbandits.learning.assess.replay import Replay
 from latentbandits.learning.assess.report import cautions
 from latentbandits.learning.assess.verdict import judge_policies, saved_and_loaded, unjudged
 from latentbandits.learning.attributes import encoding
@@ -40,7 +41,7 @@ from latentbandits.learning.attributes.encoding import UserAttributes
 from latentbandits.learning.attributes.gate import choose_states
 from latentbandits.learning.attributes.items import ItemTable, learn_items, read_items
 from latentbandits.learning.attributes.regression import RowLearner
-from latentbandits.learning.backends.backend import Engine, Merged, engine_of
+from latentbandits.learning.backends.backend import Engine, Merged, Without, engine_of
 from latentbandits.learning.backends.opening import opened
 from latentbandits.learning.confounding import has_propensities, learn_choices
 from latentbandits.learning.fit_options import (
@@ -470,7 +471,8 @@ def assess(
         seed=seed, progress=bar,
     )  # fmt: skip
     if judgement:
-        judged = judgement.report()
+        further = _replay_further(users, result, judgement.judged, options, bar)
+        judged = replace(judgement, further=further).report()
     else:
         judged = unjudged(written, doubts=doubts, seed=seed, progress=bar)
     content: dict[str, Any] = {
@@ -484,6 +486,38 @@ def assess(
     whole = {**described, **content}
     content["warnings"] = [*described["warnings"], *cautions(users.everyone, written, whole)]
     return content
+
+
+def _replay_further(
+    users: Users, result: Result, policy: str, options: FitOptions, bar: Progress
+) -> tuple[Replay, ...]:
+    """Replay the policy with users that the model was learned from, if few were held out.
+
+    They are played in two parts, each by a model that is learned without that part, in the form
+    that was chosen on other users. Models with attributes of users, rows or items are judged by
+    the held-out users alone.
+    """
+    attributes = (users.attributes, users.rows, users.items)
+    wanted = min(users.kept.n_users, MOST_HELD_OUT // 2 - users.judging.n_users)
+    if options.quick or wanted < 2 or any(part is not None for part in attributes):
+        return ()
+    selection, rest, replays = result.choice.selection, users.kept, []
+    for _ in range(2):
+        rest, part = rest.split(wanted // 2, options.seed)
+        others = users.everyone.mapped(Without(part.keys))
+        with suppress(ValueError):  # a cluster of these users is too small
+            learned = selection.learner.learn(others, selection.chosen, options.seed)
+            if result.widening is not None and result.disagreement is not None:
+                share = users.everyone.n_users / others.n_users
+                disagreement = result.disagreement.of_more_users(result.written, learned, share)
+                learned, _ = widened(selection.learner, learned, disagreement, others.summary)
+            learned = saved_and_loaded(learned, result.catalogue)
+            judgement = judge_policies(
+                learned, others, part, policies=(policy,), seed=options.seed, progress=bar
+            )
+            if judgement:
+                replays.append(judgement.replay)
+    return tuple(replays)
 
 
 def few_users(log: Engine, seed: int, *, quick: bool = False) -> Engine:
