@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from evidence import EXPERIMENTS
-from tools.site import links, navigation, omissions
+from tools.site import formulas, links, navigation, omissions
 from tools.site.reference import command_line, docstrings
 from tools.site.stage import ROOT, relinked, stage
 
@@ -146,6 +146,17 @@ def test_links_are_rewritten_for_the_site(tmp_path):
     assert relinked(text, ROOT / "docs" / "page.md", page, out, ROOT) == (
         f"[a](project/design.md) b (`src/x.py`) [c](reference/settings.md){code}"
     )
+
+
+def test_formulas_are_drawn_by_the_browser(docs):
+    for page in docs.rglob("*.md"):
+        assert "```math" not in page.read_text(), page
+        assert "$`" not in page.read_text(), page
+    assert '<math display="block">' in (docs / "concepts" / "the-mathematics.md").read_text()
+    code = "```sh\necho $`date`$\n```"
+    assert formulas.block(code) == code
+    with pytest.raises(ValueError, match=r"does not know \\\\nothing in the formula \\\\nothing"):
+        formulas.inline("an unknown command $`\\nothing`$")
 
 
 def test_faults_of_a_built_site_are_found(tmp_path):
