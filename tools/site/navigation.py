@@ -8,16 +8,13 @@ from typing import Any
 from tools.site import examples
 from tools.site.reference import PAGES
 
-SECTIONS: dict[str, list[str]] = {
-    "Tutorials": [
-        "tutorials/from-a-log-to-a-service.md",
-        "tutorials/five-minutes.md",
-        "tutorials/a-research-run.md",
-    ],
-    "How to": [
+HOW_TO: dict[str, list[str]] = {
+    "Begin": [
         "how-to/install.md",
         "how-to/prepare-a-log.md",
         "how-to/start-without-a-log.md",
+    ],
+    "Learn": [
         "how-to/learn-a-model.md",
         "how-to/read-the-report.md",
         "how-to/large-catalogue.md",
@@ -26,34 +23,54 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/user-attributes.md",
         "how-to/row-features.md",
         "how-to/new-items.md",
+    ],
+    "Decide": [
         "how-to/choose-a-policy.md",
         "how-to/choose-a-reward-model.md",
         "how-to/users-who-change.md",
+        "how-to/change-the-actions.md",
+        "how-to/lists.md",
+    ],
+    "Serve": [
         "how-to/run-the-service.md",
         "how-to/call-from-python.md",
         "how-to/from-a-web-app.md",
         "how-to/openfeature.md",
         "how-to/inside-your-own-app.md",
         "how-to/web-pages.md",
-        "how-to/change-the-actions.md",
-        "how-to/lists.md",
         "how-to/late-rewards.md",
+    ],
+    "Operate": [
         "how-to/keys.md",
         "how-to/deploy.md",
         "how-to/kubernetes.md",
         "how-to/observability.md",
         "how-to/export-the-log.md",
         "how-to/back-up-and-restore.md",
+    ],
+    "Judge and improve": [
         "how-to/compare-groups.md",
         "how-to/is-the-new-model-better.md",
         "how-to/compare-two-logs.md",
         "how-to/swap-a-model-safely.md",
         "how-to/close-the-loop.md",
         "how-to/my-model-harms.md",
+    ],
+    "Extend": [
         "how-to/write-a-policy.md",
         "how-to/write-an-environment.md",
         "how-to/write-a-learner.md",
     ],
+}
+"""The how-tos by what the reader is doing; the menu shows these groups."""
+
+SECTIONS: dict[str, list[str]] = {
+    "Tutorials": [
+        "tutorials/from-a-log-to-a-service.md",
+        "tutorials/five-minutes.md",
+        "tutorials/a-research-run.md",
+    ],
+    "How to": [page for pages in HOW_TO.values() for page in pages],
     "Concepts": [
         "concepts/what-is-a-latent-bandit.md",
         "concepts/when-not-to-use-one.md",
@@ -102,9 +119,14 @@ def sections(docs: Path) -> dict[str, list[str]]:
 
 
 def menu(docs: Path) -> list[Any]:
-    """Return the menu in the form that the site generator takes."""
+    """Return the menu in the form that the site generator takes; how-tos are grouped."""
     items: list[Any] = [{"Home": "index.md"}]
     for name, pages in sections(docs).items():
-        titled = [{examples.title((docs / page).read_text()): page} for page in pages]
-        items += [{name: titled}] if titled else []
+        titled = {page: {examples.title((docs / page).read_text()): page} for page in pages}
+        groups = HOW_TO if name == "How to" else {}
+        entries: list[Any] = [
+            {group: [titled.pop(page) for page in members]} for group, members in groups.items()
+        ]
+        entries += titled.values()
+        items += [{name: entries}] if entries else []
     return items
