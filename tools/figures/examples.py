@@ -13,16 +13,16 @@ from latentbandits.evaluation import evaluate as estimate
 from latentbandits.evaluation.reading import read_decisions
 from latentbandits.evaluation.tables import figure as draw_evaluation
 from latentbandits.learning import fit as learn
-from latentbandits.learning.assess.figures import draw as draw_fit
+from latentbandits.learning.assess.figures import draw_verdict
 from latentbandits.policies import Exploring
 
 DRINKS = Path(__file__).parents[2] / "examples" / "data" / "drinks.csv"
 
 
 def fit() -> Figure:
-    """Draw the report of the tutorial's log."""
+    """Draw the verdict on the tutorial's log."""
     result = learn(DRINKS, user="customer", action="drink", reward="stars")
-    return draw_fit(result.report)
+    return draw_verdict(result.report)
 
 
 def evaluate(n_sessions: int = 4000, rounds: int = 5) -> Figure:

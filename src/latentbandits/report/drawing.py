@@ -1,4 +1,4 @@
-"""The look of every figure: text that is readable at 830 pixels, lines labelled where they end."""
+"""The look of every figure: text that is readable on its page, lines labelled where they end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 WIDTH = 9.0
 """Inches. A page shows a figure 830 pixels wide: 9 points are then 11.5 pixels high."""
+
+NARROW = 5.6
+"""Inches of a figure that phones show too, 358 pixels wide: 9 points are then 8 pixels high.
+
+Its panels stand one below the other.
+"""
 
 SMALL = 9.0
 """Points of the smallest text."""
@@ -41,11 +47,11 @@ def estimates(rows: Iterable[Mapping[str, Any]], metric: str) -> dict[str, dict[
     return by_setting
 
 
-def new_figure(height: float, title: str = "") -> Figure:
-    """Return an empty figure of the width of a page, `height` inches high."""
+def new_figure(height: float, title: str = "", width: float = WIDTH) -> Figure:
+    """Return an empty figure, `height` inches high and as wide as a page."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
@@ -137,30 +143,33 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
 def draw_dots(
     title: str, label: str, bands: Sequence[Mapping[str, Mapping[str, Estimate]]]
 ) -> Figure:
-    """Draw a dot with its error for each policy, in bands of panels that are stacked.
+    """Draw a dot with its error for each policy and problem, in panels that are stacked.
 
     Args:
         title: of the figure.
         label: of the horizontal axes.
-        bands: each has panels by title; they stand side by side and share their policies, the
-            smallest first.
+        bands: each is a panel and has problems by name, which share their policies; policies are
+            sorted, the smallest first, and each problem has a colour.
     """
-    ranked = [_ranked(panels) for panels in bands]
+    ranked = [_ranked(problems) for problems in bands]
     heights = [0.22 * len(order) + 0.75 for order in ranked]
-    figure = new_figure(sum(heights) + 0.5, title)
-    columns = max(len(panels) for panels in bands)
-    grid = figure.add_gridspec(len(bands), columns, height_ratios=heights)
-    for row, (panels, order) in enumerate(zip(bands, ranked, strict=True)):
-        for column, (name, by_policy) in enumerate(panels.items()):
-            axes = figure.add_subplot(grid[row, column])
+    figure = new_figure(sum(heights) + 0.5, title, NARROW)
+    grid = figure.add_gridspec(len(bands), 1, height_ratios=heights)
+    for row, (problems, order) in enumerate(zip(bands, ranked, strict=True)):
+        axes = figure.add_subplot(grid[row, 0])
+        for column, (name, by_policy) in enumerate(problems.items()):
+            colour = (BLUE, ORANGE, GREEN)[column]
             places = [place for place, policy in enumerate(order) if policy in by_policy]
             shown = [by_policy[order[place]] for place in places]
             axes.errorbar([one.mean for one in shown], places, xerr=[one.stderr for one in shown],
-                          fmt="o", color=BLUE, ms=5, lw=1.6)  # fmt: skip
-            plain(axes, x=label, title=name)
-            axes.set_yticks(range(len(order)), order if column == 0 else [""] * len(order))
-            axes.set_ylim(len(order) - 0.5, -0.5)
-            axes.set_xlim(left=0)
+                          fmt="o", color=colour, ms=5, lw=1.6)  # fmt: skip
+            axes.annotate(name, ((column + 0.5) / len(problems), 1), xycoords="axes fraction",
+                          xytext=(0, 4), textcoords="offset points", ha="center", color=colour,
+                          fontsize=SMALL, weight="bold")  # fmt: skip
+        plain(axes, x=label)
+        axes.set_yticks(range(len(order)), order)
+        axes.set_ylim(len(order) - 0.5, -0.5)
+        axes.set_xlim(left=0)
     return figure
 
 

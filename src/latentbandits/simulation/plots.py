@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from latentbandits.models.checks import FloatArray
-from latentbandits.report.drawing import MOST_LABELLED, label_lines, new_figure, plain
+from latentbandits.report.drawing import MOST_LABELLED, NARROW, label_lines, new_figure, plain
 from latentbandits.simulation.results import PolicyResult, Results
 
 if TYPE_CHECKING:
@@ -72,14 +72,16 @@ def draw_results(
     Policies of `not_drawn` are left out, to reduce clutter, if others remain.
     """
     shown = [policy for name, policy in results.items() if name not in not_drawn]
-    figure = new_figure(4, title)
-    left, right = figure.subplots(1, 2)
-    draw_curves(left, shown or list(results.values()), "mean")
-    draw_curves(right, shown or list(results.values()), "worst")
-    left.set_title("all users", fontsize=11)
-    right.set_title("bottom 10% of users", fontsize=11)
-    left.set_ylabel(label)
-    name_lines(figure, (left, right))
+    figure = new_figure(6, title, NARROW)
+    top, bottom = figure.subplots(2, 1, sharex=True)
+    draw_curves(top, shown or list(results.values()), "mean")
+    draw_curves(bottom, shown or list(results.values()), "worst")
+    top.set_title("all users", fontsize=11)
+    bottom.set_title("the 10% of users who earned least", fontsize=11)
+    top.set_xlabel("")
+    for axes in (top, bottom):
+        axes.set_ylabel(label)
+    name_lines(figure, (top, bottom))
     return figure
 
 

@@ -66,7 +66,7 @@ def page() -> str:
         "## results.json",
         "Every command that computes writes one. All have these keys, and keys of their own: "
         + ", ".join(f"`{key}`" for key in envelope("", {}, 0.0))
-        + ". [Read the report](../reading-the-report.md) lists those of `fit`.",
+        + ". [Results of fit](results-of-fit.md) lists those of `fit`.",
         "## An export",
         "`latentbandits export` writes a row for each decision, to "
         + ", ".join(f"`{suffix}`" for suffix in export.FORMATS)

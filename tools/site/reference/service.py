@@ -31,7 +31,7 @@ def settings_page() -> str:
                 f"`--config` (or `{PREFIX}CONFIG`), and an environment variable `{PREFIX}NAME`. "
                 "Flags win over the file, the file over the environment. Times are in seconds.",
                 "\n".join(["| setting | flag | default | |", "|---|---|---|---|", *rows]),
-                "[Run the service](../service.md) explains how they work together.",
+                "[Run the service](../how-to/run-the-service.md) explains how they work together.",
             ]
         )
         + "\n"
