@@ -11,6 +11,7 @@ from tools.site.reference import PAGES
 SECTIONS: dict[str, list[str]] = {
     "Tutorials": [
         "tutorials/from-a-log-to-a-service.md",
+        "tutorials/no-log-yet.md",
         "tutorials/five-minutes.md",
         "tutorials/a-research-run.md",
     ],
