@@ -1,5 +1,10 @@
 """A service without a log: rewards are pooled, then a learned model takes over."""
 
+import itertools
+import math
+import multiprocessing
+import os
+import signal
 from collections import Counter
 from dataclasses import replace
 
@@ -12,9 +17,11 @@ from evidence.loop_visits import served
 from latentbandits.client import Client
 from latentbandits.loop.data import held_out
 from latentbandits.loop.kept_log import ServiceSource
+from latentbandits.loop.records import Records, read_runs
 from latentbandits.loop.relearn import LEAST_SESSIONS, Model, Relearner, Settings, learn
 from latentbandits.models.arms.bernoulli import BernoulliArms
 from latentbandits.models.arms.start import save_start
+from latentbandits.models.artefacts import files
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import save
 from latentbandits.serving.records import ModelRow
@@ -22,6 +29,7 @@ from tests.processes.service import run_command
 
 KINDS = np.array([[0.9, 0.1, 0.1, 0.2], [0.1, 0.9, 0.1, 0.2]])
 USERS = ClickingUsers(KINDS, n_rounds=8)
+FORKS = multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture
@@ -52,8 +60,7 @@ def active_model(client):
 
 def rows(client):
     """Return session, action and reward of every decision."""
-    page = client.log("")
-    return [(row.session, int(row.action), row.reward) for row in page.decisions]
+    return [(row.session, int(row.action), row.reward) for row in client.entries()]
 
 
 def test_rewards_of_all_users_are_pooled_and_relearn_says_what_it_waits_for(service):
@@ -77,6 +84,72 @@ def test_rewards_of_all_users_are_pooled_and_relearn_says_what_it_waits_for(serv
     client.reward(open_session.decision_id, 1.0)
     assert client.decide("open").model == first  # an open session keeps its model
     assert client.decide("new").model == current.id
+
+
+def run_and_die(folder, url, tick):
+    """Run relearn, and kill this process with SIGKILL at the given one of its durable steps.
+
+    Ticks are before and after each record, each artefact and each activation.
+    """
+    ticks = itertools.count(1)
+
+    def dying(original):
+        def step(*arguments, **options):
+            if next(ticks) == tick:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = original(*arguments, **options)
+            if next(ticks) == tick:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return step
+
+    Records.write = dying(Records.write)
+    files.write = dying(files.write)
+    settings = Settings(work=folder / "work", models=folder / "models")
+    with Client(url, timeout=20.0) as client:
+        client.activate = dying(client.activate)
+        Relearner(settings, client, ServiceSource(client)).run()
+
+
+def check_kills_while_pooling(service, ticks):
+    """After each kill the next run leaves every reward in the active model once."""
+    folder, url, client = service
+    visitors = 10
+    visit(client, "first", visitors, seed=1)
+    relearn(folder, url)
+    for tick in ticks:
+        more = math.ceil(0.1 * visitors) + 1
+        visit(client, f"kill{tick}", more, seed=tick)
+        visitors += more
+        process = FORKS.Process(target=run_and_die, args=(folder, url, tick))
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL, tick
+        relearn(folder, url)
+        current, _ = active_model(client)
+        clicks, others = np.ones(4), np.ones(4)
+        for _, action, reward in rows(client):
+            if reward is not None:
+                clicks[action] += reward
+                others[action] += 1 - reward
+        np.testing.assert_allclose(current.model.alpha, [clicks], err_msg=f"tick {tick}")
+        np.testing.assert_allclose(current.model.beta, [others], err_msg=f"tick {tick}")
+        assert client.decide(f"new{tick}").model == current.id
+    runs = list(read_runs(folder / "work" / "runs"))
+    assert all(run.outcome != "planned" for run in runs)
+    pooled = [run.candidate for run in runs if run.decision == "pool" and run.outcome == "done"]
+    assert [swap.model for swap in client.models().swaps[1:]] == pooled  # each once, with a record
+    assert not list((folder / "models").glob(".*"))
+
+
+def test_relearn_killed_while_it_pools(service):
+    check_kills_while_pooling(service, [6, 9, 10])  # within the artefact, around the activation
+
+
+@pytest.mark.slow
+def test_relearn_killed_at_every_step_while_it_pools(service):
+    check_kills_while_pooling(service, range(1, 15))
 
 
 def test_a_run_without_new_rewards_pools_nothing(service):
@@ -122,21 +195,50 @@ def test_a_learned_model_takes_over_after_a_trial(service):
     learned = visit(client, "learned", 100, seed=6)
     error = np.hypot(pooled.std() / np.sqrt(len(pooled)), learned.std() / np.sqrt(len(learned)))
     assert learned.mean() < pooled.mean() - 3 * error  # regret per session
-    waits = "no learned model is on trial; a learned model waits for"
-    assert f"keep (done): {waits}" in relearn(folder, url)
+    assert "try (done)" in relearn(folder, url)  # its successor is tried against it
+    assert client.models().active == models.trial
+
+
+BEST = BernoulliArms(100 * KINDS, 100 * (1 - KINDS))
+_WRONG = np.array([[0.2, 0.2, 0.9, 0.2], [0.2, 0.2, 0.8, 0.2]])
+WORST = BernoulliArms(1000 * _WRONG, 1000 * (1 - _WRONG))
+"""A planted candidate that is sure that everyone clicks the action that nobody does."""
+
+
+def planted_loop(folder, client, model):
+    settings = Settings(work=folder / "work", models=folder / "models")
+
+    def learn_this(paths, settings, progress):
+        return replace(learn(paths, settings, progress), model=model)
+
+    return Relearner(settings, client, ServiceSource(client), learn_this)
+
+
+def test_a_worse_successor_of_a_learned_model_is_taken_off_trial(service):
+    folder, _, client = service
+    visit(client, "start", 160, seed=3)
+    good = planted_loop(folder, client, BEST)
+    assert good.run().decision == "try"
+    visit(client, "tried", 160, seed=4)
+    assert good.run().decision == "activate"
+    active = client.models().active
+    visit(client, "learned", 40, seed=5)
+    bad = planted_loop(folder, client, WORST)
+    assert bad.run().decision == "try"
+    visit(client, "again", 160, seed=6)
+    run = bad.run()
+    assert (run.decision, run.outcome, run.groups["trial"]["high"] < 0) == ("keep", "done", True)
+    models = client.models()
+    assert (models.active, models.trial) == (active, None)
+    assert set(models_of_new_sessions(client, "later")) == {active}
+    visit(client, "more", 10, seed=7)
+    assert "no learned model is on trial; a learned model waits for" in bad.run().why
 
 
 def test_a_worse_model_is_taken_off_trial(service):
-    """The planted candidate knows the kinds, but takes the worst action of each for the best."""
     folder, _, client = service
     visit(client, "start", 200, seed=3)
-    settings = Settings(work=folder / "work", models=folder / "models")
-    worst = BernoulliArms(100 * (1 - KINDS), 100 * KINDS)
-
-    def learn_wrongly(paths, settings, progress):
-        return replace(learn(paths, settings, progress), model=worst)
-
-    loop = Relearner(settings, client, ServiceSource(client), learn_wrongly)
+    loop = planted_loop(folder, client, WORST)
     assert [loop.run().decision, loop.run().decision] == ["try", "nothing new"]
     tried = client.models().trial
     visit(client, "tried", 160, seed=4)

@@ -341,11 +341,13 @@ class Relearner:
         if last is not None:
             wanted, since = last.data["tried_sessions"], datetime.fromisoformat(last.started)
         missing = max(wanted - data.sessions_with_rewards(divided.training, 2, since), 0)
-        waits = f"a learned model waits for {missing} more sessions with 2 or more rewards"
+        waits = "the next run learns another model"
+        if missing:
+            waits = f"a learned model waits for {missing} more sessions with 2 or more rewards"
         ended = "no learned model is on trial"
         if trial is not None:
-            number = sum(r.current in model_ids and _has_tried(r) for r in runs)
-            gain = self._gain(trial, divided.recent, number)
+            tries = sum(r.current in model_ids and _has_tried(r) for r in runs)
+            gain = self._gain(trial, divided.recent, max(tries, 1))
             if gain is None:
                 why = f"the trial waits for {LEAST_TRIED} sessions with each model"
                 return self.records.finish(run, outcome="done", why=why)
@@ -359,7 +361,11 @@ class Relearner:
                 why = f"the trial goes on: {ended}; the next candidate waits for {missing} sessions"
                 return self.records.finish(run, outcome="done", why=why)
         if start.NOTE in current.notes and (missing or trial is not None):
-            return self._pool(run, runs, current, divided.recent, f"{ended}; {waits}")
+            rewards = _rewards(current, divided.recent, self.settings.unrewarded)
+            if trial is None and len(rewards) < POOL_GROWTH * _pooled_rewards(runs, current.id):
+                why = f"the log has too few new rewards to pool; {waits}"
+                return self.records.finish(run, decision="nothing new", outcome="done", why=why)
+            return self._pool(run, current, rewards, f"{ended}; {waits}")
         if missing == 0:
             return self._try(run, current, divided.training, progress)
         run = self.records.finish(run, why=f"{ended}; {waits}")
@@ -404,23 +410,12 @@ class Relearner:
         )
         return self._activate(run, path=folder.name, mode="trial")
 
-    def _pool(
-        self, run: Run, runs: list[Run], current: Model, decisions: pl.DataFrame, waits: str
-    ) -> Run:
+    def _pool(self, run: Run, current: Model, rewards: pl.DataFrame, waits: str) -> Run:
         """Activate the start model with the rewards of all users in its prior; that ends a trial.
 
         Open sessions keep the model that they began with, so that none of their rewards counts
         twice. A new session plays Thompson sampling on the pooled rewards.
         """
-        rewards = _rewards(current, decisions, self.settings.unrewarded)
-        pooled = [
-            r.data["pooled_rewards"]
-            for r in runs
-            if r.candidate == current.id and r.decision == "pool"
-        ]
-        if len(rewards) < POOL_GROWTH * max(pooled, default=0) or rewards.is_empty():
-            why = f"the log has too few new rewards to pool; {waits}"
-            return self.records.finish(run, decision="nothing new", outcome="done", why=why)
         folder = Path(run.candidate_path)
         with artefacts.replacing(folder) as files:
             artefacts.write(
@@ -627,6 +622,15 @@ def _rewards(current: Model, decisions: pl.DataFrame, unrewarded: float | None) 
     return decisions.filter(
         pl.col("reward").is_not_null() & pl.col("action").is_in(list(current.ids))
     )
+
+
+def _pooled_rewards(runs: list[Run], model: str) -> int:
+    """Return how many rewards were pooled into this model, 1 at least: there must be some to pool.
+
+    Records of earlier versions do not say it.
+    """
+    counts = [r.data.get("pooled_rewards", 0) for r in runs if r.candidate == model]
+    return max(counts, default=0) or 1
 
 
 def _pooled_model(current: Model, rewards: pl.DataFrame) -> Any:
