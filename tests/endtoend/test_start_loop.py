@@ -216,13 +216,13 @@ def planted_loop(folder, client, model):
 
 def test_a_worse_successor_of_a_learned_model_is_taken_off_trial(service):
     folder, _, client = service
-    visit(client, "start", 160, seed=3)
+    visit(client, "start", 200, seed=3)  # 70% of them to learn from: 100, but for 6 errors
     good = planted_loop(folder, client, BEST)
     assert good.run().decision == "try"
     visit(client, "tried", 160, seed=4)
     assert good.run().decision == "activate"
     active = client.models().active
-    visit(client, "learned", 40, seed=5)
+    visit(client, "learned", 100, seed=5)
     bad = planted_loop(folder, client, WORST)
     assert bad.run().decision == "try"
     visit(client, "again", 160, seed=6)
