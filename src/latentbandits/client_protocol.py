@@ -42,7 +42,7 @@ with needed_by("latentbandits.client"):
         RewardRequest,
         SessionView,
     )
-    from latentbandits.serving.records import SwapMode
+    from latentbandits.serving.records import RequestedMode
 
 Answer = TypeVar("Answer")
 Request = TypeVar("Request", DecideRequest, RewardRequest)
@@ -210,7 +210,7 @@ class Conversations:
     def activate(
         self,
         path: str | None = None,
-        mode: SwapMode | None = None,
+        mode: RequestedMode | None = None,
         *,
         model: str | None = None,
         force: bool = False,
@@ -220,6 +220,7 @@ class Conversations:
         """Use another model, named by its folder or its id; with the same request id, once.
 
         With `if_active` the service refuses (409) where another model than that one is active.
+        In the mode "trial" half of the new sessions use it, until the next activation.
         """
         sent = request_id or str(uuid.uuid4())
         request = ActivateRequest(path, model, mode, force, sent, if_active)

@@ -11,8 +11,9 @@ from tools.site.examples import as_page, title
 from latentbandits.cli.main import main
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-WITH_A_SERVICE = ("cafe_customers", "close_the_loop")
-"""Examples that ask a running service: the tutorial runs the first, a test below the second."""
+WITH_A_SERVICE = ("cafe_customers", "close_the_loop", "no_log_yet")
+"""Examples that ask a running service: tutorials run the first and the last, a test below the
+other."""
 
 SLOW = ("boosted_trees_per_state", "cold_start_films", "stars")
 

@@ -67,6 +67,7 @@ HOW_TO: dict[str, list[str]] = {
 SECTIONS: dict[str, list[str]] = {
     "Tutorials": [
         "tutorials/from-a-log-to-a-service.md",
+        "tutorials/no-log-yet.md",
         "tutorials/five-minutes.md",
         "tutorials/a-research-run.md",
     ],

@@ -515,12 +515,14 @@ export interface components {
         };
         /**
          * Models
-         * @description All models that the service has, and when each was activated.
+         * @description All models that the service has, and when each was activated; `trial` is the one on trial.
          */
         Models: {
             active: string;
             models: components["schemas"]["ModelView"][];
             swaps: components["schemas"]["Swap"][];
+            /** @default null */
+            trial?: string | null;
         };
         /**
          * ModelView
@@ -543,7 +545,7 @@ export interface components {
             time: number;
             model: string;
             /** @enum {unknown} */
-            mode: "extended" | "migrated" | "pinned" | "restarted";
+            mode: "extended" | "migrated" | "pinned" | "restarted" | "trial";
         };
         /**
          * ActiveModel
@@ -621,7 +623,8 @@ export interface components {
          * @description A model to use from now on: a folder below the service's models folder, or the id of a
          *         model that it has already. `force` takes one that cannot answer what its predecessor could.
          *         The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
-         *         is activated where another model is active by now.
+         *         is activated where another model is active by now. The mode "trial" leaves the active model
+         *         as it is: until the next activation, half of the new sessions begin with this one.
          */
         ActivateRequest: {
             /** @default null */
@@ -629,7 +632,7 @@ export interface components {
             /** @default null */
             model?: string | null;
             /** @default null */
-            mode?: ("migrated" | "pinned" | "restarted") | null;
+            mode?: ("migrated" | "pinned" | "restarted" | "trial") | null;
             /** @default false */
             force?: boolean;
             /** @default null */

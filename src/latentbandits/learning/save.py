@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,21 @@ VERDICT_FILE = "verdict.png"
 PAGE_FILE = "report.html"
 
 
-def save_fit(fit: Fit, path: str | os.PathLike[str]) -> None:
+def save_fit(
+    fit: Fit, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None
+) -> None:
     """Write the model, its catalogue, its report, results.json and the page, atomically.
 
     Args:
         fit: the result of `fit`.
         path: a folder that does not exist, or one with a saved model, which is replaced.
+        notes: further notes of the model.
     """
     with artefacts.replacing(path) as folder:
-        write_fit(fit, folder)
+        write_fit(fit, folder, notes)
 
 
-def write_fit(fit: Fit, folder: Path) -> None:
+def write_fit(fit: Fit, folder: Path, more: Mapping[str, Any] | None = None) -> None:
     """Write the files of a fit into a folder that no other process reads yet.
 
     A fit that was not assessed has no figures, no page and no recommended policy.
@@ -42,6 +46,7 @@ def write_fit(fit: Fit, folder: Path) -> None:
     if judged is not None:
         notes = {name: judged[name] for name in ("recommended_policy", "verdict", "sentence")}
     notes["reward_range"] = [report["log"]["reward_least"], report["log"]["reward_most"]]
+    notes |= more or {}
     artefacts.write(fit.model, folder, fit.catalogue, notes)
     text = json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / REPORT_FILE).write_text(text + "\n", encoding="utf-8")

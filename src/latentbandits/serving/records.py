@@ -17,9 +17,11 @@ import msgspec
 from latentbandits.serving.errors import NotFound
 
 SwapMode = Literal["pinned", "migrated", "restarted"]
-ActivationMode = Literal["pinned", "migrated", "restarted", "extended"]
+RequestedMode = Literal["pinned", "migrated", "restarted", "trial"]
+ActivationMode = Literal["pinned", "migrated", "restarted", "extended", "trial"]
 """How an activation treats open sessions. "extended": the model is that of the activation before
-it with another catalogue, and takes over the sessions of that model alone."""
+it with another catalogue, and takes over the sessions of that model alone. "trial": the active
+model stays, and until the next activation half of the new sessions begin with this one."""
 RewardStatus = Literal["applied", "late"]
 RewardKind = Literal["reward", "correction", "default"]
 FALLBACK = "default"

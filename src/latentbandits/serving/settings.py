@@ -21,7 +21,8 @@ from latentbandits.policies.registry import AUTO, parse
 from latentbandits.serving.records import SwapMode
 
 PREFIX = "LATENTBANDITS_"
-MAIN, HOLDOUT = "policy", "holdout"
+MAIN, HOLDOUT, TRIAL = "policy", "holdout", "trial"
+TRIAL_SHARE = 0.5  # of the main group's new sessions, while a model is on trial
 PropensityMode = Literal["counted", "policy", "none"]
 _NOISES = 5.0  # rewards may exceed the data by at least this many standard deviations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from latentbandits.models.arms.gaussian import GaussianArms
 from latentbandits.models.checks import BoolArray, FloatArray, IntArray
 from latentbandits.models.composed.known import with_catch_all
 from latentbandits.models.linear.gaussian import LinearGaussian
-from latentbandits.models.protocol import Context, KnownModel, Model
+from latentbandits.models.protocol import Context, FromNormals, KnownModel, Model
 from latentbandits.policies import decision
 from latentbandits.policies.checked import Asked, Choice
 from latentbandits.policies.decision import (
@@ -97,6 +98,14 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
 
     model: Model
     propensity_draws: int
+
+    @cached_property
+    def row_wise(self) -> bool:  # type: ignore[override]
+        """Whether the model draws each session's rewards alone as in a batch.
+
+        Draws of other models than these reject some proposals, or depend on the whole array.
+        """
+        return self.model.is_certain or isinstance(self.model, FromNormals)
 
     def _draw_rewards(
         self, belief: JointBelief, context: Context, state: IntArray, rng: np.random.Generator

@@ -54,7 +54,7 @@ from latentbandits.serving.records import (
     decision_id,
     parse_decision_id,
 )
-from latentbandits.serving.settings import EngineSettings
+from latentbandits.serving.settings import TRIAL, EngineSettings
 from latentbandits.serving.stores.protocol import STORE_ID, Store
 
 __all__ = ["Engine", "EngineSettings", "SessionDetails", "answer_of"]
@@ -206,7 +206,8 @@ class Engine:
     ) -> ServedModel:
         """Use this model from now on; Invalid, and the old one goes on, if it is no good.
 
-        With `if_active`, Conflict where another model than that one is active.
+        In the mode "trial" half of the new sessions use it, until the next activation. With
+        `if_active`, Conflict where another model than that one is active.
         """
         self._lock_models()
         if if_active is not None and self.library.active.model != if_active:
@@ -215,6 +216,8 @@ class Engine:
                 f"the active model is {active.model}, which {active.who or 'somebody'} activated, "
                 f"not {if_active}: compare the new model with it, or leave if_active out"
             )
+        if mode == "trial":
+            self._check_trial(row)
         new = self.library.check(row)
         if not force:
             self.library.check_successor(new)
@@ -228,6 +231,16 @@ class Engine:
         self.library.refresh()
         self.library.keep(new)
         return new
+
+    def _check_trial(self, row: ModelRow) -> None:
+        """Refuse a trial that could not be told from what goes on without it."""
+        if row.id == self.library.active.model:
+            raise Invalid(f"{row.name} is the active model: there is nothing to try")
+        if TRIAL in self.settings.shares():
+            raise Conflict(
+                f"a group of this service is named {TRIAL!r}, which is the group of sessions with "
+                "a model on trial: give that group another name"
+            )
 
     def add_actions(self, actions: Sequence[NewAction], who: str = "") -> ServedModel:
         """Add actions to the catalogue of the active model, at its end.
@@ -281,7 +294,7 @@ class Engine:
         activations = self.library.activations
         if activations and self.library.active.model == row.id:
             return "it is the one that this store had active"
-        if not activate and any(one.model == row.id for one in activations):
+        if not activate and any(one.model == row.id and one.mode != "trial" for one in activations):
             return (
                 f"it was activated after {row.name} ({row.id}), which is on the command line: give "
                 "--activate to go back to that"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -288,12 +289,17 @@ class Library:
 
     @property
     def active(self) -> ActivationRow:
-        """The latest activation; Invalid if no model was ever activated."""
-        if not self.activations:
-            raise Invalid(
-                "no model is active: give the folder of a saved model, or --demo to see one"
-            )
-        return self.activations[-1]
+        """The latest activation but for trials; Invalid if no model was ever activated."""
+        for one in reversed(self.activations):
+            if one.mode != "trial":
+                return one
+        raise Invalid("no model is active: give the folder of a saved model, or --demo to see one")
+
+    @property
+    def trial(self) -> ActivationRow | None:
+        """The activation of a model on trial; any later activation ends it."""
+        last = self.activations[-1] if self.activations else None
+        return last if last is not None and last.mode == "trial" else None
 
     def successor(self, model: str, activation: int) -> str | None:
         """Return the model that a session of `model`, last used under `activation`, goes on with.
@@ -302,6 +308,8 @@ class Library:
         """
         before = ""  # the model that was active before
         for one in self.activations:
+            if one.mode == "trial":
+                continue
             if one.order > activation:
                 if one.mode == "restarted":
                     return None
@@ -334,7 +342,7 @@ class Library:
     def _use(self, key: ModelKey, served: ServedModel) -> None:
         self._used[key] = served
         self._used.move_to_end(key)
-        if self.activations and served.id == self.activations[-1].model and not served.is_grown:
+        if self.activations and served.id == self.active.model and not served.is_grown:
             self.memory.spare(served)
         while len(self._used) > 1 and (
             len(self._used) > _MOST_LOADED or self.memory.counted > self._capacity_bytes
@@ -368,8 +376,9 @@ class Library:
         that all their actions are in a model that stays.
         """
         replaced: dict[str, int] = {}
-        staying = set()
-        for one, after in zip(self.activations, self.activations[1:], strict=False):
+        staying = {one.model for one in self.activations if one.mode == "trial"}
+        whole = [one for one in self.activations if one.mode != "trial"]
+        for one, after in pairwise(whole):
             if after.mode == "extended":
                 replaced[one.model] = after.time + _CLOCKS_DIFFER
             else:

@@ -18,7 +18,13 @@ from latentbandits.serving.engine.values import (
     RewardReport,
     Second,
 )
-from latentbandits.serving.records import ActivationMode, Event, LogEntry, RewardEntry, SwapMode
+from latentbandits.serving.records import (
+    ActivationMode,
+    Event,
+    LogEntry,
+    RequestedMode,
+    RewardEntry,
+)
 
 __all__ = [  # answers that are values of the engine
     "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry", "Rewarded", "Second",
@@ -114,12 +120,13 @@ class ActivateRequest(Request, frozen=True):
     """A model to use from now on: a folder below the service's models folder, or the id of a
     model that it has already. `force` takes one that cannot answer what its predecessor could.
     The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
-    is activated where another model is active by now.
+    is activated where another model is active by now. The mode "trial" leaves the active model
+    as it is: until the next activation, half of the new sessions begin with this one.
     """
 
     path: Id | None = None
     model: Id | None = None
-    mode: SwapMode | None = None
+    mode: RequestedMode | None = None
     force: bool = False
     request_id: Id | None = None
     if_active: Id | None = None
@@ -191,11 +198,12 @@ class Swap(msgspec.Struct, frozen=True):
 
 
 class Models(msgspec.Struct, frozen=True):
-    """All models that the service has, and when each was activated."""
+    """All models that the service has, and when each was activated; `trial` is the one on trial."""
 
     active: str
     models: list[ModelView]
     swaps: list[Swap]
+    trial: str | None = None
 
 
 class ActiveModel(msgspec.Struct, frozen=True):

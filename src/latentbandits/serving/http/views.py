@@ -49,7 +49,7 @@ from latentbandits.serving.http.messages import (
 )
 from latentbandits.serving.log import event_fields
 from latentbandits.serving.records import SessionRow, floats
-from latentbandits.serving.settings import HOLDOUT, MAIN
+from latentbandits.serving.settings import HOLDOUT, MAIN, TRIAL, TRIAL_SHARE
 
 SHOWN = 20_000
 """Numbers of an array of a belief that are shown: it bounds the answer."""
@@ -180,7 +180,7 @@ def activated(engine: Engine) -> float:
     Changes of its catalogue, which activate the same model with other actions, do not count.
     """
     activations = engine.library.activations
-    whole = [row for row in activations if row.mode != "extended"]
+    whole = [row for row in activations if row.mode not in ("extended", "trial")]
     return (whole or activations)[-1].time / 1000
 
 
@@ -194,9 +194,18 @@ def statistics(engine: Engine) -> Statistics:
     return combined([engine.statistics, *others])
 
 
+def _shares(engine: Engine) -> dict[str, float]:
+    """Return the share of new sessions that every group gets, that of a trial too."""
+    shares = engine.settings.shares()
+    if engine.library.trial is not None:
+        shares[TRIAL] = shares[MAIN] * TRIAL_SHARE
+        shares[MAIN] -= shares[TRIAL]
+    return shares
+
+
 def shown_groups(engine: Engine, totals: Statistics) -> list[str]:
     """Return the main group and those that get or got any sessions."""
-    shares = engine.settings.shares()
+    shares = _shares(engine)
     named = {**shares, **dict.fromkeys(totals.groups, 0.0)}
     return [
         name
@@ -230,12 +239,13 @@ def counts(totals: Statistics) -> dict[str, int]:
 
 def group_view(engine: Engine, group: str, totals: Statistics) -> GroupView:
     """Return a group of sessions as the page shows it."""
-    total, settings = totals.group(group), engine.settings
-    served = engine.library.served(engine.library.active.model)
+    total, library = totals.group(group), engine.library
+    activation = library.trial if group == TRIAL else None
+    served = library.served((activation or library.active).model)
     return GroupView(
         group=group,
         policy=served.of_group(group).text,
-        share=settings.shares().get(group, 0.0),
+        share=_shares(engine).get(group, 0.0),
         sessions=total.sessions,
         decisions=total.decisions,
         rewards=total.rewards,
@@ -284,6 +294,7 @@ def models(engine: Engine) -> Models:
             for model_id, (name, summary) in library.summaries().items()
         ],
         swaps=[Swap(row.time / 1000, row.model, row.mode) for row in library.activations],
+        trial=None if library.trial is None else library.trial.model,
     )
 
 
