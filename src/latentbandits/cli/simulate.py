@@ -35,8 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.cli.console import OutputFolder, Progress, print_warnings, warn_of_harm
     from latentbandits.cli.console import executor as processes
     from latentbandits.models import load, load_catalogue
-    from latentbandits.report.report import Report
-    from latentbandits.report.terminal import policy_table
+    from latentbandits.report.report import Report, policy_table
     from latentbandits.simulation import simulate
     from latentbandits.simulation.plots import draw_results
     from latentbandits.simulation.simulate import makers

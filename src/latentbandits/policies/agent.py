@@ -12,9 +12,15 @@ from numpy.typing import ArrayLike
 from latentbandits.models.attributes.columns import Row
 from latentbandits.models.checks import FloatArray
 from latentbandits.models.clicks import AnyClickModel, as_click_model
+from latentbandits.models.shown import model_line
 from latentbandits.policies.decision import Decision
 from latentbandits.policies.lists import ListDecision, decide_list, update_list
 from latentbandits.policies.protocol import AnyPolicy, ThreeMethods, adopt, begin, gate_of
+from latentbandits.report.drawing import draw_grid
+from latentbandits.report.notebook import Shown, plural
+from latentbandits.report.report import Table
+
+_MOST_SHOWN = 20  # sessions that a notebook shows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +50,7 @@ class ChosenList:
     context: FloatArray | None
 
 
-class Agent:
+class Agent(Shown):
     """Decides and learns for one user at a time; it keeps a belief for every session id.
 
     Args:
@@ -184,6 +190,51 @@ class Agent:
         """Drop the belief of a session."""
         self._beliefs.pop(session_id, None)
         self._users.pop(session_id, None)
+
+    def _headline(self) -> str:
+        model = self.policy.model_or_none
+        on = "" if model is None else f" on {model_line(model)}"
+        return f"Agent({self.policy.name}{on}; {plural(len(self._beliefs), 'session')})"
+
+    def _shown_tables(self) -> list[Table]:
+        ids, probabilities = self._probabilities(_MOST_SHOWN)
+        if not ids:
+            return []
+        states = tuple(f"state {s + 1}" for s in range(probabilities.shape[1]))
+        rows = [
+            (str(session_id), *(f"{p:.2f}" for p in row))
+            for session_id, row in zip(ids, probabilities, strict=True)
+        ]
+        title = f"Probability of each state in the latest {plural(len(ids), 'session')}"
+        return [Table(title, ("session", *states), rows)]
+
+    def _columns(self) -> dict[str, list[Any]]:
+        ids, probabilities = self._probabilities(None)
+        n_states = probabilities.shape[1]
+        return {
+            "session": [session_id for session_id in ids for _ in range(n_states)],
+            "state": list(range(n_states)) * len(ids),
+            "probability": probabilities.ravel().tolist(),
+        }
+
+    def _draw(self) -> Any:
+        ids, probabilities = self._probabilities(_MOST_SHOWN)
+        if not ids:
+            return None
+        states = [f"state {s + 1}" for s in range(probabilities.shape[1])]
+        return draw_grid(probabilities, [str(i) for i in ids], states, "probability of each state")
+
+    def _probabilities(self, most: int | None) -> tuple[list[Hashable], FloatArray]:
+        """Return the ids of the latest sessions and P(s) of each, `(n_sessions, n_states)`.
+
+        There are none if the policy keeps no probabilities of latent states.
+        """
+        ids = [] if self.policy.n_states == 1 else list(self._beliefs)
+        ids = ids if most is None else ids[-most:]
+        found = [self.policy.state_probabilities(self._beliefs[session_id]) for session_id in ids]
+        if not found or found[0] is None:
+            return [], np.empty((0, self.policy.n_states))
+        return ids, np.concatenate([np.asarray(one)[:1] for one in found])
 
     def _state(self, session_id: Hashable, user: Row) -> None:
         """Take the attributes of a session's user, which the first `decide` states."""
