@@ -10,7 +10,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from latentbandits.lazy import lazy_exports, public_names
+from latentbandits.lazy import lazy_exports
 from latentbandits.models import GaussianArms as GaussianArms
 from latentbandits.models import LinearGaussian as LinearGaussian
 from latentbandits.policies import *  # noqa: F403
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_FAMILIES = "latentbandits.models.families"
 _MODULES = {
     "ArtefactError": "latentbandits.models",
     "load": "latentbandits.models",
@@ -54,20 +53,13 @@ _MODULES = {
     "learn_subspace": "latentbandits.learning.subspace",
     **_SHARED,
 }
-_lazy = lazy_exports(__name__, _MODULES, _FAMILIES)
+_lazy, __dir__ = lazy_exports(__name__, _MODULES, "latentbandits.models.families", eager=_policies)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__all__":
-        return sorted({*_policies, *_MODULES, *public_names(_FAMILIES)})
     if name in _RELATED:
         raise ImportError(
             f"{name} is in the package latentbandits-related: install it, then "
             f"`from latentbandits_related import {name}`"
         )
     return _lazy(name)
-
-
-def __dir__() -> list[str]:
-    """Every public name, also those that load when they are first used."""
-    return sorted({*globals(), *__getattr__("__all__")})

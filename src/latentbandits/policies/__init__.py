@@ -60,4 +60,4 @@ SHARED = dict.fromkeys(
 )
 """Policies that learn across users, and their module: it is imported when one is first used."""
 
-__getattr__ = lazy_exports(__name__, SHARED)
+__getattr__, __dir__ = lazy_exports(__name__, SHARED)
