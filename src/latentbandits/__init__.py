@@ -20,6 +20,9 @@ from latentbandits.policies.registry import RELATED as _RELATED
 
 if TYPE_CHECKING:
     from latentbandits.environments import Population as Population
+    from latentbandits.evaluation.evaluate import evaluate as evaluate
+    from latentbandits.evaluation.reading import read_decisions as read_decisions
+    from latentbandits.learning.fitting import fit as fit
     from latentbandits.learning.subspace import learn_subspace as learn_subspace
     from latentbandits.models import ArtefactError as ArtefactError
     from latentbandits.models import load as load
@@ -34,8 +37,8 @@ if TYPE_CHECKING:
     from latentbandits.policies.shared import HierUCB as HierUCB
     from latentbandits.policies.shared import PerUser as PerUser
     from latentbandits.policies.shared import Phased as Phased
-    from latentbandits.simulation import simulate as simulate
-    from latentbandits.simulation import tune as tune
+    from latentbandits.simulation.simulate import simulate as simulate
+    from latentbandits.simulation.tune import tune as tune
 
 __version__ = "0.1.0"
 
@@ -43,6 +46,9 @@ _MODULES = {
     "ArtefactError": "latentbandits.models",
     "load": "latentbandits.models",
     "save": "latentbandits.models",
+    "evaluate": "latentbandits.evaluation",
+    "fit": "latentbandits.learning",
+    "read_decisions": "latentbandits.evaluation.reading",
     "simulate": "latentbandits.simulation",
     "tune": "latentbandits.simulation",
     "Cascade": "latentbandits.models.clicks",

@@ -98,12 +98,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any, Any]:
     """Return the log as it was read, the policies by name, the model and the log of the target."""
-    from latentbandits.cli.console import recommended_policy
     from latentbandits.evaluation.distribution import read_fixed
     from latentbandits.evaluation.log import Columns
     from latentbandits.evaluation.reading import read_decisions
     from latentbandits.models import load, load_catalogue
     from latentbandits.models.artefacts.catalogue import Catalogue
+    from latentbandits.models.artefacts.files import recommended_policy
     from latentbandits.policies.registry import Inputs, build
 
     fixed = arguments.distribution is not None or arguments.target_log is not None
