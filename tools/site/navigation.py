@@ -16,6 +16,7 @@ SECTIONS: dict[str, list[str]] = {
     ],
     "How to": [
         "how-to/install.md",
+        "how-to/in-a-notebook.md",
         "which-policy.md",
         "which-model-for-which-reward.md",
         "how-to/prepare-a-log.md",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,8 @@ class Shown:
             raise missing(error, "plot", "learning") from None
         if figure is None:
             raise ValueError(f"there is nothing to draw yet: {self._headline()}")
+        # IPython knows how to show the figures that pyplot made, and this one is not.
+        figure._repr_png_ = partial(png, figure)  # type: ignore[attr-defined]
         return figure
 
     def to_polars(self) -> polars.DataFrame:
