@@ -1,7 +1,8 @@
 """Every page of docs/ is run: Python blocks in order, in an empty folder, with what they print.
 
 The folder holds the log of the tutorials, `examples/data/drinks.csv`. `$DATA` holds a small table
-with the columns of MovieLens. A block that needs a package which the development environment does not have is skipped by name.
+with the columns of MovieLens. A block that needs a package which the development environment does
+not have is skipped by name.
 """
 
 import contextlib

@@ -301,8 +301,7 @@ class Agent(Shown, Generic[Action]):
             (str(session_id), *(f"{p:.2f}" for p in row))
             for session_id, row in zip(ids, probabilities, strict=True)
         ]
-        title = f"Probability of each state in the latest {plural(len(ids), 'session')}"
-        return [Table(title, ("session", *states), rows)]
+        return [Table("Probability of each state, latest sessions", ("session", *states), rows)]
 
     def _columns(self) -> dict[str, list[Any]]:
         ids, probabilities = self._probabilities(None)
