@@ -23,6 +23,7 @@ with needed_by("latentbandits.client"):
 
     from latentbandits.serving.http.messages import (
         MAX_PAGE,
+        ActionsEarned,
         ActivateRequest,
         ActiveModel,
         CatalogueChange,
@@ -266,6 +267,10 @@ class Conversations:
     def catalogue(self) -> Conversation[CatalogueView]:
         """Return the actions of the active model and their expected rewards."""
         return (yield from self._ask(Send("GET", "/v1/catalogue"), CatalogueView))
+
+    def actions(self) -> Conversation[ActionsEarned]:
+        """Return what each action of the active model earned lately, by state too."""
+        return (yield from self._ask(Send("GET", "/v1/actions"), ActionsEarned))
 
     def overview(self) -> Conversation[Overview]:
         """Return the totals that the page at / shows."""

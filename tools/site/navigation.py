@@ -11,6 +11,7 @@ from tools.site.reference import PAGES
 HOW_TO: dict[str, list[str]] = {
     "Begin": [
         "how-to/install.md",
+        "how-to/in-a-notebook.md",
         "how-to/prepare-a-log.md",
         "how-to/start-without-a-log.md",
     ],

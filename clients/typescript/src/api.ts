@@ -159,7 +159,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * What each action earned lately.
+         * @description Needs a key with the scope `read`, where keys are in use.
+         */
+        get: operations["show_actions"];
         put?: never;
         /**
          * Add actions to the active catalogue.
@@ -587,6 +591,51 @@ export interface components {
             expected: number[];
         };
         /**
+         * ActionsEarned
+         * @description What the active model's actions earned, the most shown first (at most 100).
+         *
+         *         Counted are the latest decisions and rewards of the log, at most 20,000 of them, since `since`
+         *         (seconds since 1970; None before any). `states` has the names of the states.
+         */
+        ActionsEarned: {
+            model: string;
+            since: number | null;
+            decisions: number;
+            states: string[];
+            actions: components["schemas"]["ActionEarned"][];
+        };
+        /**
+         * ActionEarned
+         * @description An action: what it earned, from all sessions and by the state that was believed likeliest.
+         */
+        ActionEarned: {
+            action: string;
+            name: string;
+            total: components["schemas"]["Earned"];
+            states: components["schemas"]["Earned"][];
+        };
+        /**
+         * Earned
+         * @description Decisions for an action, the rewards that came, and their mean.
+         *
+         *         It has no interval before there are ten sessions.
+         */
+        Earned: {
+            decisions: number;
+            rewards: number;
+            reward: components["schemas"]["Band"] | null;
+        };
+        /**
+         * Band
+         * @description An estimate with its 95 % interval, which is valid at every look (a confidence sequence);
+         *         no interval before there are two sessions.
+         */
+        Band: {
+            mean: number;
+            low: number | null;
+            high: number | null;
+        };
+        /**
          * CatalogueChange
          * @description The active model after a change of its catalogue, and how many actions it can choose.
          */
@@ -728,7 +777,8 @@ export interface components {
          *         `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
          *         `unexplained` (sessions that no state explains), `decisions`, and rewards `applied`,
          *         `duplicate`, `late`, `replaced`. `difference` is the mean
-         *         reward of the policy minus that of the holdout. `play` says whether the page /play is served.
+         *         reward of the policy minus that of the holdout. `play` says whether the page /play is served,
+         *         `report` whether /report has the report of the active model's fit.
          */
         Overview: {
             time: number;
@@ -748,6 +798,8 @@ export interface components {
             relearnings?: components["schemas"]["Relearning"][];
             /** @default true */
             play?: boolean;
+            /** @default false */
+            report?: boolean;
         };
         /**
          * RatesView
@@ -782,16 +834,8 @@ export interface components {
             rewards: number;
             reward: components["schemas"]["Band"] | null;
             rounds: components["schemas"]["RoundView"][];
-        };
-        /**
-         * Band
-         * @description An estimate with its 95 % interval, which is valid at every look (a confidence sequence);
-         *         no interval before there are two sessions.
-         */
-        Band: {
-            mean: number;
-            low: number | null;
-            high: number | null;
+            /** @default [] */
+            days?: components["schemas"]["DayView"][];
         };
         /**
          * RoundView
@@ -801,6 +845,16 @@ export interface components {
             round: number;
             decisions: number;
             entropy: number | null;
+            rewards: number;
+            reward: components["schemas"]["Band"] | null;
+        };
+        /**
+         * DayView
+         * @description The sessions of a group that began on a day (`YYYY-MM-DD`, UTC) and have rewards.
+         */
+        DayView: {
+            day: string;
+            sessions: number;
             rewards: number;
             reward: components["schemas"]["Band"] | null;
         };
@@ -2176,6 +2230,134 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CatalogueView"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Request Timeout */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Misdirected Request */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Request Header Fields Too Large */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Not Implemented */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Gateway Timeout */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    show_actions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionsEarned"];
                 };
             };
             /** @description Bad Request */

@@ -19,6 +19,7 @@ export type SessionView = Schemas["SessionView"];
 export type Forgotten = Schemas["Forgotten"];
 export type Models = Schemas["Models"];
 export type ActivateRequest = Schemas["ActivateRequest"];
+export type ActionsEarned = Schemas["ActionsEarned"];
 export type CatalogueView = Schemas["CatalogueView"];
 export type CatalogueChange = Schemas["CatalogueChange"];
 export type NewActionRequest = Schemas["NewActionRequest"];
@@ -166,6 +167,11 @@ export class Client {
   /** Return the actions of the active model and their expected rewards. */
   catalogue(): Promise<CatalogueView> {
     return this.#ask("GET", "/v1/catalogue");
+  }
+
+  /** Return what each action of the active model earned lately, by state too. */
+  actions(): Promise<ActionsEarned> {
+    return this.#ask("GET", "/v1/actions");
   }
 
   /** Add actions to the active catalogue. */

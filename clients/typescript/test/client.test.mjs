@@ -60,6 +60,7 @@ test("administrators' calls", async () => {
   await client.decide("another device");
   assert.equal((await client.merge("one device", "another device")).session, "one device");
   const catalogue = await client.catalogue();
+  assert.equal((await client.actions()).model, catalogue.model);
   const models = await client.models();
   assert.equal(models.models.some((model) => model.id === catalogue.model), true);
   assert.equal((await client.addActions({ id: "tea/green" })).actions.includes("tea/green"), true);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import pickle
@@ -167,17 +166,6 @@ def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
 
 _SHORT = 0.1  # effort of the short tuning before a command
 _HORIZON = 100  # rounds of its sessions
-
-
-def recommended_policy(path: str | os.PathLike[str], default: str) -> str:
-    """Return the policy that the fit of a saved model recommends, or `default` if none."""
-    from latentbandits.models.artefacts.files import load_notes
-
-    results = Path(path, "results.json")
-    recommended = load_notes(path).get("recommended_policy")
-    if recommended is None and results.is_file():
-        recommended = json.loads(results.read_bytes()).get("recommended_policy")
-    return default if recommended is None else str(recommended)
 
 
 def tuned_policy(model: Any, items: Any) -> str:

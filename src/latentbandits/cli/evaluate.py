@@ -98,19 +98,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any, Any]:
     """Return the log as it was read, the policies by name, the model and the log of the target."""
-    from latentbandits.cli.console import recommended_policy
     from latentbandits.evaluation.distribution import read_fixed
     from latentbandits.evaluation.log import Columns
     from latentbandits.evaluation.reading import read_decisions
     from latentbandits.models import load, load_catalogue
     from latentbandits.models.artefacts.catalogue import Catalogue
-    from latentbandits.policies.registry import Inputs, build
+    from latentbandits.models.artefacts.files import recommended_policy
+    from latentbandits.policies.registry import Inputs, build, find, parse
 
     fixed = arguments.distribution is not None or arguments.target_log is not None
-    if arguments.model is None and (not fixed or arguments.policies):
+    if arguments.model is None and not fixed and not arguments.policies:
         raise ValueError(
-            "--model is needed: the folder of the candidates' model (not for --distribution and "
-            "--target-log alone)"
+            "--model is needed: the folder of the candidates' model (not for --distribution, "
+            "--target-log and --policies that need none, such as uniform)"
         )
     if arguments.model is not None and arguments.position is not None:
         raise ValueError("--position goes without --model: a model's actions have no positions")
@@ -146,13 +146,17 @@ def _candidates(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any], Any
             target = read_decisions(
                 given.target, catalogue=catalogue, columns=columns, unrewarded=arguments.unrewarded
             ).log
-    if model is not None and (not fixed or arguments.policies):
+    if arguments.policies or not fixed:
         inputs = Inputs(
             model=model,
+            n_actions=None if model is not None else read.log.n_actions,
             horizon=arguments.horizon or read.log.n_rounds,
             items=None if catalogue is None else catalogue.features,
         )
         texts = arguments.policies or [recommended_policy(arguments.model, "mmTS")]
-        policies |= {text: build(text, inputs) for text in texts}
+        for text in texts:
+            if model is None and "model" in find(parse(text).name).needs:
+                raise ValueError(f"{text} needs a model: name its folder, --model DIR")
+            policies[text] = build(text, inputs)
     read = replace(read, warnings=[*read.warnings, *warnings])
     return read, policies, model, target

@@ -89,7 +89,7 @@ class SyntheticExperiment(frame.Experiment):
         policies(arguments.policies, arguments.horizon)
 
     def measure(self, work: frame.Work) -> Report:
-        from latentbandits.report.terminal import policy_table
+        from latentbandits.report.report import policy_table
 
         runs, horizon = work.options.runs, work.options.horizon
         chosen = policies(work.options.policies, horizon)

@@ -21,7 +21,7 @@ from latentbandits.learning.arms.coordinate_ascent import earlier_means
 from latentbandits.learning.arms.families import make_family
 from latentbandits.learning.arms.learner import LARGE, ArmsLearner
 from latentbandits.learning.arms.outliers import without_outliers
-from latentbandits.learning.assess import report
+from latentbandits.learning.assess import report, tables
 from latentbandits.learning.assess.comparisons import (
     FACTORISATION,
     ONE_STATE,
@@ -72,7 +72,9 @@ from latentbandits.learning.uncertainty import Disagreement, bootstrap, excess_s
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
-from latentbandits.report.report import Progress, Silent
+from latentbandits.models.shown import StateRewards, model_line
+from latentbandits.report.notebook import Shown, plural
+from latentbandits.report.report import Progress, Silent, Table
 
 CHOSEN_ON = 2_000_000
 """Size of the sample of rewards for choices and bootstrap, if a log has more than LARGE."""
@@ -89,13 +91,47 @@ MOST_HELD_OUT = 2_000
 for the verdict."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """The result of a fit: the model of all users, its catalogue, and the report on it."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit(Shown):
+    """The result of a fit: the model of all users, its catalogue, and the report on it.
+
+    `to_polars` and `to_pandas` return the mean reward of every action in every state. `plot` draws
+    the verdict, or these rewards if the fit was not assessed.
+    """
 
     model: Any  # BernoulliArms, GaussianArms, ..., LinearGaussian
     catalogue: Catalogue
     report: dict[str, Any]
+
+    def _headline(self) -> str:
+        log, judged = self.report["log"], self.report["judgement"]
+        learned = f"{plural(log['rewards'], 'reward')} of {plural(log['users'], 'user')}"
+        advice = "" if judged is None else f"; use {judged['recommended_policy']}"
+        return f"Fit({model_line(self.model)} from {learned}{advice})"
+
+    def _verdict(self) -> tuple[str, str] | None:
+        judged = self.report["judgement"]
+        return None if judged is None else (judged["verdict"].split()[0], judged["sentence"])
+
+    def _shown_tables(self) -> list[Table]:
+        judged = self.report["judgement"]
+        replayed = judged is not None and judged["replay"]
+        shown = [tables.states_table(self.report["states"])]
+        return [*shown, tables.replay_table(judged)] if replayed else shown
+
+    def _columns(self) -> dict[str, list[Any]]:
+        return self._rewards().columns()
+
+    def _draw(self) -> Any:
+        judged = self.report["judgement"]
+        if judged is None or not judged["curves"]:
+            return self._rewards().draw()
+        from latentbandits.learning.assess.figures import draw_verdict
+
+        return draw_verdict(self.report)
+
+    def _rewards(self) -> StateRewards:
+        return StateRewards(self.model, self.catalogue.names, self.catalogue.features)
 
 
 def fit(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from latentbandits.learning.fitting import Fit
 from latentbandits.models.artefacts import files as artefacts
 from latentbandits.report.files import write_results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from latentbandits.report.notebook import png
 
 REPORT_FILE = "report.json"
 FIGURE_FILE = "report.png"
@@ -58,9 +55,9 @@ def write_fit(fit: Fit, folder: Path, more: Mapping[str, Any] | None = None) -> 
 def _write_page(report: dict[str, Any], folder: Path) -> None:
     from latentbandits.learning.assess import figures, page
 
-    images = {FIGURE_FILE: _png(figures.draw(report))}
+    images = {FIGURE_FILE: png(figures.draw(report))}
     if report["judgement"]["curves"]:
-        images[VERDICT_FILE] = _png(figures.draw_verdict(report))
+        images[VERDICT_FILE] = png(figures.draw_verdict(report))
     for name, image in images.items():
         (folder / name).write_bytes(image)
     html = page.render(report, images[FIGURE_FILE], images.get(VERDICT_FILE))
@@ -91,12 +88,6 @@ def results(fit: Fit) -> dict[str, Any]:
         "one_state": report["one_state"],
         **{name: judged[name] for name in _JUDGED},
     }
-
-
-def _png(figure: Figure) -> bytes:
-    image = io.BytesIO()
-    figure.savefig(image, dpi=110)
-    return image.getvalue()
 
 
 def load_report(path: str | os.PathLike[str]) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from latentbandits.report.report import Estimate
 
@@ -31,6 +32,10 @@ MOST_LABELLED = 5
 BLUE, ORANGE, GREEN, PINK, BROWN = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d2b"
 SKY, GREY, DARK = "#56b4e9", "#8c8c8c", "#4d4d4d"
 
+MOST_NUMBERED = 12
+"""Columns of a grid whose cells have room for their numbers."""
+
+_SHORT_NAME = 12  # letters of a column's name that fit without being turned
 _LABEL_GAP = 0.16  # between two labels, in inches
 
 
@@ -181,3 +186,28 @@ def _ranked(panels: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
         for policy, one in by_policy.items():
             scores.setdefault(policy, []).append(one.mean / middle)
     return sorted(scores, key=lambda policy: float(np.mean(scores[policy])))
+
+
+def draw_grid(
+    values: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str], title: str
+) -> Figure:
+    """Draw a table of numbers as coloured cells, with the numbers in them where they fit."""
+    figure = new_figure(1.6 + 0.35 * len(rows), title)
+    axes = figure.subplots()
+    cells = axes.imshow(values, aspect="auto", cmap="viridis")
+    axes.set_yticks(range(len(rows)), rows, fontsize=SMALL, parse_math=False)  # a name may have "$"
+    long = len(columns) > MOST_NUMBERED or any(len(name) > _SHORT_NAME for name in columns)
+    axes.set_xticks(
+        range(len(columns)), columns, fontsize=SMALL, parse_math=False,
+        rotation=40 if long else 0, ha="right" if long else "center",
+    )  # fmt: skip
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    if len(columns) > MOST_NUMBERED:
+        figure.colorbar(cells, ax=axes)
+        return figure
+    middle = (float(values.min()) + float(values.max())) / 2
+    for (row, column), value in np.ndenumerate(values):
+        colour = "black" if value > middle else "white"
+        axes.text(column, row, f"{value:.3g}", ha="center", va="center", color=colour, size=SMALL)
+    return figure

@@ -106,6 +106,29 @@ class Report:
     summary: str | None = None  # of the last line; None: how many claims hold, and the seconds
 
 
+def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
+    """Return a table of regret, mean reward and worst-decile reward, with standard errors."""
+    names = ("regret", "reward", "worst_decile_reward", "first_rounds_reward", "last_rounds_reward")
+    rows = list(rows)
+    first, last = (rows[0][f"{name}_rounds"] if rows else "" for name in ("first", "last"))
+    columns = ("policy", "regret", "reward", "worst 10%", f"first {first}", f"last {last}")
+    body = [
+        (
+            str(row["policy"]),
+            *(_error(row[name], row[f"{name}_stderr"], name) for name in names),
+        )
+        for row in rows
+    ]
+    return Table(title, columns, body)
+
+
+def _error(mean: float, stderr: float, name: str) -> str:
+    if math.isnan(mean):
+        return "too few runs"
+    digits = 1 if name == "regret" else 3
+    return f"{mean:.{digits}f} ±{stderr:.{digits}f}" if math.isfinite(stderr) else f"{mean:.3f}"
+
+
 def all_positive(differences: Iterable[Estimate]) -> bool | None:
     """Return whether all differences are above zero by more than two standard errors.
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -45,35 +43,12 @@ def show_tables(tables: Iterable[Table]) -> Console:
     return console
 
 
-def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
-    """Return a table of regret, mean reward and worst-decile reward, with standard errors."""
-    names = ("regret", "reward", "worst_decile_reward", "first_rounds_reward", "last_rounds_reward")
-    rows = list(rows)
-    first, last = (rows[0][f"{name}_rounds"] if rows else "" for name in ("first", "last"))
-    columns = ("policy", "regret", "reward", "worst 10%", f"first {first}", f"last {last}")
-    body = [
-        (
-            str(row["policy"]),
-            *(_error(row[name], row[f"{name}_stderr"], name) for name in names),
-        )
-        for row in rows
-    ]
-    return Table(title, columns, body)
-
-
 def claims_table(claims: Iterable[Claim]) -> Table:
     """Return a table of the claims, what they predict and what was measured."""
     body: list[tuple[str, ...]] = [
         (c.id, c.claim, c.predicted, c.measured, _VERDICTS[c.holds]) for c in claims
     ]
     return Table("Claims", ("id", "claim", "predicts", "measured", "holds"), body)
-
-
-def _error(mean: float, stderr: float, name: str) -> str:
-    if math.isnan(mean):
-        return "too few runs"
-    digits = 1 if name == "regret" else 3
-    return f"{mean:.{digits}f} ±{stderr:.{digits}f}" if math.isfinite(stderr) else f"{mean:.3f}"
 
 
 def _rich(table: Table) -> RichTable:

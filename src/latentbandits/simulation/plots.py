@@ -25,12 +25,14 @@ _COLOURS = {
     "mmTS": "#d55e00",
     "IDS": "#009e73",
     "Greedy": "#cc79a7",
+    "Popularity": "#000000",
 }
 _LINES = {
     "UCB1": ("UCB", "-"), "LinUCB": ("UCB", "-"), "UCB1(scale=0.5)": ("UCB", ":"),
     "TS": ("TS", "-"), "LinTS": ("TS", "-"), "EXP4": ("EXP4", "-"),
     "mUCB": ("mUCB", "-"), "mmUCB": ("mUCB", ":"), "mTS": ("mTS", "-"), "mmTS": ("mmTS", "-"),
     "mIDS": ("IDS", ":"), "mmIDS": ("IDS", "-"), "mmGreedy": ("Greedy", "-"),
+    "Popularity": ("Popularity", "--"),
 }  # fmt: skip
 
 
@@ -41,6 +43,8 @@ def draw_curves(
     window: int = 10,
 ) -> None:
     """Draw a moving average over `window` rounds for each policy, with its standard error."""
+    from matplotlib.ticker import MaxNLocator
+
     for result in results:
         mean = result.curve if which == "mean" else result.worst_curve
         error = result.curve_stderr if which == "mean" else result.worst_curve_stderr
@@ -51,6 +55,7 @@ def draw_curves(
         axes.fill_between(rounds, smooth - band, smooth + band, color=colour, alpha=0.2, lw=0)
     axes.set_xlabel("round")
     axes.margins(x=0, y=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     plain(axes)
 
 

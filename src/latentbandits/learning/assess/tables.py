@@ -12,7 +12,7 @@ _SHOWN = 3  # best and worst actions per state; the page lists more
 
 def tables(report: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a fit's report, for `fit` and `inspect`."""
-    shown = [*choice_tables(report), _states(report["states"]), *error_tables(report)]
+    shown = [*choice_tables(report), states_table(report["states"]), *error_tables(report)]
     judged = report.get("judgement")  # reports of version 0.1 have none
     return shown if not judged or not judged["replay"] else [*shown, replay_table(judged)]
 
@@ -215,7 +215,8 @@ def _error(row: Mapping[str, Any] | None) -> str:
     return "" if row is None or row["rmse"] is None else f"{row['rmse']:.4f}"
 
 
-def _states(states: Sequence[Mapping[str, Any]]) -> Table:
+def states_table(states: Sequence[Mapping[str, Any]]) -> Table:
+    """Return each state's share of users, and its best and worst actions."""
     body = [
         (
             str(state["state"] + 1),  # states are shown from 1

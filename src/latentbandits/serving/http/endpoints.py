@@ -33,6 +33,7 @@ from latentbandits.serving.http.keys import Caller, Scope
 from latentbandits.serving.http.messages import (
     MAX_PAGE,
     ActionBody,
+    ActionsEarned,
     ActivateRequest,
     ActiveModel,
     CatalogueChange,
@@ -60,11 +61,14 @@ from latentbandits.serving.http.messages import (
 )
 from latentbandits.serving.http.tokens import RewardTokens
 from latentbandits.serving.http.views import (
+    LATEST,
+    actions_earned,
     catalogue,
     events_of,
     models,
     overview,
     relearnings,
+    state_name,
     view_with,
 )
 from latentbandits.serving.log import CURSOR
@@ -320,6 +324,20 @@ async def show_catalogue(call: Call) -> CatalogueView:
     return await call.service.writer.run(catalogue)
 
 
+async def show_actions(call: Call) -> ActionsEarned:
+    """Return what each action of the active model earned lately."""
+
+    def find(engine: Engine) -> tuple[str, list[str], dict[str, str]]:
+        served = engine.library.served(engine.library.active.model)
+        called = engine.settings.state_names
+        states = [state_name(called, s) for s in range(served.model.n_states)]
+        names = dict(zip(served.space.names or (), served.space.titles, strict=True))
+        return served.id, states, names
+
+    found = await call.service.writer.run(find)
+    return await call.service.read_latest(LATEST, lambda events: actions_earned(events, *found))
+
+
 async def add_actions(call: Call) -> CatalogueChange:
     """Add one or several actions to the active catalogue."""
     added = call.body if isinstance(call.body, list) else [call.body]
@@ -453,7 +471,9 @@ async def show_overview(call: Call) -> Overview:
     shown: Overview = await call.service.writer.run(overview, urgent=True)
     settings = call.service.settings
     runs = relearnings(settings.relearn)
-    return msgspec.structs.replace(shown, relearnings=runs, play=settings.play)
+    [active] = [one.name for one in shown.models.models if one.active]
+    report = call.service.report_file(active) is not None
+    return msgspec.structs.replace(shown, relearnings=runs, play=settings.play, report=report)
 
 
 async def play_game(call: Call) -> PlayView:
@@ -550,6 +570,8 @@ ENDPOINTS = (
              ActiveModel, show_active, shared=True),
     Endpoint("GET", "/v1/catalogue", "read", "What the active model expects of its actions.",
              CatalogueView, show_catalogue),
+    Endpoint("GET", "/v1/actions", "read", "What each action earned lately.",
+             ActionsEarned, show_actions, shared=True),
     Endpoint("POST", "/v1/actions", "admin", "Add actions to the active catalogue.",
              CatalogueChange, add_actions, ActionBody, 201, errors=(409,),
              parameters=(_REQUEST_ID,), shared=True),

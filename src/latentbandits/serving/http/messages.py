@@ -267,6 +267,15 @@ class RoundView(msgspec.Struct, frozen=True):
     reward: Band | None
 
 
+class DayView(msgspec.Struct, frozen=True):
+    """The sessions of a group that began on a day (`YYYY-MM-DD`, UTC) and have rewards."""
+
+    day: str
+    sessions: int
+    rewards: int
+    reward: Band | None
+
+
 class GroupView(msgspec.Struct, frozen=True):
     """The sessions that get the policy, or those that are held out.
 
@@ -281,6 +290,7 @@ class GroupView(msgspec.Struct, frozen=True):
     rewards: int
     reward: Band | None
     rounds: list[RoundView]
+    days: list[DayView] = []
 
 
 class DifferenceView(msgspec.Struct, frozen=True):
@@ -371,7 +381,8 @@ class Overview(msgspec.Struct, frozen=True):
     `counts` holds sessions `started`, `expired`, `restarted`, `merged`, `deleted`, `open`,
     `unexplained` (sessions that no state explains), `decisions`, and rewards `applied`,
     `duplicate`, `late`, `replaced`. `difference` is the mean
-    reward of the policy minus that of the holdout. `play` says whether the page /play is served.
+    reward of the policy minus that of the holdout. `play` says whether the page /play is served,
+    `report` whether /report has the report of the active model's fit.
     """
 
     time: float
@@ -387,6 +398,41 @@ class Overview(msgspec.Struct, frozen=True):
     recent: list[RecentSession]
     relearnings: list[Relearning] = []
     play: bool = True
+    report: bool = False
+
+
+class Earned(msgspec.Struct, frozen=True):
+    """Decisions for an action, the rewards that came, and their mean.
+
+    It has no interval before there are ten sessions.
+    """
+
+    decisions: int
+    rewards: int
+    reward: Band | None
+
+
+class ActionEarned(msgspec.Struct, frozen=True):
+    """An action: what it earned, from all sessions and by the state that was believed likeliest."""
+
+    action: str
+    name: str
+    total: Earned
+    states: list[Earned]
+
+
+class ActionsEarned(msgspec.Struct, frozen=True):
+    """What the active model's actions earned, the most shown first (at most 100).
+
+    Counted are the latest decisions and rewards of the log, at most 20,000 of them, since `since`
+    (seconds since 1970; None before any). `states` has the names of the states.
+    """
+
+    model: str
+    since: float | None
+    decisions: int
+    states: list[str]
+    actions: list[ActionEarned]
 
 
 class CatalogueItem(msgspec.Struct, frozen=True):

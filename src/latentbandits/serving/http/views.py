@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +32,15 @@ from latentbandits.serving.engine.statistics import (
     decode_totals,
 )
 from latentbandits.serving.http.messages import (
+    ActionEarned,
+    ActionsEarned,
     Band,
     Calibration,
     CatalogueItem,
     CatalogueView,
+    DayView,
     DifferenceView,
+    Earned,
     Event,
     GroupView,
     Models,
@@ -48,7 +55,7 @@ from latentbandits.serving.http.messages import (
     Swap,
 )
 from latentbandits.serving.log import event_fields
-from latentbandits.serving.records import SessionRow, floats
+from latentbandits.serving.records import LoggedEvent, SessionRow, floats
 from latentbandits.serving.settings import HOLDOUT, MAIN, TRIAL, TRIAL_SHARE
 
 SHOWN = 20_000
@@ -57,6 +64,11 @@ SHOWN = 20_000
 MOST = 100
 """Actions that the catalogue shows."""
 
+LATEST = 20_000
+"""Events of the log, decisions and rewards, that the table of actions counts."""
+
+_FEWEST = 10  # sessions of an action that has an interval: with fewer it says nothing
+_EPOCH = date(1970, 1, 1)
 _FAVOURED = 3
 _RECENT = 20
 _ALPHA = 0.05
@@ -251,7 +263,17 @@ def group_view(engine: Engine, group: str, totals: Statistics) -> GroupView:
         rewards=total.rewards,
         reward=_mean_band(total),
         rounds=[_round_view(number, one) for number, one in enumerate(total.rounds, 1)],
+        days=[
+            _day_view(day, one)
+            for day, one in sorted(totals.days.get(group, {}).items())
+            if one.rewards > 0  # none are left if its sessions were merged into others
+        ],
     )
+
+
+def _day_view(day: int, one: GroupTotals) -> DayView:
+    written = (_EPOCH + timedelta(days=day)).isoformat()
+    return DayView(day=written, sessions=one.sessions, rewards=one.rewards, reward=_mean_band(one))
 
 
 def states(engine: Engine, totals: Statistics) -> list[StateView]:
@@ -371,6 +393,64 @@ def catalogue(engine: Engine) -> CatalogueView:
             for a in telling(served, expected)
         ],
     )
+
+
+class _ActionTotals:
+    """Decisions for an action, and the sum and number of the rewards of each session."""
+
+    def __init__(self) -> None:
+        self.decisions = 0
+        self.sessions: dict[int, tuple[float, int]] = {}
+
+    def add(self, session: int, value: float) -> None:
+        total, count = self.sessions.get(session, (0.0, 0))
+        self.sessions[session] = (total + value, count + 1)
+
+    def view(self) -> Earned:
+        totals = GroupTotals()
+        for total, count in self.sessions.values():
+            totals.add_session(total, count)
+        reward = _mean_band(totals)
+        if reward is not None and totals.sessions < _FEWEST:
+            reward = Band(reward.mean, None, None)
+        return Earned(self.decisions, totals.rewards, reward)
+
+
+def actions_earned(
+    events: Iterable[LoggedEvent], model: str, states: list[str], names: Mapping[str, str]
+) -> ActionsEarned:
+    """Return what each action earned in these events of the log, of the decisions by `model`.
+
+    `names` are what people call the actions.
+    """
+    totals: dict[str, list[_ActionTotals]] = defaultdict(
+        lambda: [_ActionTotals() for _ in range(1 + len(states))]  # of all sessions, and by state
+    )
+    since = None
+    decided: set[int] = set()
+    for event in events:
+        row, reward = event.decision, event.reward
+        if row.model != model or (reward is not None and row.order not in decided):
+            continue
+        probabilities = floats(row.probabilities)
+        counted = totals[row.action][:1]
+        if len(probabilities) == len(states) > 1:
+            likeliest = max(range(len(states)), key=probabilities.__getitem__)
+            counted.append(totals[row.action][1 + likeliest])
+        if reward is None:
+            since = row.time / 1000 if since is None else since
+            decided.add(row.order)
+            for one in counted:
+                one.decisions += 1
+        elif event.current is not None and event.current.order == reward.order:
+            for one in counted:
+                one.add(row.session, reward.value)
+    shown = sorted(totals.items(), key=lambda item: (-item[1][0].decisions, item[0]))[:MOST]
+    actions = [
+        ActionEarned(action, names.get(action, action), of_all.view(), [s.view() for s in by_state])
+        for action, (of_all, *by_state) in shown
+    ]
+    return ActionsEarned(model, since, len(decided), states, actions)
 
 
 def expected_rewards(served: ServedModel) -> FloatArray:

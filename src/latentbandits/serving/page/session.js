@@ -69,6 +69,7 @@ export class SessionCard {
 
   #show(view) {
     this.#shown = { session: view.session, round: view.round, rewards: view.rewards };
+    find("session").classList.remove("vacant");
     find("session-title").textContent = view.session;
     find("session-about").textContent =
       `${view.policy}, ${view.group === "holdout" ? "held out" : "policy group"} · ${count(view.round)} rounds · mean reward ${amount(view.mean_reward)}`;
@@ -80,6 +81,7 @@ export class SessionCard {
   }
 
   #clear(text) {
+    find("session").classList.toggle("vacant", chosen() === null); // a narrow page then hides it
     find("session-title").textContent = "One session";
     find("session-about").textContent = text;
     find("session-belief").textContent = "\u00a0";
