@@ -90,20 +90,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--master", metavar="URL", help="of the engine spark (default: local[*])")
     early = "answer early: no bootstrap, one policy, choices on users with 100,000 rewards"
     add("--quick", action="store_true", help=early)
+    add(
+        "--verbose", action="store_true", help="print all tables of the report, not only the states"
+    )
     add("--strict", action="store_true", help="exit with code 3 if there are warnings")
     add("--seed", type=seed, default=0, help="of all randomness (default 0)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits fit`; returns the exit code."""
-    from latentbandits.cli.console import Progress, print_warnings
-    from latentbandits.learning.assess.tables import one_state_sentence, tables
+    from latentbandits.cli.console import Progress, print_warnings, show_fit
     from latentbandits.learning.backends.opening import in_units, stopped_by_exception
     from latentbandits.learning.fit_options import FitOptions
     from latentbandits.learning.fitting import fit
     from latentbandits.learning.save import PAGE_FILE, write_fit
     from latentbandits.models.artefacts.files import replacing
-    from latentbandits.report.terminal import show_tables
+    from latentbandits.report.terminal import open_console, say
 
     options = FitOptions(
         order=arguments.time,
@@ -116,15 +118,13 @@ def run(arguments: argparse.Namespace) -> int:
         with Progress("fit") as progress:
             result = fit(arguments.log, options, progress=progress)
         write_fit(result, folder)
-    console = show_tables(tables(result.report))
-    console.print(result.report["judgement"]["sentence"], highlight=False, markup=False)
-    if one_state_sentence(result.report):
-        console.print(one_state_sentence(result.report), highlight=False, markup=False)
+    console = open_console()
+    show_fit(console, result.report, verbose=arguments.verbose)
     disk = result.report["engine"]["disk"]
     if disk is not None:
-        console.print(f"partitions of the log took {in_units(disk)} of disk", highlight=False)
+        say(console, f"partitions of the log took {in_units(disk)} of disk")
     seconds = result.report["seconds"]
-    console.print(f"{seconds:.0f} s; model in {arguments.out}, page in {arguments.out}/{PAGE_FILE}")
+    say(console, f"{seconds:.0f} s; model in {arguments.out}, page in {arguments.out}/{PAGE_FILE}")
     print_warnings(result.report["warnings"])
     return WARNED if arguments.strict and result.report["warnings"] else 0
 

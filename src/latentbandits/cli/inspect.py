@@ -12,26 +12,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `latentbandits inspect`; returns the exit code."""
-    from latentbandits.cli.console import print_warnings
+    from latentbandits.cli.console import print_warnings, show_fit
     from latentbandits.cli.model_tables import field_table, model_table
-    from latentbandits.learning.assess.tables import tables
     from latentbandits.learning.save import load_report
     from latentbandits.models import GaussianArms, LinearGaussian, load, load_catalogue
-    from latentbandits.models.artefacts.files import load_notes
-    from latentbandits.report.terminal import show_tables
+    from latentbandits.report.terminal import open_console, show_tables
 
     model, catalogue = load(arguments.model), load_catalogue(arguments.model)
     report = load_report(arguments.model)
-    shown = [] if report is None else tables(report)
     about = (
         model_table(model, catalogue)
         if isinstance(model, (GaussianArms, LinearGaussian))
         else field_table(model)
     )
-    console = show_tables([about, *shown])
-    notes = load_notes(arguments.model)
-    if "sentence" in notes:
-        console.print(notes["sentence"], highlight=False, markup=False)
-        console.print(f"recommended policy: {notes['recommended_policy']}", highlight=False)
-    print_warnings([] if report is None else report.get("warnings", []))
+    console = open_console()
+    if report is not None:
+        show_fit(console, report, [about], verbose=True)
+        print_warnings(report.get("warnings", []))
+    else:
+        show_tables([about], console)
     return 0
