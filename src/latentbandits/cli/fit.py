@@ -88,7 +88,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--scratch", metavar="FOLDER", help="for partitions of a large log (default: the system's)")
     add("--partitions", metavar="FOLDER", help="keep the partitions there for the next fit")
     add("--master", metavar="URL", help="of the engine spark (default: local[*])")
-    early = "answer early: no bootstrap, one policy, choices on users with 100,000 rewards"
+    early = "answer in seconds: arms up to 50 actions, no bootstrap, one policy, choices on users "
+    early += "with 100,000 rewards"
     add("--quick", action="store_true", help=early)
     add(
         "--verbose", action="store_true", help="print all tables of the report, not only the states"
