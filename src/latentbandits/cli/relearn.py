@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import re
 import signal
 import sys
 import threading
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from latentbandits.cli import log_options
-from latentbandits.options import positive, seed
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+from latentbandits.options import duration, positive, seed
 
 _MAX_ANSWER = 512 * 2**20  # bytes: the largest model that a service takes, as text
-
-
-def duration(text: str) -> timedelta:
-    """Parse an argparse value such as 90s, 15m, 1h, 30d or 2w.
-
-    >>> duration("1h")
-    datetime.timedelta(seconds=3600)
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
-    if match is None or float(match[1]) <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 15m, 1h, 30d or 2w")
-    return timedelta(**{_UNITS[match[2]]: float(match[1])})
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
