@@ -124,12 +124,24 @@ def whole(text: str) -> int:
     return int(text)
 
 
-seed = whole
+Options = argparse.ArgumentParser | argparse._ArgumentGroup
+"""What options are added to: a parser, or one of its groups."""
 
 
-def add_common(parser: argparse.ArgumentParser, out: str) -> None:
+def add_seed(parser: Options) -> None:
+    """Add --seed."""
+    parser.add_argument("--seed", type=whole, default=0, help="random seed (default 0)")
+
+
+def add_json(parser: Options) -> None:
+    """Add --json, for scripts: one document on standard output, everything else beside it."""
+    described = "print the results as one JSON document, and everything else on standard error"
+    parser.add_argument("--json", action="store_true", help=described)
+
+
+def add_common(parser: Options, out: str) -> None:
     """Add --seed, --jobs and --out, which every command that computes takes."""
-    parser.add_argument("--seed", type=whole, default=0, help="of all randomness (default 0)")
+    add_seed(parser)
     parser.add_argument(
         "--jobs", type=positive, default=cores(), help="processes (default: one per core)"
     )
@@ -165,7 +177,7 @@ class Option:
         """The name of the value among parsed arguments and settings."""
         return self.name.replace("-", "_")
 
-    def add(self, parser: argparse.ArgumentParser) -> None:
+    def add(self, parser: Options) -> None:
         """Add the option to a parser."""
         default = self.default
         if default is False:

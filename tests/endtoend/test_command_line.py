@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -207,6 +208,14 @@ def test_what_is_misspelt_gets_one_line(words, message, tmp_path):
     done = run(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_sentence_before_anything_starts(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("serve", "--demo", "--port", taken.getsockname()[1], cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Address already in use; choose another with --host or --port" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

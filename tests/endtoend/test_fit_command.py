@@ -160,6 +160,23 @@ def test_verdict_and_states_fit_on_a_screen_and_verbose_prints_all(tmp_path, cap
         assert words in page
 
 
+def test_json_is_one_document_and_all_else_goes_to_standard_error(arms, tmp_path, capsys):
+    _, path, out = arms
+    model = tmp_path / "model"
+    words = ["fit", path, *COLUMNS, "--states", "2", "--bootstrap", "0", "--json"]
+    assert main([*words, "--out", str(model)]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == json.loads((model / "results.json").read_text())
+    assert "page in" in printed.err
+    assert main(["inspect", out, "--json"]) == 0
+    printed = capsys.readouterr()
+    shown = json.loads(printed.out)
+    assert (shown["model"], shown["n_states"], shown["n_actions"]) == ("GaussianArms", 2, 4)
+    assert shown["report"] == json.loads(Path(out, "report.json").read_text())
+    assert shown["notes"]["verdict"] == shown["report"]["judgement"]["verdict"]
+    assert "How wrong it may be" in printed.err
+
+
 def test_simulate_replays_real_rewards(arms, capsys, tmp_path):
     _, path, out = arms
     command = ["simulate", out, "--users", path, *COLUMNS, "--replay", "--horizon", "20"]

@@ -23,9 +23,9 @@ from rich.progress import Progress as Bar
 from latentbandits.models import registry as models
 from latentbandits.policies import registry as policies
 from latentbandits.replacing import adding_files
-from latentbandits.report.files import write
+from latentbandits.report.files import results_of, write
 from latentbandits.report.report import Report, Table
-from latentbandits.report.terminal import say, show, show_tables
+from latentbandits.report.terminal import print_json, say, show, show_tables
 
 
 class OutputFolder:
@@ -41,11 +41,16 @@ class OutputFolder:
             reason = error.strerror or str(error)
             raise ValueError(f"cannot write to --out {self.path}: {reason}") from None
 
-    def keep(self, report: Report) -> None:
-        """Write all files of a report here, or none of them, and show its tables."""
+    def keep(self, report: Report, *, json: bool = False) -> None:
+        """Write all files of a report here, or none of them, and show its tables.
+
+        With `json`, results.json is printed, and the tables go to standard error.
+        """
         with adding_files(self.path) as scratch:
             write(report, scratch)
-        show(report, self.path)
+        show(report, self.path, stderr=json)
+        if json:
+            print_json(results_of(report))
 
 
 # A progress bar on a terminal; a line every few seconds elsewhere.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from latentbandits.report.files import to_json
 from latentbandits.report.report import Claim, Report, Table
 
 _VERDICTS = {True: "yes", False: "NO", None: "undecided"}
@@ -52,6 +54,11 @@ def show_tables(tables: Iterable[Table], console: Console) -> None:
 def say(console: Console, sentence: str, style: str | None = None) -> None:
     """Print a sentence as it is written: brackets in names are no markup."""
     console.print(sentence, style=style, highlight=False, markup=False)
+
+
+def print_json(results: Mapping[str, Any]) -> None:
+    """Print results as one JSON document on standard output."""
+    sys.stdout.write(f"{to_json(results)}\n")
 
 
 def policy_table(title: str, rows: Iterable[dict[str, Any]]) -> Table:
