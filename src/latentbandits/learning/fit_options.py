@@ -205,9 +205,9 @@ def check_rewards(log: LogSummary, source: TableSource | AnyLog, options: FitOpt
 
 def first_row(source: TableSource | AnyLog, options: FitOptions, mask: Mask) -> str | None:
     """Return the row of the first reward in `mask`; None if the source is not a table."""
-    column = options.reward
-    if isinstance(source, (Log, Engine)) or column is None:
+    if isinstance(source, (Log, Engine)):
         return None
+    column = options.reward or "reward"
     table = read_table(source, [column], text=(column,), text_format=options.text_format)
     numbers = table.frame[column].cast(pl.Float64, strict=False).fill_null(0.0).to_numpy()
     outside = mask(numbers)
