@@ -246,7 +246,6 @@ def test_a_command_that_is_not_asked_for_is_not_imported(words):
         (["fit", "--kind", "l"], {"linear"}),
         (["serve", "--swap", "m"], {"migrated"}),
         (["reproduce", "synth"], {"synthetic"}),
-        (["completion", ""], {"bash", "zsh", "fish"}),
         (["fit", "lo"], set()),  # the shell completes names of files
     ],
 )

@@ -62,22 +62,11 @@ def _bash(parsers: dict[str, argparse.ArgumentParser]) -> str:
             if action.choices is not None:
                 chosen = " ".join(map(str, action.choices))
                 values.append(f'      "{name} {option}") words="{chosen}" ;;')
-        words = " ".join([*sub_commands(parser), *_positional(parser)])
-        known = " ".join(long_options(parser))
+        words, known = " ".join(sub_commands(parser)), " ".join(long_options(parser))
         options.append(f'        {name}) words="{words}" options="{known}" ;;')
     return _BASH.format(
         commands=" ".join(parsers), values="\n".join(values), options="\n".join(options)
     )
-
-
-def _positional(parser: argparse.ArgumentParser) -> list[str]:
-    """Return the values of arguments that have no name, such as the shell of this command."""
-    return [
-        str(choice)
-        for action in parser._actions
-        if not action.option_strings and not sub_commands(parser)
-        for choice in action.choices or ()
-    ]
 
 
 def _fish_command(name: str, line: str, parser: argparse.ArgumentParser) -> str:
@@ -85,8 +74,7 @@ def _fish_command(name: str, line: str, parser: argparse.ArgumentParser) -> str:
     begin = "complete -c latentbandits -n"
     lines = [f"{begin} __fish_use_subcommand -a {name} -d {shlex.quote(line)}"]
     here = shlex.quote(f"__fish_seen_subcommand_from {name}")
-    words = (*sub_commands(parser), *_positional(parser))
-    lines += [f"{begin} {here} -f -a {word}" for word in words]
+    lines += [f"{begin} {here} -f -a {word}" for word in sub_commands(parser)]
     for option, action in long_options(parser).items():
         takes = "" if action.nargs == 0 else " -r"
         if action.choices is not None:

@@ -37,15 +37,6 @@ def _families() -> Iterable[str]:
     return ("auto", *reward_families())
 
 
-_SAME_NAMES = (
-    "user", "action", "reward", "unrewarded", "kind", "rewards", "transform", "states", "rank",
-    "reg", "method", "noise", "bootstrap", "duplicates", "user_features", "features",
-    "item_features", "seed", "engine", "scratch", "partitions", "master",
-    "quick",
-)  # fmt: skip
-"""Arguments of the command line that are options of `fit` with the same name."""
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `latentbandits fit`."""
     parser.usage = "%(prog)s LOG [LOG ...] --out MODEL [options]"
@@ -140,11 +131,12 @@ def run(arguments: argparse.Namespace) -> int:
     from latentbandits.models.artefacts.files import replacing
     from latentbandits.report.terminal import open_console, print_json, say
 
+    given = vars(arguments)
     options = FitOptions(
         order=arguments.time,
         text_format=log_options.text_format(arguments),
         names=_names(arguments),
-        **{name: getattr(arguments, name) for name in _SAME_NAMES},
+        **{name: given[name] for name in FitOptions.__dataclass_fields__ if name in given},
     )
     # `replacing` fails if the folder cannot be written.
     with stopped_by_exception(), replacing(arguments.out) as folder:
