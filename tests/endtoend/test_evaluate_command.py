@@ -51,6 +51,15 @@ def test_a_csv_is_evaluated(files, capsys):
     assert (files / "out" / "evaluate.png").stat().st_size > 10_000
 
 
+def test_json_is_what_results_json_holds(files, capsys):
+    assert run(files, "--policies", "mmGreedy", "--estimators", "SNIPS", "--json") == 0
+    printed = capsys.readouterr()
+    actual = json.loads(printed.out)
+    assert actual == json.loads((files / "out" / "results.json").read_text())
+    assert "json" not in actual["settings"]
+    assert "results in" in printed.err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

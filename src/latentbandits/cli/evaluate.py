@@ -7,31 +7,48 @@ import sys
 from dataclasses import fields, replace
 from typing import Any
 
-from latentbandits.options import add_common, positive
+from latentbandits.options import add_common, add_json, positive
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `latentbandits evaluate`."""
-    add = parser.add_argument
-    add("log", metavar="LOG", nargs="+", help="logged decisions: what export wrote, or any table")
+    parser.usage = "%(prog)s LOG [LOG ...] [--model DIR] [options]"
+    logs = "logged decisions: what export wrote, or any table"
+    parser.add_argument("log", metavar="LOG", nargs="+", help=logs)
+    add = parser.add_argument_group("candidates").add_argument
     add("--model", metavar="DIR", help="the candidates' model: a folder that fit or save wrote")
     add("--policies", nargs="+", metavar="POLICY", help="candidates (default: the recommended one)")
-    add("--against", metavar="POLICY", help="'logged' or a candidate: show paired differences")
-    add("--estimators", nargs="+", metavar="NAME", help="IPS SNIPS DR SNDR DM replay queue")
-    add("--horizon", type=positive, metavar="H", help="rounds 1..H (default: while ESS >= 100)")
-    add("--unrewarded", type=float, metavar="VALUE", help="the reward of decisions that got none")
-    draws = "posterior draws that Thompson sampling counts for its chances (default 100)"
-    add("--draws", type=positive, default=100, metavar="N", help=draws)
     add(
         "--distribution", metavar="CSV", help="a candidate: columns action, probability, (position)"
     )
     target = "a candidate: the policy that made this log, whose own rewards are shown beside it"
     add("--target-log", nargs="+", metavar="LOG2", help=target)
-    position = "the column of positions, where --distribution or --target-log depends on them"
+    add("--against", metavar="POLICY", help="'logged' or a candidate: show paired differences")
+    add = parser.add_argument_group("estimates").add_argument
+    add("--estimators", nargs="+", metavar="NAME", help="IPS SNIPS DR SNDR DM replay queue")
+    add("--horizon", type=positive, metavar="H", help="rounds 1..H (default: while ESS >= 100)")
+    add("--unrewarded", type=float, metavar="VALUE", help="the reward of decisions that got none")
+    draws = "posterior draws that Thompson sampling counts for its chances (default 100)"
+    add("--draws", type=positive, default=100, metavar="N", help=draws)
+    add = parser.add_argument_group("columns of the log").add_argument
+    for name, held in _COLUMNS.items():
+        add(f"--{name}", metavar="COL", help=f"column with {held} (default: {name})")
+    position = "column with the position, where --distribution or --target-log depends on it"
     add("--position", metavar="COL", help=position)
-    for name in ("session", "round", "action", "reward", "propensity", "eligible", "features"):
-        add(f"--{name}", metavar="COL", help=f"the log's column of that (default {name})")
-    add_common(parser, out="out/evaluate")
+    group = parser.add_argument_group("output")
+    add_json(group)
+    add_common(group, out="out/evaluate")
+
+
+_COLUMNS = {
+    "session": "the session's id",
+    "round": "the number of the decision in its session",
+    "action": "the action that was chosen",
+    "reward": "the reward of the decision",
+    "propensity": "the probability with which the action was chosen",
+    "eligible": "the actions that could be chosen",
+    "features": "the features of the actions",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,7 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
     warnings = [*read.warnings, *evaluation.warnings]
     settings = {
-        name: value for name, value in vars(arguments).items() if name not in ("run", "jobs")
+        name: value
+        for name, value in vars(arguments).items()
+        if name not in ("run", "jobs", "json")
     }
     results = {
         "n_sessions": evaluation.n_sessions,
@@ -92,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         results=results,
         summary=f"{evaluation.n_decisions} decisions; {evaluation.seconds:.0f} s",
     )
-    folder.keep(report)
+    folder.keep(report, json=arguments.json)
     return 0
 
 

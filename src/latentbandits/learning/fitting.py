@@ -72,6 +72,7 @@ from latentbandits.learning.uncertainty import Disagreement, bootstrap, excess_s
 from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.attributes.columns import Encoder
 from latentbandits.models.checks import positive_count
+from latentbandits.models.composed.particle_model import ParticleModel
 from latentbandits.models.shown import StateRewards, model_line
 from latentbandits.report.notebook import Shown, plural
 from latentbandits.report.report import Progress, Silent, Table
@@ -165,6 +166,9 @@ def fit(
     if options.quick:
         options = replace(options, bootstrap=0)
     with read_users(log, options, bar) as users:
+        expected = expected_seconds(users, options)
+        if expected is not None:
+            bar = Expecting(bar, time.process_time() + expected)
         result = learn(users, options, bar)
         content = describe(users, result, options)
         if options.assess:
@@ -254,6 +258,77 @@ def halves_of(held_out: Log, kept: Engine, seed: int) -> tuple[Log, Log]:
     if not all(known[half.actions].any() for half in halves):
         return held_out, held_out
     return halves[0], halves[1]
+
+
+# How long it will take.
+
+MEASURED_ON = 5_000
+"""Size of the sample of rewards that is learned from once, to measure how long it takes."""
+
+LEARNINGS: Mapping[str, float] = {"arms": 7, "linear": 10, "clicks": 16}
+"""How many times as long as one learning the choice of arms takes, that of a linear model, and that
+of a linear model of clicks: what typical fits took."""
+
+BOOTSTRAP_LEARNINGS = 0.8
+"""The same of one bootstrap fit of a linear model; those of arms take next to nothing."""
+
+ASSESSMENT = 400
+"""How many times as long as the scores of the held-out users replay and simulation take."""
+
+LEAST_LEFT = 5.0
+"""Seconds below which no time is announced."""
+
+
+def expected_seconds(users: Users, options: FitOptions) -> float | None:
+    """Estimate how long learning and assessing will take, by a small part of each, measured.
+
+    These are seconds of processor time, which other processes on the machine do not change, right
+    within a factor of about three: how many steps a learner needs depends on the log.
+    None for features of rows, and where the log is too small to learn from a part of it.
+    """
+    if users.rows is not None:
+        return None
+    n_users = round(users.few.n_users * min(MEASURED_ON / users.few.n_events, 1.0))
+    sample = engine_of(users.few.sample(min(max(n_users, 50), users.few.n_users), options.seed))
+    clicks = _are_clicks(users.everyone, options.transform)
+    kinds = kinds_of(options.kind, users.everyone, options.check)
+    seconds = 0.0
+    for kind in kinds[:1] if options.quick else kinds:
+        learner: Learner = ArmsLearner()
+        times, rank = LEARNINGS[kind], None
+        if kind == "linear":
+            learner = LinearLearner(reg=1.0, rewards="bernoulli" if clicks else "gaussian")
+            times = LEARNINGS["clicks" if clicks else kind]
+            times += BOOTSTRAP_LEARNINGS * options.bootstrap if len(kinds) == 1 else 0.0
+            rank = min(5, sample.n_users, sample.n_actions)
+        try:
+            learner.learn(sample, Candidate(1, rank), options.seed)  # imports what it needs
+            started = time.process_time()
+            learned = learner.learn(sample, Candidate(1, rank), options.seed)
+            taken = time.process_time() - started
+        except ValueError:
+            return None
+        seconds += times * taken * users.few.n_events / sample.n_events
+    started = time.process_time()
+    judge(learned, users.judging)
+    taken = time.process_time() - started
+    return seconds + (ASSESSMENT * taken if options.assess else 0.0)
+
+
+@dataclass(frozen=True)
+class Expecting:
+    """Progress whose tasks say how much of the expected time is left."""
+
+    bar: Progress
+    ends: float  # by time.process_time
+
+    def start(self, description: str, total: int) -> None:
+        left = self.ends - time.process_time()
+        note = f" (about {left:.0f} s left)" if left >= LEAST_LEFT else ""
+        self.bar.start(description + note, total)
+
+    def advance(self, steps: int) -> None:
+        self.bar.advance(steps)
 
 
 # Stage two: the model.
@@ -389,7 +464,9 @@ def _select(users: Users, form: Form, options: FitOptions, bar: Progress) -> Cho
     one_state = learn_one_state(learner, selection, *chosen_on, seed, bar)
     comparison = None
     if one_state is not selection:
-        comparison = compare_with_one_state(one_state, selection, users.choosing, seed)
+        comparison = compare_with_one_state(
+            one_state, selection, users.choosing, seed, _passes(options, selection.learned)
+        )
         # Users' attributes and explicit requests are reasons for states that rewards alone are not.
         if wanted is None and users.attributes is None and comparison.takes_one:
             selection = _with_row(selection, one_state)
@@ -501,14 +578,15 @@ def assess(
     factorised = None if options.quick else factorise(users.few, seed)
     if factorised is not None:
         baselines[FACTORISATION] = factorised
+    quick = options.quick  # there is one policy only, and no choice that needs other users
     judgement = judge_policies(
-        candidate, users.kept, users.judging, choosing=users.choosing, written=written,
-        baselines=baselines, policies=(QUICK_POLICY,) if options.quick else (), doubts=doubts,
-        seed=seed, progress=bar,
+        candidate, users.kept, users.judging, choosing=None if quick else users.choosing,
+        written=written, baselines=baselines, policies=(QUICK_POLICY,) if quick else (),
+        passes=_passes(options, candidate), seed=seed, progress=bar,
     )  # fmt: skip
     if judgement:
         further = _replay_further(users, result, judgement.judged, options, bar)
-        judged = replace(judgement, further=further).report()
+        judged = replace(judgement, doubts=doubts, further=further).report()
     else:
         judged = unjudged(written, doubts=doubts, seed=seed, progress=bar)
     content: dict[str, Any] = {
@@ -522,6 +600,14 @@ def assess(
     whole = {**described, **content}
     content["warnings"] = [*described["warnings"], *cautions(users.everyone, written, whole)]
     return content
+
+
+def _passes(options: FitOptions, learned: Learned) -> int | None:
+    """Return how often a replay plays each user; None: the fewer users, the more often.
+
+    A quick fit plays each user once if beliefs are particles, which take longer than all the rest.
+    """
+    return 1 if options.quick and isinstance(learned.model, ParticleModel) else None
 
 
 def _replay_further(

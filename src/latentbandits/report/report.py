@@ -81,11 +81,12 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows for a terminal."""
+    """Rows for a terminal; of `one_line`, cells are cut where the terminal is too narrow."""
 
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
+    one_line: bool = False
 
 
 @dataclass(frozen=True, eq=False)

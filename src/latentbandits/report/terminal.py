@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
+from latentbandits.report.files import to_json
 from latentbandits.report.report import Claim, Report, Table
 
 _VERDICTS = {True: "yes", False: "NO", None: "undecided"}
 
 
-def show(report: Report, folder: Path | None = None) -> None:
-    """Show the tables of a report, its claims last."""
+def show(report: Report, folder: Path | None = None, *, stderr: bool = False) -> None:
+    """Show the tables of a report, its claims last, on standard output or standard error."""
     tables = [*report.tables]
     if report.claims:
         tables.append(claims_table(report.claims))
-    console = show_tables(tables)
+    console = open_console(stderr=stderr)
+    show_tables(tables, console)
     held = sum(claim.holds is True for claim in report.claims)
     undecided = sum(claim.holds is None for claim in report.claims)
     parts = [report.summary or f"{report.seconds:.0f} s"]
@@ -31,16 +36,28 @@ def show(report: Report, folder: Path | None = None) -> None:
     console.print("; ".join(parts))
 
 
-def show_tables(tables: Iterable[Table]) -> Console:
-    """Print tables on the terminal; with a fixed width if the output is not a terminal."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=130)
+def open_console(*, stderr: bool = False) -> Console:
+    """Return a console on standard output or standard error; 130 wide if it is no terminal."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=130)
+
+
+def show_tables(tables: Iterable[Table], console: Console) -> None:
+    """Print tables with their titles."""
     for table in tables:
         # On a separate line, because a table's title is wrapped to the table's width.
-        console.print(table.title, style="italic", highlight=False, markup=False)
+        say(console, table.title, style="italic")
         console.print(_rich(table))
-    return console
+
+
+def say(console: Console, sentence: str, style: str | None = None) -> None:
+    """Print a sentence as it is written: brackets in names are no markup."""
+    console.print(sentence, style=style, highlight=False, markup=False)
+
+
+def print_json(results: Mapping[str, Any]) -> None:
+    """Print results as one JSON document on standard output."""
+    sys.stdout.write(f"{to_json(results)}\n")
 
 
 def claims_table(claims: Iterable[Claim]) -> Table:
@@ -59,5 +76,7 @@ def _rich(table: Table) -> RichTable:
     for i, column in enumerate(table.columns):
         rich.add_column(column, justify="left", no_wrap=i == 0)
     for row in table.rows:
-        rich.add_row(*row, style="bold red" if row[-1] == "NO" else None)
+        overflow: Literal["ellipsis", "fold"] = "ellipsis" if table.one_line else "fold"
+        cells = [Text(cell, no_wrap=table.one_line, overflow=overflow) for cell in row]
+        rich.add_row(*cells, style="bold red" if row[-1] == "NO" else None)
     return rich

@@ -9,6 +9,7 @@ from typing import Any
 from latentbandits.learning.assess.tables import (
     choice_tables,
     error_tables,
+    model_sentence,
     one_state_sentence,
     replay_table,
 )
@@ -39,13 +40,7 @@ _LISTS = (
 
 def render(report: Mapping[str, Any], figure_png: bytes, verdict_png: bytes | None = None) -> str:
     """Return the page: the verdict and its figure first, then the model's details."""
-    log, held_out, settings = report["log"], report["held_out"], report["settings"]
-    rank = "" if settings["rank"] is None else f", rank {settings['rank']}"
-    summary = (
-        f"A model of {report['family']} rewards (kind {settings['kind']}) with "
-        f"{plural(settings['states'], 'state')}{rank}, learned from {log['rewards']:,} rewards of "
-        f"{plural(log['users'], 'user')} for {plural(log['actions'], 'action')}."
-    )
+    held_out, summary = report["held_out"], model_sentence(report)
     judged = (
         f"On {plural(held_out['users'], 'held-out user')}, a reward was predicted to "
         f"{held_out['rmse']:.3g} (the action's mean over all users: "

@@ -413,7 +413,7 @@ def judge_policies(
     written: Learned | None = None,
     baselines: Mapping[str, Learned] = MappingProxyType({}),
     policies: Sequence[str] = (),
-    doubts: Sequence[str] = (),
+    passes: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Judgement | None:
@@ -427,7 +427,7 @@ def judge_policies(
         written: the model of all users, from which users are simulated; None: `learned`.
         baselines: other models of the same users by name, which are played greedily.
         policies: the policies that are played; none: all that can be recommended.
-        doubts: reasons not to act on the model's predictions (`report.doubts`).
+        passes: how often each user is played; None: the fewer users there are, the more often.
         seed: of all randomness.
         progress: called after each policy.
 
@@ -435,7 +435,7 @@ def judge_policies(
         None if fewer than two users have three rows or more, so that differences have no error.
     """
     bar = Silent() if progress is None else progress
-    stage = _Replaying(learned, kept, baselines, tuple(policies), seed, bar)
+    stage = _Replaying(learned, kept, baselines, tuple(policies), passes, seed, bar)
     judging = stage.playable(held_out)
     if judging is None:
         return None
@@ -448,8 +448,7 @@ def judge_policies(
         NOT_SIMULATED,
         value_of_state(*stage.shown(learned, judging), seed),
         summary.deviation,
-        tuple(doubts),
-        None if other is None else stage.play(other),
+        choosing=None if other is None else stage.play(other),
         separate=learned.model.n_states == 1 and learned.features is None,
     )
     deciding, log = stage.shown(learned if written is None else written, judging)
@@ -465,6 +464,7 @@ class _Replaying:
     kept: AnyLog
     baselines: Mapping[str, Learned]
     policies: tuple[str, ...]
+    passes: int | None
     seed: int
     bar: Progress
 
@@ -528,10 +528,10 @@ class _Replaying:
             name: PolicyPlayer(policy, log.n_actions, learned.features, log_prior)
             for name, policy in self.on_model.items()
         }
+        passes = replays.passes_for(log) if self.passes is None else self.passes
         return replays.replay(
-            players, log, passes=replays.passes_for(log), later=True, seed=self.seed,
-            progress=self.bar,
-        )  # fmt: skip
+            players, log, passes=passes, later=True, seed=self.seed, progress=self.bar
+        )
 
 
 def users_log_prior(model: Any, log: Log) -> FloatArray | None:
