@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from matplotlib.figure import Figure
 from tools.drinks import DRINKS, MEAN_STARS, SHARES, stars
 
 from latentbandits.cli.console import Progress
@@ -135,8 +136,6 @@ def served(port: int, options: str = "", keep: bool = False) -> Iterator[Client]
             if keep:
                 print(f"The service is still running at {url}/; Ctrl-C ends it.", flush=True)
                 process.wait()
-    except KeyboardInterrupt:
-        print("ended")
     finally:
         process.terminate()
         process.wait(20)
@@ -149,32 +148,39 @@ def served(port: int, options: str = "", keep: bool = False) -> Iterator[Client]
 
 
 # %%
-def compare(log: pl.DataFrame, first: str) -> None:
-    """Print the stars of each group with their errors, and draw them drink by drink."""
+def groups(log: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return the decisions of each group of visitors, by the name that is shown."""
     group, last = pl.col("group"), pl.col("session").str.starts_with("last")
-    ours = log.filter(group == "policy")
-    shown = {
-        "popularity": (log.filter(last, group == "holdout"), drawing.GREY),
-        "from scratch": (log.filter(last, group == "scratch"), drawing.BLUE),
-        "latentbandits, model of the log": (ours.filter(pl.col("model") == first), drawing.GREEN),
-        "latentbandits, relearned": (ours.filter(pl.col("model") != first), drawing.ORANGE),
+    of_first_model = pl.col("model") == log["model"][0]
+    decisions = {
+        "popularity": log.filter(last, group == "holdout"),
+        "from scratch": log.filter(last, group == "scratch"),
+        "latentbandits, model of the log": log.filter(group == "policy", of_first_model),
+        "latentbandits, relearned": log.filter(group == "policy", ~of_first_model),
     }
-    shown = {name: (rows, colour) for name, (rows, colour) in shown.items() if len(rows)}
-    table = [
+    return {name: rows for name, rows in decisions.items() if len(rows)}
+
+
+def table(log: pl.DataFrame) -> Table:
+    rows: list[tuple[str, ...]] = [
         (name, f"{rows['session'].n_unique():,}", str(mean_stars(rows)))
-        for name, (rows, _) in shown.items()
+        for name, rows in groups(log).items()
     ]
-    show_tables([Table("What visitors got", ("", "visitors", "stars a drink"), table)])
+    return Table("What visitors got", ("", "visitors", "stars a drink"), rows)
+
+
+def draw(log: pl.DataFrame) -> Figure:
+    """Draw the mean stars of each group, drink by drink."""
     figure = drawing.new_figure(3.8, "A new visitor, drink by drink")
     axes = figure.subplots()
     drinks = range(1, ROUNDS + 1)
-    for name, (rows, colour) in shown.items():
+    colours = (drawing.GREY, drawing.BLUE, drawing.GREEN, drawing.ORANGE)
+    for (name, rows), colour in zip(groups(log).items(), colours, strict=False):
         points = [mean_stars(rows.filter(pl.col("round") == drink)) for drink in drinks]
         drawing.draw_line(axes, drinks, points, "-", colour, name.replace(", ", ",\n"))
     drawing.plain(axes, x="drink", y="stars, mean over visitors")
     drawing.label_lines(axes)
-    figure.savefig(OUT / "demo.png", dpi=160)
-    print(f"picture in {OUT}/demo.png")
+    return figure
 
 
 def mean_stars(log: pl.DataFrame) -> Estimate:
@@ -206,10 +212,16 @@ def main(keep: bool) -> None:
     with served(port, EXPERIMENT, keep) as client:
         visit(client, "last wave", rng)
         run(f"latentbandits export --store {STORE} --out {OUT}/log.parquet")
-        compare(pl.read_parquet(OUT / "log.parquet"), first)
+        log = pl.read_parquet(OUT / "log.parquet")
+        show_tables([table(log)])
+        draw(log).savefig(OUT / "demo.png", dpi=160)
+        print(f"picture in {OUT}/demo.png")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m examples.demo")
     parser.add_argument("--keep", action="store_true", help="leave the service running at the end")
-    main(parser.parse_args().keep)
+    try:
+        main(parser.parse_args().keep)
+    except KeyboardInterrupt:
+        sys.exit(130)
