@@ -4,7 +4,8 @@ Without a name, every figure is drawn again from the results in docs/figures/res
 
 - a file `results.json` of `latentbandits reproduce`: its numbers are kept there, and drawn;
 - an experiment, with options after a colon (`"movielens: --data ml-1m"`): it is run, and drawn;
-- `card`, `fit` or `evaluate`: a short run, and its figure.
+- `card`, `fit` or `evaluate`: a short run, and its figure;
+- `demo`: the figure of the last `make demo`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ from latentbandits.experiments import Experiment, installed
 from tools.figures import card, dark, examples, kept
 
 FOLDER = Path(__file__).parents[2] / "docs" / "figures"
-SHORT_RUNS = {"card": card.draw, "fit": examples.fit, "evaluate": examples.evaluate}
+SHORT_RUNS = {
+    "card": card.draw,
+    "fit": examples.fit,
+    "evaluate": examples.evaluate,
+    "demo": examples.demo,
+}
 
 
 def main() -> int:

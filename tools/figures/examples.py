@@ -1,4 +1,4 @@
-"""Figures of `fit` and `evaluate` on data that the documentation uses."""
+"""Figures of `fit`, `evaluate` and the demonstration, on data that the documentation uses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
+from examples import demo as demonstration
 from matplotlib.figure import Figure
 
 from latentbandits import GaussianArms, mmTS, mTS
@@ -44,3 +46,11 @@ def evaluate(n_sessions: int = 4000, rounds: int = 5) -> Figure:
     log = read_decisions(table, model=live).log
     players = {"live": mmTS(live), "new": mTS(GaussianArms(truth, noise=0.5))}
     return draw_evaluation(estimate(players, log, against="live"))
+
+
+def demo() -> Figure:
+    """Draw the result of the demonstration, from the log that `make demo` left."""
+    log = demonstration.OUT / "log.parquet"
+    if not log.exists():
+        raise SystemExit(f"there is no {log}: run `make demo` first")
+    return demonstration.draw(pl.read_parquet(log))
