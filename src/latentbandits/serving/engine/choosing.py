@@ -14,29 +14,42 @@ import msgspec
 import numpy as np
 
 from latentbandits.models.checks import BoolArray, FloatArray
+from latentbandits.models.clicks import ClickModel
 from latentbandits.models.numerics.arrays import concatenate
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import StreamPerSession
+from latentbandits.policies.lists import CountedDraws, unroll
 from latentbandits.serving.engine.actions import LARGE, Named, PolicyInputs, encode_names, visit
 from latentbandits.serving.engine.open_session import Live, joined
 from latentbandits.serving.engine.values import Decided, DecisionRequest
-from latentbandits.serving.records import FALLBACK, DecisionRow, as_bytes, decision_id, floats
+from latentbandits.serving.records import (
+    FALLBACK,
+    DecisionRow,
+    Shown,
+    as_bytes,
+    decision_id,
+    floats,
+    positions,
+)
 from latentbandits.serving.settings import PropensityMode
 
 
 class Chosen(msgspec.Struct, frozen=True, gc=False):
-    """The choice of the policy for one session."""
+    """The choice of the policy for one session; of a list, with the choices below the first."""
 
     action: int
     state: int
     propensity: float | None
     kind: str
+    below: tuple[Chosen, ...] = ()
 
 
 class PendingDecision:
     """A decision that was asked for; `answer` is there once the decisions are settled."""
 
-    __slots__ = ("answer", "fingerprint", "inputs", "live", "now", "order", "request", "token")
+    __slots__ = (
+        "answer", "clicks", "fingerprint", "inputs", "live", "now", "order", "request", "token",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,6 +60,7 @@ class PendingDecision:
         token: int,
         now: int,
         fingerprint: bytes | None = None,
+        clicks: ClickModel | None = None,
     ) -> None:
         self.live = live
         self.request = request
@@ -55,6 +69,7 @@ class PendingDecision:
         self.token = token
         self.now = now
         self.fingerprint = fingerprint
+        self.clicks = clicks  # of a list; None: the request is for one action
         self.answer: Decided | None = None
 
 
@@ -81,52 +96,61 @@ class Stream:
         return self.generator
 
 
+class NotRowWise(AttributeError):  # noqa: N818 - the draws are then made one by one
+    """A draw for several sessions at once that has no equal part for each of them."""
+
+
 class RowGenerator(StreamPerSession):
     """Draws arrays of `n` sessions, the rows of session i from generator i.
 
     It has the methods of `numpy.random.Generator` whose draws do not depend on each other's
     values. The length of the first axis of an array must be a multiple of n: each session has the
-    same number of rows, and its numbers are the same as in a batch of one. A policy that needs
-    other methods or shapes (AttributeError, ValueError) must decide one session at a time.
+    same number of rows, and its numbers are the same as in a batch of one. Other methods, options
+    and shapes raise NotRowWise: the model's draws must be made for one session at a time.
     """
 
     def __init__(self, generators: Sequence[np.random.Generator]) -> None:
         self._generators = generators
 
-    def standard_normal(self, size: int | tuple[int, ...]) -> FloatArray:
+    def __getattr__(self, name: str) -> Any:
+        raise NotRowWise(name)
+
+    def standard_normal(self, size: int | tuple[int, ...], **options: Any) -> FloatArray:
         """Draw from N(0, 1)."""
-        values, rows = self._empty(size)
+        values, rows = self._empty(size, options)
         for i, generator in enumerate(self._generators):
             generator.standard_normal(out=values[i * rows : (i + 1) * rows])
         return values
 
-    def standard_exponential(self, size: int | tuple[int, ...]) -> FloatArray:
+    def standard_exponential(self, size: int | tuple[int, ...], **options: Any) -> FloatArray:
         """Draw from the exponential distribution of mean 1."""
-        values, rows = self._empty(size)
+        values, rows = self._empty(size, options)
         for i, generator in enumerate(self._generators):
             generator.standard_exponential(out=values[i * rows : (i + 1) * rows])
         return values
 
-    def random(self, size: int | tuple[int, ...]) -> FloatArray:
+    def random(self, size: int | tuple[int, ...], **options: Any) -> FloatArray:
         """Draw from the uniform distribution on [0, 1)."""
-        values, rows = self._empty(size)
+        values, rows = self._empty(size, options)
         for i, generator in enumerate(self._generators):
             generator.random(out=values[i * rows : (i + 1) * rows])
         return values
 
     def random_where(self, tied: BoolArray, size: tuple[int, ...]) -> FloatArray:
         """Draw only for sessions one of whose rows is tied, as they would alone; 0 elsewhere."""
-        values, rows = self._empty(size)
+        values, rows = self._empty(size, {})
         values[...] = 0.0
         for i in np.flatnonzero(tied.reshape(len(self._generators), -1).any(axis=1)).tolist():
             self._generators[i].random(out=values[i * rows : (i + 1) * rows])
         return values
 
-    def _empty(self, size: int | tuple[int, ...]) -> tuple[FloatArray, int]:
+    def _empty(
+        self, size: int | tuple[int, ...], options: dict[str, Any]
+    ) -> tuple[FloatArray, int]:
         shape = (size,) if isinstance(size, int) else tuple(size)
         n = len(self._generators)
-        if not shape or shape[0] % n:
-            raise ValueError(f"an array of shape {shape} has no equal parts for {n} sessions")
+        if options or not shape or shape[0] % n:
+            raise NotRowWise(f"an array of shape {shape} for {n} sessions, {options}")
         return np.empty(shape), shape[0] // n
 
 
@@ -171,10 +195,10 @@ class Chooser:
         alike: dict[Any, list[int]] = {}
         for i, one in enumerate(waiting):
             if one.inputs is not None:
-                alike.setdefault(_kind(i, one.live, one.inputs), []).append(i)
+                alike.setdefault(_kind(i, one, one.inputs), []).append(i)
         for places in alike.values():
             some = [waiting[i] for i in places]
-            choices = self._one(some[0]) if len(some) == 1 else self._together(some)
+            choices = self._one(some[0]) if len(some) == 1 else self._all(some)
             for i, choice in zip(places, choices, strict=True):
                 chosen[i] = choice
         return chosen
@@ -186,7 +210,14 @@ class Chooser:
         context = inputs.context
         if inputs.visitor is not None:
             context = visit(inputs.visitor, context)
-        return self._decide(one.live, one.live.belief, context, inputs.eligible, rng)
+        return self._decide(one, 1, one.live.belief, context, inputs.eligible, rng)
+
+    def _all(self, some: Sequence[PendingDecision]) -> list[Chosen]:
+        """Choose for several sessions of one policy: together, if the model's draws allow it."""
+        try:
+            return self._together(some)
+        except NotRowWise:
+            return [choice for one in some for choice in self._one(one)]
 
     def _together(self, some: Sequence[PendingDecision]) -> list[Chosen]:
         """Choose for several sessions of one policy, with actions of one shape."""
@@ -196,28 +227,45 @@ class Chooser:
         eligible = None if inputs[0].eligible is None else joined([one.eligible for one in inputs])
         rows = self._streams.rows([(one.order, one.token) for one in some])
         rng = cast(np.random.Generator, rows)
-        return self._decide(some[0].live, belief, context, eligible, rng)
+        return self._decide(some[0], len(some), belief, context, eligible, rng)
 
     def _decide(
         self,
-        live: Live,
+        one: PendingDecision,
+        n_sessions: int,
         belief: Any,
         context: FloatArray | None,
         eligible: BoolArray | None,
         rng: np.random.Generator,
     ) -> list[Chosen]:
-        """Decide for every session of the belief, by the policy of `live`."""
-        policy = live.group.policy
-        if self._mode == "counted":
-            counted = policy.decide_counting(belief, context, rng, self._draws, eligible=eligible)
-            return _split(counted)
-        exact = self._mode != "none"
-        return _split(policy.decide(belief, context, rng, eligible=eligible, propensity=exact))
+        """Decide for every session of the belief, by the policy of `one`, which is one of them."""
+        policy = one.live.group.policy
+
+        def decide(belief: Any, eligible: Any) -> Decision:
+            if self._mode == "counted":
+                return policy.decide_counting(belief, context, rng, self._draws, eligible=eligible)
+            exact = self._mode != "none"
+            return policy.decide(belief, context, rng, eligible=eligible, propensity=exact)
+
+        if one.clicks is None:
+            return _split(decide(belief, eligible))
+        length = one.request.length
+        assert length is not None
+        exact = one.live.group.order_free or not one.clicks.unrolled
+        if self._mode == "counted" and exact:  # where weighted draws are those of the later beliefs
+            features = policy.checked_context(context, n_sessions)[0]
+            drawn = policy.draw_rewards(belief, features, self._draws + 1, rng)
+            if drawn is not None:
+                decide = CountedDraws(policy, context, rng, drawn, one.clicks).decide
+        shown = unroll(policy, belief, context, decide, length, one.clicks, eligible)
+        by_session = zip(*map(_split, shown.positions), strict=True)
+        return [msgspec.structs.replace(top, below=tuple(below)) for top, *below in by_session]
 
 
-def _kind(place: int, live: Live, inputs: PolicyInputs) -> Any:
+def _kind(place: int, one: PendingDecision, inputs: PolicyInputs) -> Any:
     """Return the key by which decisions are batched; `place` if one must be made alone."""
-    if not live.group.policy.row_wise:
+    policy = one.live.group.policy
+    if not policy.row_wise:
         return place
     if (
         inputs.context is not None and inputs.context.size > LARGE
@@ -225,7 +273,7 @@ def _kind(place: int, live: Live, inputs: PolicyInputs) -> Any:
         return place
     shape = None if inputs.context is None else inputs.context.shape
     mask = None if inputs.eligible is None else inputs.eligible.shape
-    return id(live.group.policy), shape, mask
+    return id(policy), shape, mask, one.request.length, one.clicks
 
 
 def _split(decision: Decision) -> list[Chosen]:
@@ -244,6 +292,7 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
     """Return the decision as the log keeps it; None: the request's default is played."""
     live, request, session = one.live, one.request, one.live.row
     features = visitor = None
+    below: list[Shown] = []
     if chosen is None:
         assert request.actions is not None
         assert request.default is not None
@@ -256,6 +305,10 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         action, index = inputs.answer(chosen.action)
         n_actions, name, visitor = inputs.n_actions, live.group.text, inputs.visitor
         features = inputs.brought
+        below = [
+            Shown(*inputs.answer(other.action), other.state, other.propensity, other.kind)
+            for other in chosen.below
+        ]
     return DecisionRow(
         order=one.order,
         token=one.token,
@@ -276,6 +329,8 @@ def decision_row(one: PendingDecision, chosen: Chosen | None) -> DecisionRow:
         probabilities=as_bytes(live.probabilities),
         request_id=request.request_id,
         fingerprint=one.fingerprint,
+        click_model=None if one.clicks is None else one.clicks.text,
+        below=msgspec.json.encode(below) if below else None,
     )
 
 
@@ -283,7 +338,7 @@ def answer_of(
     row: DecisionRow, probabilities: list[float] | None = None, *, is_new: bool = False
 ) -> Decided:
     """Return a decision as its caller is told of it; `is_new`: the model lacks its action."""
-    return Decided(
+    answer = Decided(
         decision_id=decision_id(row.order, row.token),
         action=row.action,
         index=row.index,
@@ -294,4 +349,18 @@ def answer_of(
         policy=row.policy,
         round=row.round,
         fallback=is_new or row.policy == FALLBACK,
+    )
+    return answer if row.click_model is None else _with_list(answer, row, row.click_model)
+
+
+def _with_list(answer: Decided, row: DecisionRow, click_model: str) -> Decided:
+    shown = positions(row)
+    kinds = [one.propensity_kind for one in shown]
+    return msgspec.structs.replace(
+        answer,
+        propensity_kind=next((kind for kind in kinds if kind != "exact"), "exact"),
+        actions=[one.action for one in shown],
+        indices=[one.index for one in shown],
+        propensities=[one.propensity for one in shown],
+        click_model=click_model,
     )
