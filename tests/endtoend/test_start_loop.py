@@ -248,6 +248,11 @@ def test_a_worse_model_is_taken_off_trial(service):
     models = client.models()
     assert models.trial is None
     assert models.active not in (tried, run.current)  # the start model, with the rewards since
+    clicks = np.ones(4)  # without those of the planted model, which chose for whom it took users
+    for row in client.entries():
+        if row.model != tried:
+            clicks[int(row.action)] += row.reward
+    np.testing.assert_allclose(active_model(client)[0].model.alpha, [clicks])
     assert set(models_of_new_sessions(client, "later")) == {models.active}
 
 

@@ -267,7 +267,8 @@ class Relearner:
         folder = settings.models / f"{PREFIX}{run.number:06d}-{run.request_id[-8:]}"
         run = self.records.finish(run, data=counts, candidate_path=str(folder))
         if start.NOTE in current.notes or _took_over(runs, model_ids):
-            return self._by_trial(run, runs, trial, current, model_ids, divided, progress)
+            learned = {swap.model for swap in models.swaps if swap.mode == "trial"}
+            return self._by_trial(run, runs, trial, current, model_ids, learned, divided, progress)
         candidate, result = self._fit(folder, current, divided.training, progress)
         playing = _policy_of(logged.decisions, model_ids)
         earlier = _judged_against(runs, model_ids, candidate.id)
@@ -325,13 +326,15 @@ class Relearner:
         trial: Swap | None,
         current: Model,
         model_ids: set[str],
+        learned: set[str],
         divided: data.Divided,
         progress: Progress | None,
     ) -> Run:
         """Move from a start model to learned ones: pool rewards, try a learned model live, decide.
 
         The log of a start model cannot judge others, as it soon holds a few actions only. So half
-        of the new sessions get the candidate, which takes over once they earn more.
+        of the new sessions get the candidate, which takes over once they earn more. Rewards of
+        `learned` models are not pooled: they choose an action for the users who like it.
         """
         last = next((r for r in reversed(runs) if _has_tried(r)), None)
         if trial is not None and (last is None or last.candidate != trial.model):
@@ -361,7 +364,8 @@ class Relearner:
                 why = f"the trial goes on: {ended}; the next candidate waits for {missing} sessions"
                 return self.records.finish(run, outcome="done", why=why)
         if start.NOTE in current.notes and (missing or trial is not None):
-            rewards = _rewards(current, divided.recent, self.settings.unrewarded)
+            shared = divided.recent.filter(~pl.col("model").is_in(list(learned)))
+            rewards = _rewards(current, shared, self.settings.unrewarded)
             if trial is None and len(rewards) < POOL_GROWTH * _pooled_rewards(runs, current.id):
                 why = f"the log has too few new rewards to pool; {waits}"
                 return self.records.finish(run, decision="nothing new", outcome="done", why=why)
