@@ -220,7 +220,7 @@ def _table(rewards: Mapping[str, FloatArray]) -> Table:
 
 
 def _draw(settings: Mapping[str, Any]) -> Figure:
-    figure = drawing.new_figure(3.8, "A service that starts without a log")
+    figure = drawing.new_figure(3.4, "A service that starts without a log", drawing.NARROW)
     axes = figure.subplots()
     width = settings["visitors"] / PERIODS
     middles = [width * (i + 0.5) for i in range(PERIODS)]
