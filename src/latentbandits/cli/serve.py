@@ -61,7 +61,7 @@ GROUPS = {
     ),
     "models and policies": (
         "models", "policy", "swap", "relearn", "state_names", "explore", "propensity",
-        "propensity_draws",
+        "propensity_draws", "click_model",
     ),
     "experiment groups": ("holdout_share", "holdout_policy", "groups"),
     "rewards": ("reward_min", "reward_max", "reward_default", "reward_timeout"),
