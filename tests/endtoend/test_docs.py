@@ -10,8 +10,6 @@ import io
 import re
 from pathlib import Path
 
-import nbclient
-import nbformat
 import numpy as np
 import polars as pl
 import pytest
@@ -62,37 +60,6 @@ def test_python_blocks_print_what_is_shown(page, empty_folder):
             continue
         if i + 1 < len(actual) and actual[i + 1][0] == "text":
             assert printed.getvalue().strip() == actual[i + 1][1].strip(), f"block {i}"
-
-
-@pytest.mark.slow
-def test_the_cells_of_the_notebook_page_show_tables_and_pictures(empty_folder):
-    """In a real kernel: what they print, and what Jupyter shows of a cell's last expression."""
-    page = (DOCS / "how-to" / "in-a-notebook.md").read_text()
-    blocks = [block for block in BLOCK.findall(page) if block[0] in ("python", "text")]
-    cells = [nbformat.v4.new_code_cell(body) for language, body in blocks if language == "python"]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    printed = [_printed(cell) for cell in cells]
-    position = -1
-    for language, body in blocks:
-        position += language == "python"
-        if language == "text":
-            assert printed[position].strip() == body.strip()
-    shown = {cell.source.strip(): _shown(cell) for cell in cells if not cell.source.count("\n") > 1}
-    assert shown.keys() == {"fit", "fit.plot()", "agent", "results", "evaluation"}
-    assert "image/png" in shown.pop("fit.plot()")
-    for source, data in shown.items():
-        assert "<table>" in data["text/html"], source
-        assert "data:image/png;base64," in data["text/html"], source
-
-
-def _printed(cell):
-    return "".join(out.text for out in cell.outputs if out.output_type == "stream")
-
-
-def _shown(cell):
-    (data,) = (out.data for out in cell.outputs if out.output_type == "execute_result")
-    return data
 
 
 def test_pages_are_found():

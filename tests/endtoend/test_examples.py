@@ -1,12 +1,18 @@
-"""Every example runs, and becomes a page of the site."""
+"""Every example runs, and becomes a page of the site; so do the cells of the notebook page."""
 
 import runpy
+import shutil
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 from tools.site.examples import as_page, title
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+from tests.endtoend.test_docs import BLOCK
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 WITH_A_SERVICE = ("cafe_customers", "demo", "no_log_yet")
 """Examples with a service: tests of the tutorials run the first and the last, that of README
 `demo`."""
@@ -25,6 +31,41 @@ SLOW = ("boosted_trees_per_state", "cold_start_films", "stars")
 def test_it_runs_and_prints(path, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert len(capsys.readouterr().out.splitlines()) >= 2
+
+
+@pytest.mark.slow
+def test_the_cells_of_the_notebook_page_show_tables_and_pictures(tmp_path, monkeypatch):
+    """In a real kernel: what they print, and what Jupyter shows of a cell's last expression."""
+    log = Path("examples", "data", "drinks.csv")
+    (tmp_path / log.parent).mkdir(parents=True)
+    shutil.copy(ROOT / log, tmp_path / log)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "how-to" / "in-a-notebook.md").read_text()
+    blocks = [block for block in BLOCK.findall(page) if block[0] in ("python", "text")]
+    cells = [nbformat.v4.new_code_cell(body) for language, body in blocks if language == "python"]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    printed = [_printed(cell) for cell in cells]
+    position = -1
+    for language, body in blocks:
+        position += language == "python"
+        if language == "text":
+            assert printed[position].strip() == body.strip()
+    shown = {cell.source.strip(): _shown(cell) for cell in cells if not cell.source.count("\n") > 1}
+    assert shown.keys() == {"fit", "fit.plot()", "agent", "results", "evaluation"}
+    assert "image/png" in shown.pop("fit.plot()")
+    for source, data in shown.items():
+        assert "<table>" in data["text/html"], source
+        assert "data:image/png;base64," in data["text/html"], source
+
+
+def _printed(cell):
+    return "".join(out.text for out in cell.outputs if out.output_type == "stream")
+
+
+def _shown(cell):
+    (data,) = (out.data for out in cell.outputs if out.output_type == "execute_result")
+    return data
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -240,13 +240,18 @@ class Statistics(msgspec.Struct):
     ) -> None:
         """Count the rewards of a session (sum, number) on the day that it began, of the latest."""
         days, day = self.days.setdefault(group, {}), started // _DAY_MS
-        if started < self.days_from or day <= max(days, default=day) - DAYS:
+        if started < self.days_from:
             return
-        totals = days.setdefault(day, GroupTotals())
+        totals = days.get(day)
+        if totals is None:
+            latest = max(days, default=day)
+            if day <= latest - DAYS:
+                return
+            for old in [one for one in days if one <= day - DAYS]:
+                del days[old]
+            totals = days[day] = GroupTotals()
         totals.add_session(*before, sign=-1)
         totals.add_session(*after)
-        for old in [one for one in days if one <= max(days) - DAYS]:
-            del days[old]
 
     def move_share(self, model: str, before: Sequence[float], after: Sequence[float]) -> None:
         """Update the totals for changed state probabilities of a session.

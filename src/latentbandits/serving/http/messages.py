@@ -434,9 +434,9 @@ class ActionEarned(msgspec.Struct, frozen=True):
 
 
 class ActionsEarned(msgspec.Struct, frozen=True):
-    """What the active model's actions earned, the most shown first (at most 100).
+    """Lists what the active model's actions earned, the most shown first (at most 100).
 
-    Counted are the latest decisions and rewards of the log, at most 20,000 of them, since `since`
+    Counted are the latest decisions and rewards of the log, at most 10,000 of them, since `since`
     (seconds since 1970; None before any). `states` has the names of the states.
     """
 

@@ -64,7 +64,7 @@ SHOWN = 20_000
 MOST = 100
 """Actions that the catalogue shows."""
 
-LATEST = 20_000
+LATEST = 10_000
 """Events of the log, decisions and rewards, that the table of actions counts."""
 
 _FEWEST = 10  # sessions of an action that has an interval: with fewer it says nothing

@@ -47,7 +47,7 @@ function path(points, x, y) {
     if (point.y === null) {
       pen = "M";
     } else {
-      drawn += `${pen}${x(point.x).toFixed(1)} ${y(point.y).toFixed(1)}`;
+      drawn += `${pen}${x(point.x).toFixed(1)} ${y(point.y).toFixed(1)}${pen === "M" ? "h0" : ""}`; // a point alone is a dot
       pen = "L";
     }
   }

@@ -31,23 +31,32 @@ export function rewardView({ groups }) {
   return rewardLines(series, groups, byRound);
 }
 
-/** Days are counted since 1970, so that a day without sessions is a gap. */
+/** Days are counted since 1970; one without sessions is a gap. */
 export function dayView({ groups }) {
+  const days = groups.flatMap((one) => one.days.map(({ day }) => Date.parse(day) / DAY));
+  if (days.length === 0) return null;
+  const [first, last] = [Math.min(...days), Math.max(...days)];
   const series = groups.map((one, place) => ({
     name: groupName(one),
     style: STYLES[place % STYLES.length],
-    points: one.days.map(({ day, reward }) => ({ x: Date.parse(day) / DAY, y: reward.mean, low: reward.low, high: reward.high })),
+    points: dayPoints(one.days, first, last),
   }));
-  const days = series.flatMap(({ points }) => points.map(({ x }) => x));
-  if (days.length === 0) return null;
-  const [first, last] = [Math.min(...days), Math.max(...days)];
-  const step = Math.max(1, Math.ceil((last - first) / 6));
+  const step = Math.max(1, Math.ceil((last - first) / 4));
+  const air = Math.max(0.5, 0.04 * (last - first));
   return rewardLines(series, groups, {
     xTitle: "day",
-    x: first === last ? [first - 0.5, last + 0.5] : [first, last],
-    xTicks: Array.from({ length: Math.floor((last - first) / step) + 1 }, (_, n) => first + n * step),
+    x: [first - air, last + air],
+    xTicks: every(step, last - first).map((back) => last + back),
     xFormat: (at) => dayName(at * DAY),
     reading: (at) => dayName(at * DAY),
+  });
+}
+
+function dayPoints(days, first, last) {
+  const known = new Map(days.map(({ day, reward }) => [Date.parse(day) / DAY, reward]));
+  return Array.from({ length: last - first + 1 }, (_, n) => {
+    const reward = known.get(first + n) ?? { mean: null, low: null, high: null };
+    return { x: first + n, y: reward.mean, low: reward.low, high: reward.high };
   });
 }
 

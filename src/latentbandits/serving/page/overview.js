@@ -15,7 +15,7 @@ import { showTiles } from "./tiles.js";
 import { showVerdict } from "./verdict.js";
 
 const EVERY = 1000; // milliseconds
-const SLOWLY = 15000; // between two looks at what actions earn, which reads the log
+const SLOWLY = 30000; // between two looks at what actions earn, which reads the log
 const PATIENT = 2500; // between tries while the service is away
 
 const status = new Status();
