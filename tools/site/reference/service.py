@@ -6,10 +6,11 @@ from typing import Any, get_args
 
 import msgspec
 
+from latentbandits.options import in_words
 from latentbandits.serving.engine.statistics import Tally
 from latentbandits.serving.http.messages import DifferenceView
 from latentbandits.serving.http.metrics import Metrics, Snapshot, TotalsCollector
-from latentbandits.serving.settings import PREFIX, Settings
+from latentbandits.serving.settings import PREFIX, TIMES, Settings
 from tools.site.reference.docstrings import escaped
 
 
@@ -19,6 +20,8 @@ def settings_page() -> str:
     for field in msgspec.structs.fields(Settings):
         described, meta = get_args(field.type)[:2]
         default = "none" if field.default in (None, "") else field.default
+        if field.name in TIMES and field.default:
+            default = in_words(field.default)
         flag = f"--{field.name.replace('_', '-')}"
         choices = [value for value in get_args(described) if isinstance(value, str)]
         text = meta.description + (f" (one of {', '.join(choices)})" if choices else "")
