@@ -32,7 +32,8 @@ def settings_page() -> str:
                 "# Settings of the service",
                 "Each setting is a flag of `latentbandits serve`, a key of the TOML file given by "
                 f"`--config` (or `{PREFIX}CONFIG`), and an environment variable `{PREFIX}NAME`. "
-                "Flags win over the file, the file over the environment. Times are in seconds.",
+                "Flags win over the file, the file over the environment. Times are written 30s, "
+                "15m, 2h or 30d; plain numbers are seconds.",
                 "\n".join(["| setting | flag | default | |", "|---|---|---|---|", *rows]),
                 "[Run the service](../how-to/run-the-service.md) explains how they work together.",
             ]
