@@ -303,7 +303,7 @@ def _update(rewards, model="cascade", policy=None, actions=((0, 1, 2),)):
         (lambda: _decide(mTS(GaussianArms(RATES, 1.0)), model="cascade"), "GaussianArms"),
         (lambda: _decide(mTS(GaussianArms(RATES, 1.0)), model=Positions([1, 1])), "GaussianArms"),
         (lambda: _update([[1, 0, 1]]), "at most one"),
-        (lambda: _update([[0.5, 0, 1]]), "position 0 of session 0 has 0.5"),
+        (lambda: _update([[0.5, 0, 1]]), "position 0 has 0.5"),
         (lambda: _update([[np.nan, 1, 0]]), "reads from the top"),
         (lambda: _update([[0, 1]]), "shape"),
         (lambda: _update([["a", 1, 0]]), "number"),

@@ -6,6 +6,7 @@ See Chuklin, Markov & de Rijke (2015), Click Models for Web Search.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ class ClickModel(ABC):
     """Whether a position is seen only if nothing above it was clicked."""
     for_clicks: ClassVar[bool] = True
     """Whether rewards must be 0 or 1."""
+
+    @property
+    def text(self) -> str:
+        """The name, with all that `as_click_model` needs to return an equal click model."""
+        return self.name
 
     def looked(self, length: int) -> FloatArray | None:
         """Return P(the user looks at each position), `(length,)`; None: it is observed."""
@@ -103,7 +109,8 @@ class Cascade(ClickModel):
         if twice.any():
             raise ValueError(
                 "in a cascade the user stops at the first click, so a list has at most one; "
-                f"that of session {int(twice.argmax())} has {rewards[twice][0].tolist()}"
+                f"this one{_of_session(twice, int(twice.argmax()))} has "
+                f"{rewards[twice][0].tolist()}"
             )
         told = self.react(rewards, rewards)
         missing = np.isnan(told) & ~_below_click(rewards)
@@ -112,7 +119,7 @@ class Cascade(ClickModel):
             session, position = np.argwhere(gap)[0]
             raise ValueError(
                 "in a cascade the user reads from the top, so every position above one that was "
-                f"seen has a reward; position {position} of session {session} has none"
+                f"seen has a reward; position {position}{_of_session(gap, session)} has none"
             )
         return told
 
@@ -155,6 +162,10 @@ class Positions(ClickModel):
             )
         object.__setattr__(self, "examination", tuple(values.tolist()))
 
+    @property
+    def text(self) -> str:
+        return f"{self.name}({', '.join(map(repr, self.examination))})"
+
     def looked(self, length: int) -> FloatArray:
         self.check_length(length)
         return np.array(self.examination[:length])
@@ -182,17 +193,23 @@ AnyClickModel: TypeAlias = ClickModel | str
 
 
 def as_click_model(model: AnyClickModel) -> ClickModel:
-    """Return the click model of this name, or the click model itself.
+    """Return the click model of this name or text, or the click model itself.
 
-    >>> as_click_model("cascade")
-    Cascade()
+    >>> as_click_model("cascade"), as_click_model("positions(1, 0.6)")
+    (Cascade(), Positions(examination=(1.0, 0.6)))
     """
     if isinstance(model, ClickModel):
         return model
+    examination = re.fullmatch(r"positions\((.*)\)", model)
+    if examination is not None:
+        try:
+            return Positions([float(part) for part in examination[1].split(",")])
+        except ValueError as error:
+            raise ValueError(f"the click model {model!r}: {error}") from None
     if model == Positions.name:
         raise ValueError(
             "the click model 'positions' needs the probabilities of looking at each position: "
-            "Positions([1, 0.6, 0.4])"
+            "Positions([1, 0.6, 0.4]), or the text positions(1, 0.6, 0.4)"
         )
     return {"each": Each, "cascade": Cascade}[one_of("click model", model, ("each", "cascade"))]()
 
@@ -206,4 +223,10 @@ def _below_click(rewards: FloatArray) -> BoolArray:
 
 def _at(wrong: BoolArray, rewards: FloatArray) -> str:
     session, position = np.argwhere(wrong)[0]
-    return f"position {position} of session {session} has {rewards[session, position]:g}"
+    place = f"position {position}{_of_session(wrong, session)}"
+    return f"{place} has {rewards[session, position]:g}"
+
+
+def _of_session(marked: BoolArray, session: int) -> str:
+    """Name the session of a list; a single one needs no name."""
+    return f" of session {session}" if len(marked) > 1 else ""

@@ -11,6 +11,7 @@ the probability of a list is the product of the propensities of its positions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,7 +156,24 @@ def decide_list(
     positive_count("length", length)
     check_click_model(policy, clicks)
     clicks.check_length(length)
-    first = policy.decide(belief, context, rng, eligible=eligible, propensity=propensity)
+
+    def decide(belief: Any, eligible: ArrayLike | None) -> Decision:
+        return policy.decide(belief, context, rng, eligible=eligible, propensity=propensity)
+
+    return unroll(policy, belief, context, decide, length, clicks, eligible)
+
+
+def unroll(
+    policy: AnyPolicy,
+    belief: Any,
+    context: Any,
+    decide: Callable[[Any, ArrayLike | None], Decision],
+    length: int,
+    clicks: ClickModel,
+    eligible: ArrayLike | None = None,
+) -> ListDecision:
+    """Return the list that `decide`, called with a belief and a mask, chooses from the top."""
+    first = decide(belief, eligible)
     positions = [first]
     if length > 1:
         allowed = _allowed(policy, context, eligible, len(first.action), length)
@@ -166,9 +184,7 @@ def decide_list(
             belief = policy.update_position(belief, context, above, no_click, last=False)
         allowed = allowed.copy()
         allowed[np.arange(len(allowed)), above.action] = False
-        positions.append(
-            policy.decide(belief, context, rng, eligible=allowed, propensity=propensity)
-        )
+        positions.append(decide(belief, allowed))
     return ListDecision(tuple(positions))
 
 

@@ -78,9 +78,18 @@ class DecisionRow(msgspec.Struct, frozen=True, gc=False):
     probabilities: bytes  # float64 state probabilities
     request_id: str | None = None
     fingerprint: bytes | None = None  # a hash of the request that had this request_id
-    list_id: int | None = None  # the order of the first decision of its list; None: no list
-    list_position: int | None = None  # from 0
-    click_model: str | None = None  # of its list
+    click_model: str | None = None  # of a list, whose first action is `action`; None: no list
+    below: bytes | None = None  # JSON of the `Shown` positions below the first one of a list
+
+
+class Shown(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The action at one position of a list; the propensity is given the actions above it."""
+
+    action: str
+    index: int
+    state: int
+    propensity: float | None
+    propensity_kind: str
 
 
 class RewardRow(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +106,7 @@ class RewardRow(msgspec.Struct, frozen=True, gc=False):
     event_id: str | None = None
     who: str = ""  # the name of the API key that reported it
     token: bytes | None = None  # digest of the reward token that it was reported with: used once
+    observed: bytes | None = None  # JSON of the rewards of a list by position; null: not observed
 
 
 class RewardedDecision(msgspec.Struct, frozen=True, gc=False):
@@ -221,6 +231,31 @@ def floats(data: bytes) -> list[float]:
 def as_bytes(values: list[float]) -> bytes:
     """Return numbers as float64 bytes."""
     return array("d", values).tobytes()
+
+
+_decode_shown = msgspec.json.Decoder(list[Shown]).decode
+decode_observed = msgspec.json.Decoder(list[float | None]).decode
+
+
+def positions(row: DecisionRow) -> list[DecisionRow]:
+    """Return the decision of each position of a list, from the top; of no list, the row itself."""
+    below = () if row.below is None else _decode_shown(row.below)
+    return [row, *(msgspec.structs.replace(row, **msgspec.structs.asdict(one)) for one in below)]
+
+
+def shown_actions(row: DecisionRow) -> list[str]:
+    """Return the actions of a list, from the top; of no list, its one action."""
+    return [
+        row.action,
+        *(() if row.below is None else (s.action for s in _decode_shown(row.below))),
+    ]
+
+
+def rewards_by_position(row: DecisionRow, reward: RewardRow | None) -> list[float | None]:
+    """Return the reward of each position of a decision; None: not observed."""
+    if reward is None:
+        return [None] * len(shown_actions(row))
+    return [reward.value] if reward.observed is None else decode_observed(reward.observed)
 
 
 def decision_id(order: int, token: int) -> str:

@@ -147,6 +147,11 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         _doc("what a new model does to sessions under way: they keep theirs (pinned), their log is "
              "replayed under it (migrated), or they begin anew (restarted)"),
     ] = "pinned"  # fmt: skip
+    click_model: Annotated[
+        str,
+        _doc("how users look at lists: each, cascade or positions(1, 0.6, 0.4); auto: what the "
+             "model's fit says, else each"),
+    ] = AUTO  # fmt: skip
     propensity: Annotated[
         PropensityMode,
         _doc("closed forms and counted draws (counted), the policy's own way (policy), or none"),

@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -21,15 +21,23 @@ from latentbandits.models.artefacts.catalogue import Catalogue
 from latentbandits.models.artefacts.files import model_files, to_arrays
 from latentbandits.models.attributes.items import add_items
 from latentbandits.models.checks import FloatArray
+from latentbandits.models.clicks import ClickModel, Each, as_click_model
 from latentbandits.models.growing import add_arms, add_average, add_vectors, plain_features
 from latentbandits.models.protocol import is_order_free as model_is_order_free
+from latentbandits.policies.lists import check_click_model
 from latentbandits.policies.protocol import AnyPolicy
 from latentbandits.policies.registry import AUTO, Inputs, PolicySpec, build, find, parse
 from latentbandits.serving.engine.actions import ActionSpace, action_space
 from latentbandits.serving.engine.model_rows import ActionNames, model_row, notes, unpack
 from latentbandits.serving.engine.values import NewAction
 from latentbandits.serving.errors import Invalid, NotFound
-from latentbandits.serving.records import FALLBACK, ActivationRow, DecisionRow, ModelRow
+from latentbandits.serving.records import (
+    FALLBACK,
+    ActivationRow,
+    DecisionRow,
+    ModelRow,
+    shown_actions,
+)
 from latentbandits.serving.settings import MAIN, UNLIMITED, RewardRange, reward_range
 from latentbandits.serving.stores.protocol import LAST, Store
 
@@ -62,6 +70,20 @@ class GroupPolicy:
     draws_depend_on_order: bool  # see `draws_depend_on_order`
     state_prior: tuple[float, ...]  # see `fixed_state_prior`
     n_users: int | None = None  # users of a population, for a policy that learns across users
+
+
+def read_click_model(text: object, name: str) -> ClickModel:
+    """Return the click model of this text; Invalid, with the `name` of its model, if it is none."""
+    try:
+        return as_click_model(str(text))
+    except ValueError as error:
+        raise Invalid(f"{name}: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def stored_click_model(text: str) -> ClickModel:
+    """Return the click model of a text that the store has."""
+    return as_click_model(text)
 
 
 def make_policy(text: str, model: Any, items: FloatArray | None = None) -> AnyPolicy:
@@ -126,6 +148,7 @@ class ServedModel:
     space: ActionSpace
     policies: Mapping[str, GroupPolicy]
     rewards: RewardRange = UNLIMITED
+    clicks: ClickModel = Each()  # noqa: RUF009 - a frozen value: what the model's fit says of lists
 
     @property
     def catalogue(self) -> Catalogue:
@@ -154,10 +177,14 @@ class ServedModel:
         return bool(self.space.new)
 
     def lacks(self, row: DecisionRow) -> bool:
-        """Return whether the action of a decision is one that the caller named by its id, and
+        """Return whether an action of a decision is one that the caller named by its id, and
         none of this model's.
         """
-        return row.features is None and row.policy != FALLBACK and not self.space.has(row.action)
+        return (
+            row.features is None
+            and row.policy != FALLBACK
+            and not all(map(self.space.has, shown_actions(row)))
+        )
 
     @property
     def has_population(self) -> bool:
@@ -487,7 +514,19 @@ class Library:
             rewards = reward_range(model, notes(row))
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: its note reward_range: {error}") from None
-        return ServedModel(row.id, row.name, model, space, policies, rewards)
+        clicks = read_click_model(notes(row).get("click_model", Each.name), row.name)
+        return ServedModel(row.id, row.name, model, space, policies, rewards, clicks)
+
+    def click_model(self, served: ServedModel) -> ClickModel:
+        """Return the click model of lists: that of the model's activation, or of its fit."""
+        for one in reversed(self.activations):
+            if one.model == served.id:
+                return (
+                    served.clicks
+                    if one.click_model is None
+                    else stored_click_model(one.click_model)
+                )
+        return served.clicks
 
     def _policies(
         self, row: ModelRow, model: Any, items: FloatArray | None
@@ -511,6 +550,16 @@ class Library:
         except (TypeError, ValueError, OverflowError, MemoryError) as error:
             raise Invalid(f"{row.name}: {error}") from None
         return policies
+
+    def check_click_model(self, text: str, served: ServedModel) -> str:
+        """Return the text of a click model that every group's policy can learn from."""
+        clicks = read_click_model(text, served.name)
+        for group in served.policies.values():
+            try:
+                check_click_model(group.policy, clicks)
+            except ValueError as error:
+                raise Invalid(f"{served.name}: {error}") from None
+        return clicks.text
 
     def check_successor(self, new: ServedModel) -> None:
         """Refuse a model that cannot answer requests which the active model answers.

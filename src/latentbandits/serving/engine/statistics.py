@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -14,7 +15,13 @@ import msgspec
 from latentbandits.evaluation.intervals import SessionMean
 from latentbandits.serving.engine.values import RatesView, Second
 from latentbandits.serving.errors import Damaged
-from latentbandits.serving.records import DecisionRow, SessionRow, floats
+from latentbandits.serving.records import (
+    DecisionRow,
+    SessionRow,
+    floats,
+    rewards_by_position,
+    shown_actions,
+)
 from latentbandits.serving.stores.protocol import LogReader, Store
 
 _log = logging.getLogger(__name__)
@@ -22,6 +29,8 @@ ROUNDS = 50  # first rounds of a session, which have totals of their own
 DAYS = 30  # latest days, which have totals of their own
 ROUNDING = 1e-13  # a sum of squares this much smaller than its terms is a rounding error
 STATISTICS = "statistics/"
+SHOWN_AT, CLICKED_AT = "list_shown_", "list_clicked_"
+"""Prefixes of the counts of positions of lists, from 1: those shown, and those with a reward."""
 KEPT = 300  # seconds whose counts are kept
 _DAY_MS = 86_400_000
 _AVERAGED = 10
@@ -166,6 +175,18 @@ class Statistics(msgspec.Struct):
         if session.rounds == 0:
             self.count("started")
 
+    def listed(self, length: int) -> None:
+        """Count a list of this length."""
+        self.count("lists")
+        for position in range(1, length + 1):
+            self.count(f"{SHOWN_AT}{position}")
+
+    def clicked(self, rewards: Sequence[float | None], before: Sequence[float | None] = ()) -> None:
+        """Count positions of a list with a reward above 0, without those that had one `before`."""
+        for position, (new, old) in enumerate(zip_longest(rewards, before), 1):
+            if (new or 0.0) > 0 and not (old or 0.0) > 0:
+                self.count(f"{CLICKED_AT}{position}")
+
     def merged(self, into: SessionRow, other: SessionRow) -> None:
         """Count two sessions as one."""
         self.move_share(other.model, floats(other.probabilities), [])
@@ -268,6 +289,8 @@ class Changes:
         """Count a decision, and the session of which it is the first."""
         self._decisions += 1
         self.add(Statistics.session_decided, session, row, probabilities)
+        if row.click_model is not None:
+            self.add(Statistics.listed, len(shown_actions(row)))
 
     def rewarded(
         self,
@@ -417,6 +440,8 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
                     totals.count("started")
                 probabilities = floats(row.probabilities)
                 totals.decided(row.group, row.policy, row.model, row.round, probabilities)
+                if row.click_model is not None:
+                    totals.listed(len(shown_actions(row)))
             elif reward.status == "late":
                 totals.count("late")
             elif event.current is not None and event.current.order == reward.order:
@@ -425,6 +450,8 @@ def computed_totals(store: Store, reader: LogReader) -> Statistics:
                 after = (before[0] + reward.value, before[1] + 1)
                 totals.earned(row.group, begun[row.session], before, after)
                 sums[row.session] = after
+                if row.click_model is not None:
+                    totals.clicked(rewards_by_position(row, reward))
     for key in begun:
         session = store.session(key)
         if session is None:

@@ -408,11 +408,14 @@ async def activate(call: Call) -> Models:
                 force=body.force,
                 who=call.caller.name,
                 if_active=body.if_active,
+                click_model=body.click_model,
             )
             _log.info("active model %s (%s): policy %s", new.id, new.name, new.of_group(MAIN).text)
             return new.id
 
         operation = f"activate {model.id} as {body.mode}, force {body.force}"
+        if body.click_model is not None:
+            operation += f", click model {body.click_model}"
         once(engine.store, body.request_id, operation, activate, str)
         return models(engine)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from latentbandits.serving.engine.lists import MAX_LENGTH
 from latentbandits.serving.engine.values import (
     Decided,
     DecisionRequest,
@@ -27,7 +28,8 @@ from latentbandits.serving.records import (
 )
 
 __all__ = [  # answers that are values of the engine
-    "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry", "Rewarded", "Second",
+    "Decided", "Event", "Forgotten", "LogEntry", "RatesView", "RewardEntry",
+    "Rewarded", "Second",
 ]  # fmt: skip
 
 MAX_BATCH = 100
@@ -62,6 +64,7 @@ Features = (
     | NamedFeatures
 )
 UserFeatures = Annotated[dict[Id, Text | Number | bool | None], Meta(max_length=MAX_ATTRIBUTES)]
+Length = Annotated[int, Meta(extra_json_schema={"minimum": 1, "maximum": MAX_LENGTH})]
 Actions = Annotated[list[Id], Meta(min_length=1, max_length=MAX_ACTIONS)]
 
 
@@ -82,6 +85,7 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     for the whole session, and a later request that states others is refused (409).
     `user` says who asks, where the policy learns across users (HierTS) and the session is their
     population.
+    `length` asks for an ordered list of that many different actions; the answer has `actions`.
     `reward_token` asks for a token that allows to report this decision's reward without a key.
     """
 
@@ -94,18 +98,23 @@ class DecideRequest(DecisionRequest, frozen=True, forbid_unknown_fields=True):
     user_features: UserFeatures | None = None
     user: Id | None = None
     reward_token: bool = False
+    length: Length | None = None
 
 
 class RewardRequest(RewardReport, frozen=True, forbid_unknown_fields=True):
-    """The reward that a decision earned.
+    """The reward that a decision earned: `value`.
 
+    Of a list it is the action that was `clicked` (null: it was seen and none was clicked), where
+    the list's click model is a cascade, or the `values` of some or all of its actions.
     `token` is the decision's `reward_token`: it takes the place of a key, and the body may then be
     sent as text/plain, which browsers do without asking first.
     """
 
     decision_id: Annotated[Id, Meta(examples=["343c1db679600000051193f670094651"])]
-    value: Annotated[Number, Meta(examples=[0.5])]
+    value: Annotated[Number, Meta(examples=[0.5])] | msgspec.UnsetType = msgspec.UNSET
     event_id: Id | None = None
+    clicked: Id | msgspec.UnsetType | None = msgspec.UNSET
+    values: Annotated[dict[Id, Number], Meta(min_length=1, max_length=MAX_ACTIONS)] | None = None
     token: Annotated[str, Meta(max_length=100)] | None = None
 
 
@@ -122,6 +131,8 @@ class ActivateRequest(Request, frozen=True):
     The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
     is activated where another model is active by now. The mode "trial" leaves the active model
     as it is: until the next activation, half of the new sessions begin with this one.
+    `click_model` says how users look at lists: each, cascade, positions(1, 0.6, 0.4), or auto for
+    what the model's fit says; without it, the service's setting.
     """
 
     path: Id | None = None
@@ -130,6 +141,7 @@ class ActivateRequest(Request, frozen=True):
     force: bool = False
     request_id: Id | None = None
     if_active: Id | None = None
+    click_model: Id | None = None
 
 
 class NewActionRequest(NewAction, frozen=True, forbid_unknown_fields=True):
