@@ -20,7 +20,7 @@ from latentbandits.serving.engine.values import NewAction
 from latentbandits.serving.errors import Conflict, Invalid
 from latentbandits.serving.http.views import models as models_view
 from latentbandits.serving.http.views import overview
-from latentbandits.serving.log import Cursors, log_entry
+from latentbandits.serving.log import Cursors, log_entries
 from tests.unit.engine_driver import ARMS, LINEAR, OTHER_ARMS, Driver
 
 RNG = np.random.default_rng(6)
@@ -217,7 +217,7 @@ def test_a_catalogue_names_the_actions() -> None:
     )
     names = ActionNames(driver.store.model)
     logged = [
-        log_entry(event, names, Cursors(b"abcd"))
+        log_entries(event, names, Cursors(b"abcd"))[0]
         for event in driver.store.log_reader().read(0, 100)
         if event.reward is None
     ]

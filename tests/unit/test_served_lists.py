@@ -8,9 +8,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import polars
 import pytest
 
 from latentbandits import BernoulliArms, Markov
+from latentbandits.loop.data import generation
+from latentbandits.loop.kept_log import merged, reward_table
 from latentbandits.models.clicks import as_click_model
 from latentbandits.policies.lists import ListDecision, update_list
 from latentbandits.serving.check import check
@@ -18,7 +21,9 @@ from latentbandits.serving.engine import batch
 from latentbandits.serving.engine.model_rows import pack
 from latentbandits.serving.engine.values import Decided, DecisionRequest, RewardReport
 from latentbandits.serving.errors import Conflict, Invalid, NotFound
-from latentbandits.serving.stores import open_tables
+from latentbandits.serving.export import export, frame
+from latentbandits.serving.log import Cursors, forgotten, reward_entries
+from latentbandits.serving.stores import open_log, open_tables
 from latentbandits.serving.stores.sqlite import SqliteStore
 from tests.unit.engine_driver import ARMS, Driver
 
@@ -465,3 +470,66 @@ def test_totals_of_lists_are_counted_and_can_be_computed_from_the_log(tmp_path: 
     assert computed["lists"] == 3
     assert (computed.get("list_clicked_1", 0), computed["list_clicked_2"]) == (0, 2)
     again.store.close()
+
+
+def read_back(path: Path, out: Path, since: str = "") -> tuple[polars.DataFrame, str]:
+    done = export(open_log(f"sqlite:{path}"), str(out), since)
+    return polars.read_parquet(out), done.next
+
+
+def test_an_export_has_a_row_for_every_position(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    service = driver(store=SqliteStore(path))
+    first, single = service.ask(length=3), service.ask("bob")
+    tell(service, first, clicked=first.shown[1])
+    tell(service, single, value=1.0)
+    silent = service.ask(length=2)
+    rows, cursor = read_back(path, tmp_path / "first.parquet")
+    lists = rows.filter(polars.col("list_id").is_not_null()).sort("decision_id")
+    assert lists["list_id"].to_list() == 3 * [first.decision_id] + 2 * [silent.decision_id]
+    assert lists["list_position"].to_list() == [1, 2, 3, 1, 2]
+    assert lists["action"].to_list() == first.shown + silent.shown
+    assert lists["reward"].to_list() == [0.0, 1.0, None, None, None]
+    assert lists["propensity"].to_list() == [*first.propensities, *silent.propensities]
+    assert lists["eligible"][1].to_list() == [a for a in "01234" if a != first.shown[0]]
+    assert lists["eligible"].list.len().to_list() == [5, 4, 3, 5, 4]
+    assert rows["decision_id"].n_unique() == 6
+    # a correction comes again, also where a position is no longer observed
+    service.correct(report(first, clicked=first.shown[0]))
+    again, _ = read_back(path, tmp_path / "second.parquet", cursor)
+    assert again.sort("decision_id")["reward"].to_list() == [1.0, None, None]
+    kept = merged(rows, again, reward_table([]))
+    assert kept.filter(list_id=first.decision_id)["reward"].to_list() == [1.0, None, None]
+    reader = open_log(f"sqlite:{path}")
+    events = reader.read(0, 100)
+    told = [e for one in events if one.reward for e in reward_entries(one, Cursors(b"abcd"))]
+    by_http = merged(rows, frame([]), reward_table(told))
+    assert by_http.filter(list_id=first.decision_id)["reward"].to_list() == [1.0, None, None]
+    assert generation_numbers(kept) == {("ann", 1), ("bob", 1)}
+    assert forgotten(reader, kept["decision_id"].to_list()) == []
+    reader.close()
+    service.delete("ann")
+    gone = forgotten(open_log(f"sqlite:{path}"), kept["decision_id"].to_list())
+    assert sorted(gone) == sorted(kept.filter(session="ann")["decision_id"])
+    service.store.close()
+    for kind in ("csv", "jsonl"):
+        done = export(open_log(f"sqlite:{path}"), str(tmp_path / f"log.{kind}"))
+        assert done.rows == 1
+
+
+def generation_numbers(rows: polars.DataFrame) -> set[tuple[str, int]]:
+    return set(rows.select("session", generation(rows).alias("number")).iter_rows())
+
+
+def test_the_view_of_a_session_has_the_positions_of_its_lists() -> None:
+    service = driver()
+    decided = service.ask(length=3)
+    service.ask()
+    tell(service, decided, clicked=decided.shown[1])
+    *shown, single = service.session("ann").history
+    assert [(e.list_id, e.list_position, e.action, e.reward) for e in shown] == [
+        (decided.decision_id, 1 + i, action, reward)
+        for i, (action, reward) in enumerate(zip(decided.shown, (0.0, 1.0, None), strict=True))
+    ]
+    assert single.list_id is msgspec.UNSET
+    assert [e.round for e in shown] == [1, 1, 1]

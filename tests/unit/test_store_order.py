@@ -22,7 +22,7 @@ from latentbandits.serving.engine.model_rows import ActionNames, pack
 from latentbandits.serving.engine.values import DecisionRequest, RewardReport
 from latentbandits.serving.errors import Contention, StoreUnavailable
 from latentbandits.serving.http.views import session_view
-from latentbandits.serving.log import Cursors, log_entry, reward_entry
+from latentbandits.serving.log import Cursors, log_entries, reward_entries
 from latentbandits.serving.records import LoggedEvent
 from latentbandits.serving.stores import open_tables
 from latentbandits.serving.stores.postgresql import PostgresqlStore
@@ -314,8 +314,8 @@ def check_migrated(store: Any, expected: dict[str, Any]) -> None:
     events = reader.read(0, 1000)
     names = ActionNames(reader.model)
     cursors = Cursors(bytes.fromhex(expected["store_id"]))
-    decisions = [log_entry(e, names, cursors) for e in events if e.reward is None]
-    rewards = [reward_entry(e, cursors) for e in events if e.reward is not None]
+    decisions = [log_entries(e, names, cursors)[0] for e in events if e.reward is None]
+    rewards = [reward_entries(e, cursors)[0] for e in events if e.reward is not None]
     reader.close()
     assert to_builtins(decisions) == expected["decisions"]
     assert to_builtins(rewards) == expected["rewards"]

@@ -129,20 +129,24 @@ def divide(
     )
 
 
-def generation() -> pl.Expr:
+def generation(decisions: pl.DataFrame) -> pl.Expr:
     """Number the sessions of one name from 1: rounds begin anew where a session ended.
 
+    The positions of a list are of one round.
+
     >>> log = pl.DataFrame({"session": ["ann"] * 4, "round": [1, 2, 1, 2]})
-    >>> log.select(generation()).to_series().to_list()
+    >>> log.select(generation(log)).to_series().to_list()
     [1, 1, 2, 2]
     """
     again = pl.col("round") <= pl.col("round").shift(1)
+    if "list_position" in decisions.columns:
+        again &= pl.col("list_position").fill_null(1) == 1
     return 1 + again.fill_null(False).cast(pl.Int64).cum_sum().over("session")
 
 
 def numbered_sessions(decisions: pl.DataFrame) -> pl.DataFrame:
     """Name each generation of a session: a session that ended and began anew is another one."""
-    number = generation().cast(pl.String)
+    number = generation(decisions).cast(pl.String)
     return decisions.with_columns(
         pl.concat_str(pl.col("session"), pl.lit("#"), number).alias("session")
     )

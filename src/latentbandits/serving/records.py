@@ -30,7 +30,7 @@ VISITORS = "visitors/"
 """Notes with this prefix and a session's key hold the rows of its users; they go with it."""
 
 
-_DECISION_ID = re.compile("[0-9a-fA-F]{32}")
+_DECISION_ID = re.compile(r"([0-9a-fA-F]{16})([0-9a-fA-F]{16})(\.[0-9]{3})?")
 
 
 class SessionRow(msgspec.Struct, frozen=True, gc=False):
@@ -176,7 +176,10 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One round of a session, as the log has it, with the reward that counts now."""
+    """One round of a session, as the log has it, with the reward that counts now.
+
+    Each position of a list is an event: `list_id` is the `decision_id` of the list.
+    """
 
     decision_id: str
     round: int
@@ -194,12 +197,15 @@ class Event(msgspec.Struct, frozen=True):
     reward_kind: RewardKind | None
     reward_time: float | None
     fallback: bool  # the request's default, or an action that the model lacks
+    list_id: str | msgspec.UnsetType = msgspec.UNSET  # of a position of a list
+    list_position: int | msgspec.UnsetType = msgspec.UNSET  # from 1
 
 
-class LogEntry(Event, frozen=True):
-    """One decision with all that evaluation and learning need.
+class LogEntry(Event, frozen=True, kw_only=True):
+    """One decision with all that evaluation and learning need; of a list, one of its positions.
 
-    `user` is the one whom the request named: the session is then a population.
+    `eligible` has none of the actions above a position, and `reward` is null where nothing was
+    observed there. `user` is the one whom the request named: the session is then a population.
     """
 
     session: str
@@ -211,11 +217,15 @@ class LogEntry(Event, frozen=True):
 
 
 class RewardEntry(msgspec.Struct, frozen=True):
-    """One reward event: a first reward, a correction, or a default."""
+    """One reward event: a first reward, a correction, or a default.
+
+    The event of a list has an entry for each of its positions; `value` is null where nothing was
+    observed.
+    """
 
     decision_id: str
     session: str
-    value: float
+    value: float | None
     kind: RewardKind
     status: RewardStatus
     time: float
@@ -267,10 +277,23 @@ def decision_id(order: int, token: int) -> str:
     return f"{order:016x}{token:016x}"
 
 
+def position_id(list_id: str, position: int) -> str:
+    """Return the id of a position of a list, from 1; the first one has the id of the list.
+
+    >>> position_id("00000000000000010000000000000002", 3)
+    '00000000000000010000000000000002.003'
+    """
+    return list_id if position == 1 else f"{list_id}.{position:03d}"
+
+
 def parse_decision_id(text: str) -> tuple[int, int]:
-    """Return order and token; NotFound where no decision can have this id."""
-    if _DECISION_ID.fullmatch(text):
-        order, token = int(text[:16], 16), int(text[16:], 16)
+    """Return order and token; NotFound where no decision can have this id.
+
+    The id of a position of a list names the list.
+    """
+    digits = _DECISION_ID.fullmatch(text)
+    if digits is not None:
+        order, token = int(digits[1], 16), int(digits[2], 16)
         if order < 1 << 63 and token < 1 << 63:
             return order, token
     raise NotFound("decision", text)

@@ -72,10 +72,20 @@ class GroupPolicy:
     n_users: int | None = None  # users of a population, for a policy that learns across users
 
 
-def read_click_model(text: object, name: str) -> ClickModel:
+def _noted_click_model(noted: Mapping[str, Any]) -> str:
+    """Return the text of the click model that a model's fit noted; "each" where it noted none."""
+    told = noted.get("click_model", Each.name)
+    if not isinstance(told, Mapping):
+        return str(told)
+    examination = told.get("examination")
+    name = str(told.get("name"))
+    return name if examination is None else f"{name}({', '.join(map(str, examination))})"
+
+
+def read_click_model(text: str, name: str) -> ClickModel:
     """Return the click model of this text; Invalid, with the `name` of its model, if it is none."""
     try:
-        return as_click_model(str(text))
+        return as_click_model(text)
     except ValueError as error:
         raise Invalid(f"{name}: {error}") from None
 
@@ -514,7 +524,7 @@ class Library:
             rewards = reward_range(model, notes(row))
         except (TypeError, ValueError) as error:
             raise Invalid(f"{row.name}: its note reward_range: {error}") from None
-        clicks = read_click_model(notes(row).get("click_model", Each.name), row.name)
+        clicks = read_click_model(_noted_click_model(notes(row)), row.name)
         return ServedModel(row.id, row.name, model, space, policies, rewards, clicks)
 
     def click_model(self, served: ServedModel) -> ClickModel:

@@ -18,7 +18,7 @@ from latentbandits.serving.http.keys import Audit, Keys
 from latentbandits.serving.http.messages import Log
 from latentbandits.serving.http.metrics import Metrics
 from latentbandits.serving.http.tokens import RewardTokens
-from latentbandits.serving.log import Cursors, forgotten, log_entry, reward_entry
+from latentbandits.serving.log import Cursors, forgotten, log_entries, reward_entries
 from latentbandits.serving.records import LoggedEvent
 from latentbandits.serving.settings import Settings
 from latentbandits.serving.stores import LogReader
@@ -137,9 +137,10 @@ class Service:
         begin, end = cursors.span(reader, since, until)
         events = reader.read(begin, limit, _MOST_LOG_BYTES, end)
         decisions = [e for e in events if e.reward is None]
+        rewards = [e for e in events if e.reward is not None]
         return Log(
-            [log_entry(event, self._names, cursors) for event in decisions],
-            [reward_entry(event, cursors) for event in events if event.reward is not None],
+            [entry for one in decisions for entry in log_entries(one, self._names, cursors)],
+            [entry for one in rewards for entry in reward_entries(one, cursors)],
             cursors.at(events[-1].position) if events else since,
             cursors.at(end),
         )

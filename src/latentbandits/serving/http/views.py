@@ -115,8 +115,9 @@ def session_view(details: SessionDetails) -> SessionView:
 def events_of(details: SessionDetails) -> list[Event]:
     """Return the decisions of a session as its history shows them."""
     return [
-        Event(**event_fields(one.decision, one.reward, is_new=is_new))
+        Event(**fields)
         for one, is_new in zip(details.decisions, details.of_new_actions, strict=True)
+        for fields in event_fields(one.decision, one.reward, is_new=is_new)
     ]
 
 
