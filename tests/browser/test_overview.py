@@ -249,6 +249,26 @@ def test_a_click_on_a_session_unfolds_its_belief(page: Browser, played: RunningS
     assert rounds == [str(n) for n in range(8, 0, -1)]
 
 
+def test_a_session_of_lists_shows_every_position(
+    page: Browser, model_folder: Path, tmp_path: Path
+) -> None:
+    with RunningService(model_folder, folder=tmp_path) as running:
+        with running.client(trust_env=False) as http:
+            for _ in range(2):
+                asked = {"session": "ann", "length": 2}
+                shown = http.post("/v1/decide", json=asked).json()
+            told = {"decision_id": shown["decision_id"], "values": {shown["actions"][1]: 0.5}}
+            assert http.post("/v1/reward", json=told).json()["status"] == "applied"
+        page.open(f"{running.url}/#session=ann")
+        live(page)
+        until(lambda: page.text("#session-title") == "ann")
+        places = page.texts("#session-rounds tbody tr td:first-child")
+        assert places == [f"{round_}, position {place}" for round_ in (2, 1) for place in (1, 2)]
+        rewards = page.texts("#session-rounds tbody tr td:nth-child(4)")
+        assert [rewards[1] != one for one in rewards] == [True, False, True, True]
+        page.close()
+
+
 def test_the_demonstration_is_live(page: Browser, demo: RunningService) -> None:
     page.open(demo.url)
     live(page)

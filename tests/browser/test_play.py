@@ -69,6 +69,7 @@ def test_ten_consistent_rounds_end_with_that_state_on_top(
         play(page, expected, state, rounds=10)
         shares = shown_shares(page)
         assert int(np.argmax(shares)) == state
+        assert len(set(page.text("#next-list").split(", "))) == 3
         assert f"state {state + 1}" in page.text("#belief")
         assert page.texts("#picks tbody td:first-child") == [str(n) for n in range(10, 0, -1)]
         page.driver.find_element(By.ID, "again").click()

@@ -363,6 +363,11 @@ export interface components {
         /**
          * Decided
          * @description A decision, committed to the store.
+         *
+         *         Of a list, `actions` are in order, `indices` and `propensities` go with them, and `action`,
+         *         `index` and `propensity` are those of the first. A propensity is the probability of an action
+         *         given those above it: their product is the probability of the list. `click_model` says how
+         *         users are taken to look at it.
          */
         Decided: {
             decision_id: string;
@@ -377,6 +382,10 @@ export interface components {
             /** @default false */
             fallback?: boolean;
             reward_token?: string;
+            actions?: string[];
+            indices?: number[];
+            propensities?: (number | null)[];
+            click_model?: string;
         };
         /**
          * DecideRequest
@@ -392,6 +401,7 @@ export interface components {
          *         for the whole session, and a later request that states others is refused (409).
          *         `user` says who asks, where the policy learns across users (HierTS) and the session is their
          *         population.
+         *         `length` asks for an ordered list of that many different actions; the answer has `actions`.
          *         `reward_token` asks for a token that allows to report this decision's reward without a key.
          */
         DecideRequest: {
@@ -420,6 +430,8 @@ export interface components {
             } | null;
             /** @default null */
             user?: string | null;
+            /** @default null */
+            length?: number | null;
             /** @default false */
             reward_token?: boolean;
         };
@@ -435,8 +447,10 @@ export interface components {
         };
         /**
          * RewardRequest
-         * @description The reward that a decision earned.
+         * @description The reward that a decision earned: `value`.
          *
+         *         Of a list it is the action that was `clicked` (null: it was seen and none was clicked), where
+         *         the list's click model is a cascade, or the `values` of some or all of its actions.
          *         `token` is the decision's `reward_token`: it takes the place of a key, and the body may then be
          *         sent as text/plain, which browsers do without asking first.
          */
@@ -447,9 +461,14 @@ export interface components {
              */
             decision_id: string;
             /** @example 0.5 */
-            value: number;
+            value?: number;
             /** @default null */
             event_id?: string | null;
+            clicked?: string | null;
+            /** @default null */
+            values?: {
+                [key: string]: number;
+            } | null;
             /** @default null */
             token?: string | null;
         };
@@ -480,6 +499,8 @@ export interface components {
         /**
          * Event
          * @description One round of a session, as the log has it, with the reward that counts now.
+         *
+         *         Each position of a list is an event: `list_id` is the `decision_id` of the list.
          */
         Event: {
             decision_id: string;
@@ -498,6 +519,8 @@ export interface components {
             reward_kind: ("correction" | "default" | "reward") | null;
             reward_time: number | null;
             fallback: boolean;
+            list_id?: string;
+            list_position?: number;
         };
         /**
          * MergeRequest
@@ -672,8 +695,9 @@ export interface components {
          * @description A model to use from now on: a folder below the service's models folder, or the id of a
          *         model that it has already. `force` takes one that cannot answer what its predecessor could.
          *         The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
-         *         is activated where another model is active by now. The mode "trial" leaves the active model
-         *         as it is: until the next activation, half of the new sessions begin with this one.
+         *         is activated where another model is active by now. `click_model` says how users look at lists:
+         *         each, cascade, positions(1, 0.6, 0.4), or auto for what the model's fit says; without it, the
+         *         service's setting.
          */
         ActivateRequest: {
             /** @default null */
@@ -688,6 +712,8 @@ export interface components {
             request_id?: string | null;
             /** @default null */
             if_active?: string | null;
+            /** @default null */
+            click_model?: string | null;
         };
         /**
          * Log
@@ -708,9 +734,10 @@ export interface components {
         };
         /**
          * LogEntry
-         * @description One decision with all that evaluation and learning need.
+         * @description One decision with all that evaluation and learning need; of a list, one of its positions.
          *
-         *         `user` is the one whom the request named: the session is then a population.
+         *         `eligible` has none of the actions above a position, and `reward` is null where nothing was
+         *         observed there. `user` is the one whom the request named: the session is then a population.
          */
         LogEntry: {
             decision_id: string;
@@ -729,6 +756,8 @@ export interface components {
             reward_kind: ("correction" | "default" | "reward") | null;
             reward_time: number | null;
             fallback: boolean;
+            list_id?: string;
+            list_position?: number;
             session: string;
             eligible: string[];
             features: number[][] | null;
@@ -743,11 +772,14 @@ export interface components {
         /**
          * RewardEntry
          * @description One reward event: a first reward, a correction, or a default.
+         *
+         *         The event of a list has an entry for each of its positions; `value` is null where nothing was
+         *         observed.
          */
         RewardEntry: {
             decision_id: string;
             session: string;
-            value: number;
+            value: number | null;
             /** @enum {unknown} */
             kind: "correction" | "default" | "reward";
             /** @enum {unknown} */
@@ -954,6 +986,7 @@ export interface components {
          *
          *         `offer` has the ids of the actions to pick from next. `guesses` and `taken` have one action for
          *         each round, `state_probabilities` one belief before the first round and one after each.
+         *         `next_list` is the list of actions that the policy would show this visitor now.
          */
         PlayView: {
             model: string;
@@ -961,6 +994,8 @@ export interface components {
             guesses: string[];
             taken: string[];
             state_probabilities: number[][];
+            /** @default [] */
+            next_list?: string[];
         };
         /**
          * PlayRequest

@@ -77,6 +77,7 @@ from latentbandits.serving.settings import MAIN
 from latentbandits.serving.tuning import lacks_policy, tune_apart
 
 if TYPE_CHECKING:
+    from latentbandits.models.clicks import ClickModel
     from latentbandits.serving.engine.engine import Engine
     from latentbandits.serving.engine.models import ServedModel
     from latentbandits.serving.engine.open_session import Live
@@ -482,11 +483,12 @@ async def show_overview(call: Call) -> Overview:
 async def play_game(call: Call) -> PlayView:
     """Play a game of the page /play; nothing is stored."""
 
-    def find(engine: Engine) -> ServedModel:
-        return engine.library.served(call.body.model or engine.library.active.model)
+    def find(engine: Engine) -> tuple[ServedModel, ClickModel]:
+        served = engine.library.served(call.body.model or engine.library.active.model)
+        return served, engine.library.click_model(served)
 
-    served = await call.service.writer.run(find)
-    return await call.service.in_thread(play, served, call.body)
+    served, clicks = await call.service.writer.run(find)
+    return await call.service.in_thread(play, served, call.body, clicks)
 
 
 def _session(call: Call) -> str:

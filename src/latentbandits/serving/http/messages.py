@@ -489,6 +489,7 @@ class PlayView(msgspec.Struct, frozen=True):
 
     `offer` has the ids of the actions to pick from next. `guesses` and `taken` have one action for
     each round, `state_probabilities` one belief before the first round and one after each.
+    `next_list` is the list of actions that the policy would show this visitor now.
     """
 
     model: str
@@ -496,6 +497,7 @@ class PlayView(msgspec.Struct, frozen=True):
     guesses: list[str]
     taken: list[str]
     state_probabilities: list[list[float]]
+    next_list: list[str] = []
 
 
 class Problem(msgspec.Struct, frozen=True):
