@@ -129,9 +129,15 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
         n = len(belief.log_weights)
         features, n_actions = self.checked_context(context, n)
         mask = check_eligible(eligible, n, n_actions)
-        action, state = self.sample_actions(belief, features, mask, draws + 1, rng)
-        chance = (action == action[:, :1]).sum(axis=1) / (draws + 1)
-        return Decision(action[:, 0], state[:, 0], chance, "counted", self.name, mask)
+        rewards, state = self.draw_rewards(belief, features, draws + 1, rng)
+        return decision.count_first(rewards, state, mask, self.name, rng)
+
+    def draw_rewards(
+        self, belief: JointBelief, context: Context, draws: int, rng: np.random.Generator
+    ) -> tuple[FloatArray, IntArray]:
+        wide = belief.log_weights.repeat(draws, axis=0)
+        state = states.sample(wide, rng).reshape(len(belief.log_weights), draws)
+        return self.model.sample_rewards(belief.parameters, context, state, rng), state
 
     def sample_actions(
         self,
@@ -145,13 +151,8 @@ class JointThompson(Thompson[JointBelief], JointPolicy, ABC):
 
         `context` and `eligible` are taken as checked.
         """
-        n = len(belief.log_weights)
-        wide = belief.log_weights.repeat(draws, axis=0)
-        state = states.sample(wide, rng).reshape(n, draws)
-        rewards = self.model.sample_rewards(belief.parameters, context, state, rng)
-        mask = None if eligible is None else np.repeat(eligible, draws, axis=0)
-        action = decision.pick_best(rewards.reshape(n * draws, -1), mask, rng)
-        return action.reshape(n, draws), state
+        rewards, state = self.draw_rewards(belief, context, draws, rng)
+        return decision.pick_best_of_draws(rewards, eligible, rng), state
 
     def _probabilities(self, belief: JointBelief, asked: Asked) -> ActionProbabilities:
         if self.model.is_certain:

@@ -18,7 +18,7 @@ from latentbandits.models.clicks import ClickModel
 from latentbandits.models.numerics.arrays import concatenate
 from latentbandits.policies import Decision
 from latentbandits.policies.decision import StreamPerSession
-from latentbandits.policies.lists import unroll
+from latentbandits.policies.lists import CountedDraws, unroll
 from latentbandits.serving.engine.actions import LARGE, Named, PolicyInputs, encode_names, visit
 from latentbandits.serving.engine.open_session import Live, joined
 from latentbandits.serving.engine.values import Decided, DecisionRequest
@@ -201,7 +201,7 @@ class Chooser:
         context = inputs.context
         if inputs.visitor is not None:
             context = visit(inputs.visitor, context)
-        return self._decide(one, one.live.belief, context, inputs.eligible, rng)
+        return self._decide(one, 1, one.live.belief, context, inputs.eligible, rng)
 
     def _together(self, some: Sequence[PendingDecision]) -> list[Chosen]:
         """Choose for several sessions of one policy, with actions of one shape."""
@@ -211,11 +211,12 @@ class Chooser:
         eligible = None if inputs[0].eligible is None else joined([one.eligible for one in inputs])
         rows = self._streams.rows([(one.order, one.token) for one in some])
         rng = cast(np.random.Generator, rows)
-        return self._decide(some[0], belief, context, eligible, rng)
+        return self._decide(some[0], len(some), belief, context, eligible, rng)
 
     def _decide(
         self,
         one: PendingDecision,
+        n_sessions: int,
         belief: Any,
         context: FloatArray | None,
         eligible: BoolArray | None,
@@ -234,6 +235,12 @@ class Chooser:
             return _split(decide(belief, eligible))
         length = one.request.length
         assert length is not None
+        exact = one.live.group.order_free or not one.clicks.unrolled
+        if self._mode == "counted" and exact:  # where weighted draws are those of the later beliefs
+            features = policy.checked_context(context, n_sessions)[0]
+            drawn = policy.draw_rewards(belief, features, self._draws + 1, rng)
+            if drawn is not None:
+                decide = CountedDraws(policy, context, rng, drawn, one.clicks).decide
         shown = unroll(policy, belief, context, decide, length, one.clicks, eligible)
         by_session = zip(*map(_split, shown.positions), strict=True)
         return [msgspec.structs.replace(top, below=tuple(below)) for top, *below in by_session]
