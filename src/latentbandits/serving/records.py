@@ -255,10 +255,9 @@ def positions(row: DecisionRow) -> list[DecisionRow]:
 
 def shown_actions(row: DecisionRow) -> list[str]:
     """Return the actions of a list, from the top; of no list, its one action."""
-    return [
-        row.action,
-        *(() if row.below is None else (s.action for s in _decode_shown(row.below))),
-    ]
+    if row.below is None:
+        return [row.action]
+    return [row.action, *(one.action for one in _decode_shown(row.below))]
 
 
 def rewards_by_position(row: DecisionRow, reward: RewardRow | None) -> list[float | None]:

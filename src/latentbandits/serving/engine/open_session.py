@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -440,15 +440,13 @@ def _learn_alike(some: Sequence[tuple[PendingReward, Recalled | None]]) -> list[
 def _learn_pending(
     policy: AnyPolicy, pending: Sequence[PendingReward], recalled: Sequence[Recalled | None]
 ) -> Any:
-    together = [one for one in recalled if one is not None]
-    if not together:
-        (one,) = pending
-        live, told = one.live, one.told
+    if pending[0].told.observed is not None:  # of a list, which is alone
+        live, told = pending[0].live, pending[0].told
         return learn(live.group, live.served, live.belief, told.row, told.value, told.observed)
     return learn_together(
         policy,
         concatenate([one.live.belief for one in pending]),
-        together,
+        cast(Sequence[Recalled], recalled),
         [one.told.row for one in pending],
         [one.told.value for one in pending],
     )
