@@ -695,9 +695,10 @@ export interface components {
          * @description A model to use from now on: a folder below the service's models folder, or the id of a
          *         model that it has already. `force` takes one that cannot answer what its predecessor could.
          *         The same `request_id` again activates nothing anew. With `if_active`, the id of a model, nothing
-         *         is activated where another model is active by now. `click_model` says how users look at lists:
-         *         each, cascade, positions(1, 0.6, 0.4), or auto for what the model's fit says; without it, the
-         *         service's setting.
+         *         is activated where another model is active by now. The mode "trial" leaves the active model
+         *         as it is: until the next activation, half of the new sessions begin with this one.
+         *         `click_model` says how users look at lists: each, cascade, positions(1, 0.6, 0.4), or auto for
+         *         what the model's fit says; without it, the service's setting.
          */
         ActivateRequest: {
             /** @default null */

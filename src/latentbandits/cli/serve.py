@@ -60,7 +60,7 @@ GROUPS = {
         "reward_token_seconds", "play",
     ),
     "models and policies": (
-        "models", "policy", "swap", "relearn", "state_names", "explore", "propensity",
+        "models", "policy", "swap", "relearn", "state_names", "explore", "click_model", "propensity",
         "propensity_draws",
     ),
     "experiment groups": ("holdout_share", "holdout_policy", "groups"),
