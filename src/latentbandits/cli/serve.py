@@ -60,8 +60,8 @@ GROUPS = {
         "reward_token_seconds", "play",
     ),
     "models and policies": (
-        "models", "policy", "swap", "relearn", "state_names", "explore", "click_model", "propensity",
-        "propensity_draws",
+        "models", "policy", "swap", "relearn", "state_names", "explore", "click_model",
+        "propensity", "propensity_draws",
     ),
     "experiment groups": ("holdout_share", "holdout_policy", "groups"),
     "rewards": ("reward_min", "reward_max", "reward_default", "reward_timeout"),
