@@ -43,6 +43,8 @@ COLUMNS = {
     "fallback": "whether it is the caller's default, or an action new to the model",
     "user_features": "attributes of the user that the caller sent",
     "cursor": "place in the log",
+    "list_id": "`decision_id` of the list that this is a position of",
+    "list_position": "1 for the top; the reward is empty where nothing was observed",
 }
 """What each column of an export means; a column without a meaning fails the build."""
 

@@ -96,61 +96,52 @@ class Stream:
         return self.generator
 
 
-class NotRowWise(AttributeError):  # noqa: N818 - the draws are then made one by one
-    """A draw for several sessions at once that has no equal part for each of them."""
-
-
 class RowGenerator(StreamPerSession):
     """Draws arrays of `n` sessions, the rows of session i from generator i.
 
     It has the methods of `numpy.random.Generator` whose draws do not depend on each other's
     values. The length of the first axis of an array must be a multiple of n: each session has the
-    same number of rows, and its numbers are the same as in a batch of one. Other methods, options
-    and shapes raise NotRowWise: the model's draws must be made for one session at a time.
+    same number of rows, and its numbers are the same as in a batch of one. A policy that needs
+    other methods or shapes (AttributeError, ValueError) must decide one session at a time.
     """
 
     def __init__(self, generators: Sequence[np.random.Generator]) -> None:
         self._generators = generators
 
-    def __getattr__(self, name: str) -> Any:
-        raise NotRowWise(name)
-
-    def standard_normal(self, size: int | tuple[int, ...], **options: Any) -> FloatArray:
+    def standard_normal(self, size: int | tuple[int, ...]) -> FloatArray:
         """Draw from N(0, 1)."""
-        values, rows = self._empty(size, options)
+        values, rows = self._empty(size)
         for i, generator in enumerate(self._generators):
             generator.standard_normal(out=values[i * rows : (i + 1) * rows])
         return values
 
-    def standard_exponential(self, size: int | tuple[int, ...], **options: Any) -> FloatArray:
+    def standard_exponential(self, size: int | tuple[int, ...]) -> FloatArray:
         """Draw from the exponential distribution of mean 1."""
-        values, rows = self._empty(size, options)
+        values, rows = self._empty(size)
         for i, generator in enumerate(self._generators):
             generator.standard_exponential(out=values[i * rows : (i + 1) * rows])
         return values
 
-    def random(self, size: int | tuple[int, ...], **options: Any) -> FloatArray:
+    def random(self, size: int | tuple[int, ...]) -> FloatArray:
         """Draw from the uniform distribution on [0, 1)."""
-        values, rows = self._empty(size, options)
+        values, rows = self._empty(size)
         for i, generator in enumerate(self._generators):
             generator.random(out=values[i * rows : (i + 1) * rows])
         return values
 
     def random_where(self, tied: BoolArray, size: tuple[int, ...]) -> FloatArray:
         """Draw only for sessions one of whose rows is tied, as they would alone; 0 elsewhere."""
-        values, rows = self._empty(size, {})
+        values, rows = self._empty(size)
         values[...] = 0.0
         for i in np.flatnonzero(tied.reshape(len(self._generators), -1).any(axis=1)).tolist():
             self._generators[i].random(out=values[i * rows : (i + 1) * rows])
         return values
 
-    def _empty(
-        self, size: int | tuple[int, ...], options: dict[str, Any]
-    ) -> tuple[FloatArray, int]:
+    def _empty(self, size: int | tuple[int, ...]) -> tuple[FloatArray, int]:
         shape = (size,) if isinstance(size, int) else tuple(size)
         n = len(self._generators)
-        if options or not shape or shape[0] % n:
-            raise NotRowWise(f"an array of shape {shape} for {n} sessions, {options}")
+        if not shape or shape[0] % n:
+            raise ValueError(f"an array of shape {shape} has no equal parts for {n} sessions")
         return np.empty(shape), shape[0] // n
 
 
@@ -198,7 +189,7 @@ class Chooser:
                 alike.setdefault(_kind(i, one, one.inputs), []).append(i)
         for places in alike.values():
             some = [waiting[i] for i in places]
-            choices = self._one(some[0]) if len(some) == 1 else self._all(some)
+            choices = self._one(some[0]) if len(some) == 1 else self._together(some)
             for i, choice in zip(places, choices, strict=True):
                 chosen[i] = choice
         return chosen
@@ -211,13 +202,6 @@ class Chooser:
         if inputs.visitor is not None:
             context = visit(inputs.visitor, context)
         return self._decide(one, 1, one.live.belief, context, inputs.eligible, rng)
-
-    def _all(self, some: Sequence[PendingDecision]) -> list[Chosen]:
-        """Choose for several sessions of one policy: together, if the model's draws allow it."""
-        try:
-            return self._together(some)
-        except NotRowWise:
-            return [choice for one in some for choice in self._one(one)]
 
     def _together(self, some: Sequence[PendingDecision]) -> list[Chosen]:
         """Choose for several sessions of one policy, with actions of one shape."""
